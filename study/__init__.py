@@ -1,0 +1,1 @@
+"""The study orchestrator: plan, engine, journal, tracking. See docs/architecture.md."""

@@ -1,0 +1,109 @@
+"""The record of a finished trial: one flat row, all of its numbers from one epoch. What `analysis` reads.
+
+Needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+Phase = Literal["search", "confirm"]
+Status = Literal["completed", "stopped", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    key: str  # identity: hash of protocol, method, task, phase, configuration, seed
+    study: str
+    protocol_hash: str
+    method: str
+    task: str
+    phase: Phase
+    trial: int  # number within the arm and phase, from 0
+    seed: int
+    config: dict[str, Any]  # the full configuration of the method, tuned and fixed
+    status: Status  # "stopped" is by ASHA
+    error: str | None  # last line of the error of a failed trial
+    score: float | None  # the task's metric at the selected epoch, on the reported split, in [-1, 1]
+    selection_score: float | None  # the same metric on the split used to select
+    metrics: dict[str, float]  # every component metric of the reported split at that epoch
+    epoch: int | None  # the selected epoch, from 1
+    epochs: int  # epochs run
+    num_layers: int | None
+    mean_layers: float | None  # mean layers run per dev example under the method's exit
+    train_examples: int  # examples seen in training, repeats counted
+    train_seconds: float
+    eval_seconds: float
+    gpu_seconds: float  # share of a GPU x seconds held
+    wall_seconds: float  # from the trial's start to its end, waiting after a crash left out
+    checkpoint: str | None  # where the selected model lies
+    data_fingerprint: str
+    versions: dict[str, str]
+    git_commit: str | None
+    host: str
+    device: str
+    started: str  # UTC, ISO 8601
+    ended: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Record:
+        """The record that `row` holds. ValueError names a missing field or a value outside the contract; a field
+        that the contract does not know is left out with a warning."""
+        if not isinstance(row, dict):
+            raise ValueError(f"a record is a JSON object, not {type(row).__name__}")
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in row]
+        if missing:
+            raise ValueError(f"record {row.get('key', '(without key)')!r} lacks the field(s) {', '.join(missing)}")
+        unknown = sorted(set(row) - set(names))
+        if unknown:
+            warnings.warn(f"records carry fields outside the contract: {', '.join(unknown)}", stacklevel=2)
+        record = cls(**{name: row[name] for name in names})
+        record._check()
+        return record
+
+    def _check(self) -> None:
+        for name, value, allowed in (("phase", self.phase, get_args(Phase)), ("status", self.status, get_args(Status))):
+            if value not in allowed:
+                raise ValueError(f"record {self.key!r}: {name} is {value!r}; allowed: {', '.join(allowed)}")
+        if self.status == "completed" and not (isinstance(self.score, int | float) and math.isfinite(self.score)):
+            raise ValueError(f"record {self.key!r}: score of a completed trial is {self.score!r}; allowed: a number")
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number from 1, object) of each line of a JSON-lines file.
+
+    A last line without its newline was torn by a crash and is left out with a warning; any other broken line is a
+    ValueError with file and line number. A missing file is empty.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                warnings.warn(f"{path}:{number}: torn last line left out ({len(line)} bytes)", stacklevel=2)
+                return
+            try:
+                yield number, json.loads(line)
+            except ValueError:
+                raise ValueError(f"{path}:{number}: not a JSON object: {line[:60]!r}") from None
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a `records.jsonl`, in file order. ValueErrors name file and line."""
+    records = []
+    for number, row in read_json_lines(path):
+        try:
+            records.append(Record.from_json(row))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+    return records
