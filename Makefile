@@ -1,0 +1,45 @@
+# Needs python3 (3.11 or newer), pip and make. `make study` and `make test` set up .venv by themselves.
+#
+#   make study METHOD=pabee ARGS="--task rte"
+#   make test ARGS="-m 'not slow'"
+#   make table STUDY=runs/NAME
+
+SHELL := /bin/bash
+METHOD ?= palbert
+STUDY ?= $(firstword $(shell ls -td runs/*/ 2>/dev/null))
+PYTHON ?= python3
+ARGS ?=
+
+STAMP := .venv/installed
+
+.PHONY: study test lint fix table
+.DEFAULT_GOAL := study
+
+study: $(STAMP)
+	.venv/bin/python -m study.launch --method $(METHOD) $(ARGS)
+
+test: $(STAMP)
+	.venv/bin/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+fix: $(STAMP)
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+table: $(STAMP)
+	.venv/bin/python -m analysis.tables $(STUDY) $(ARGS)
+
+# The stamp is written last, and `--clear` removes the old one first: an interrupted install is never taken for a good one.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+# An environment whose python is gone (upgraded, or a copied folder) is built again, however new its stamp is.
+ifneq ($(shell .venv/bin/python -c 'print("ok")' 2>/dev/null),ok)
+.PHONY: $(STAMP)
+endif
