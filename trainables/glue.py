@@ -1,0 +1,223 @@
+"""GLUE as it is on disk, on the hub, or generated: every split as ids, texts and labels.
+
+`data` is `mini` (generated, `trainables/mini_glue.py`), `hub` (`nyu-mll/glue` through `datasets`, with its usual cache
+and offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from trainables.tasks import Task
+
+HUB_NAME = "nyu-mll/glue"
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of one split."""
+
+    ids: list[int]  # row number in the file, from 0, for pairing predictions
+    texts: list[tuple[str, ...]]  # one string per text column
+    labels: np.ndarray | None  # int64 classes or float32 scores, shape (n,); None on test
+
+
+def load_split(task: Task, split: str, data: str) -> Split:
+    """One split of a task, e.g. `load_split(TASKS["mnli"], "dev_matched", "mini")`.
+
+    Warns where the number of rows is not the official one (not for mini, which has sizes of its own).
+
+    Raises:
+        ValueError: the data are not there or not as they should be; the line names file, line and value.
+    """
+    if split not in task.splits:
+        raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
+    if data == "mini":
+        from trainables import mini_glue
+
+        return _split_of(task, [_Row(*row) for row in mini_glue.generate(task, split)])
+    source, rows = _hub_rows(task, split) if data == "hub" else _folder_rows(task, split, data)
+    if not rows:
+        raise ValueError(f"{source}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
+    if len(rows) != task.sizes[split]:
+        official = f"the official {task.title} {split} has {task.sizes[split]:,}"
+        warnings.warn(f"{source}: {len(rows):,} rows; {official}", stacklevel=2)
+    return _split_of(task, rows)
+
+
+def check_data(task: Task, data: str) -> None:
+    """Nothing, if the files that training on the task needs are there. Quick: reads no file and no network.
+
+    Raises:
+        ValueError: one is missing; the line names it.
+    """
+    for split in (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits:
+        if data not in ("mini", "hub"):
+            _existing_file(task, split, data)
+
+
+def fingerprint(task: Task, data: str, split: str | None = None) -> str:
+    """Hash of the content of one split, or of all that training reads (train and dev); 16 hexadecimal digits.
+
+    Of a folder: the bytes of the files. Of mini: the generator's version and seed. Of the hub: the dataset's revision.
+    """
+    digest = hashlib.sha256()
+    for name in (split,) if split else _read_splits(task):
+        digest.update(f"{task.name} {name} {_split_fingerprint(task, name, data)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the rows to train on and of the slice held out, both ascending (int64).
+
+    Who is held out depends on a row's id and the seed only, never on the order of rows or a global generator.
+    """
+    assert 0 < fraction < 1
+    ranks = [hashlib.sha256(f"{seed}:{row}".encode()).digest() for row in ids]
+    order = sorted(range(len(ids)), key=ranks.__getitem__)
+    num_held = max(1, round(fraction * len(ids)))
+    return np.sort(order[num_held:]), np.sort(order[:num_held])
+
+
+def _read_splits(task: Task) -> tuple[str, ...]:
+    """The splits that training on the task reads; of AX, the one there is."""
+    return (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits
+
+
+def _split_fingerprint(task: Task, split: str, data: str) -> str:
+    if data == "mini":
+        from trainables import mini_glue
+
+        return f"mini {mini_glue.VERSION} {mini_glue.SEED}"
+    if data == "hub":
+        return f"{HUB_NAME} {_hub_revision(task)}"
+    file = _existing_file(task, split, data)
+    return _hash_of_file(file, file.stat().st_size, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=None)
+def _hash_of_file(file: Path, size: int, modified: int) -> str:  # by size and time: hashed again once it changes
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: int
+    texts: tuple[str, ...]
+    label: int | float | None
+
+
+def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
+    labels = None
+    if rows[0].label is not None:
+        labels = np.array([row.label for row in rows], dtype=np.float32 if task.is_regression else np.int64)
+    return Split([row.id for row in rows], [row.texts for row in rows], labels)
+
+
+# A folder in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other.
+
+
+def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]:
+    file = _existing_file(task, split, folder)
+    lines = list(enumerate(_decoded_lines(file), start=1))
+    labelled = split not in task.test_splits
+    if labelled and task.headerless:
+        header = list(task.headerless)
+    else:
+        header = lines.pop(0)[1].split("\t") if lines else []
+    columns = [*task.file_columns, *([task.label_column] if labelled else [])]
+    for column in columns if lines else ():
+        if column not in header:
+            raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
+    places = [header.index(column) for column in columns] if lines else []
+    rows = []
+    for row_id, (number, line) in enumerate(lines):
+        fields = line.split("\t")
+        if len(fields) < len(header) and task.has_cut_rows:
+            continue
+        if len(fields) != len(header):
+            raise ValueError(f"{file}, line {number}: {len(fields)} columns, not {len(header)}: {line[:80]!r}")
+        values = [fields[place] for place in places]
+        label = _parsed_label(task, values.pop(), f"{file}, line {number}") if labelled else None
+        rows.append(_Row(row_id, tuple(values), label))
+    return file, rows
+
+
+def _existing_file(task: Task, split: str, folder: str) -> Path:
+    file = Path(folder) / task.folder / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
+    if not file.is_file():
+        raise ValueError(f"no file {file}; data is mini, hub or a folder in the original GLUE layout")
+    return file
+
+
+def _decoded_lines(file: Path) -> list[str]:
+    content = file.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}") from None
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _parsed_label(task: Task, text: str, place: str) -> int | float:
+    if task.is_regression:
+        return _parsed_score(text, place)
+    if text not in task.file_labels:
+        raise ValueError(f"{place}: unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}")
+    return task.file_labels.index(text)
+
+
+def _parsed_score(text: str, place: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{place}: score {text!r} is not a number") from None
+    if not 0 <= value <= 5:
+        raise ValueError(f"{place}: score {text} is outside 0..5")
+    return value
+
+
+# The hub.
+
+
+@contextmanager
+def _hub_errors() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError as error:
+        raise ValueError(
+            f"{HUB_NAME} is neither in the cache of datasets nor reachable ({error}); "
+            "ways out: --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
+            "set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
+        ) from error
+
+
+@lru_cache(maxsize=None)
+def _hub_revision(task: Task) -> str:
+    from datasets import load_dataset_builder
+
+    with _hub_errors():
+        return str(load_dataset_builder(HUB_NAME, task.name).hash)
+
+
+def _hub_rows(task: Task, split: str) -> tuple[str, list[_Row]]:
+    from datasets import load_dataset
+
+    with _hub_errors():
+        dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
+    table = dataset.with_format("arrow")[:].to_pydict()
+    texts = zip(*(table[column] for column in task.text_columns), strict=True)
+    labels = [None] * len(dataset)
+    if split not in task.test_splits:
+        names = dataset.features["label"].names if task.labels else ()
+        labels = [task.labels.index(names[label]) if task.labels else label for label in table["label"]]
+    return f"{HUB_NAME} {task.name}", [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]

@@ -1,0 +1,275 @@
+"""The GLUE tasks: one row per task, and how each is scored. Importing this needs numpy only.
+
+Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files; metrics are those of
+the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One GLUE task: its columns, labels, splits and metrics."""
+
+    name: str  # as on the command line: "stsb"
+    title: str  # as in tables: "STS-B"
+    folder: str  # in the original TSV layout
+    text_columns: tuple[str, ...]  # of `nyu-mll/glue`
+    labels: tuple[str, ...]  # names in class order; () is regression
+    metrics: tuple[str, ...]  # the score is their mean
+    sizes: dict[str, int] = field(hash=False)  # official rows of every split
+    file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
+    file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
+    label_column: str = "label"  # header name of the label in the TSV files
+    headerless: tuple[str, ...] = ()  # columns of the train and dev files where these have no header line
+    has_cut_rows: bool = (
+        False  # the official files hold rows cut in two by a line break; `nyu-mll/glue` leaves them out
+    )
+    train_split: str = "train"
+    dev_splits: tuple[str, ...] = ("dev",)
+    test_splits: tuple[str, ...] = ("test",)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether labels are scores (STS-B) instead of classes."""
+        return not self.labels
+
+    @property
+    def num_labels(self) -> int:
+        """Width of the logits: number of classes, 1 for regression."""
+        return len(self.labels) or 1
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of all splits, train first."""
+        return tuple(self.sizes)
+
+
+_BINARY = ("0", "1")
+_PAIR = ("sentence1", "sentence2")
+_ENTAILMENT = ("entailment", "not_entailment")
+_THREE_WAY = ("entailment", "neutral", "contradiction")
+
+# In the order of the PALBERT paper's tables (arXiv:2204.03276, table 2), then the others.
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Task(
+            name="sst2",
+            title="SST-2",
+            folder="SST-2",
+            text_columns=("sentence",),
+            labels=("negative", "positive"),
+            metrics=("accuracy",),
+            sizes={"train": 67_349, "dev": 872, "test": 1_821},
+            file_columns=("sentence",),
+            file_labels=_BINARY,
+        ),
+        Task(
+            name="rte",
+            title="RTE",
+            folder="RTE",
+            text_columns=_PAIR,
+            labels=_ENTAILMENT,
+            metrics=("accuracy",),
+            sizes={"train": 2_490, "dev": 277, "test": 3_000},
+            file_columns=_PAIR,
+            file_labels=_ENTAILMENT,
+        ),
+        Task(
+            name="qnli",
+            title="QNLI",
+            folder="QNLI",
+            text_columns=("question", "sentence"),
+            labels=_ENTAILMENT,
+            metrics=("accuracy",),
+            sizes={"train": 104_743, "dev": 5_463, "test": 5_463},
+            file_columns=("question", "sentence"),
+            file_labels=_ENTAILMENT,
+        ),
+        Task(
+            name="cola",
+            title="CoLA",
+            folder="CoLA",
+            text_columns=("sentence",),
+            labels=("unacceptable", "acceptable"),
+            metrics=("matthews",),
+            sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
+            file_columns=("sentence",),
+            file_labels=_BINARY,
+            headerless=("source", "label", "mark", "sentence"),
+        ),
+        Task(
+            name="mrpc",
+            title="MRPC",
+            folder="MRPC",
+            text_columns=_PAIR,
+            labels=("not_equivalent", "equivalent"),
+            metrics=("accuracy", "f1"),
+            sizes={"train": 3_668, "dev": 408, "test": 1_725},
+            file_columns=("#1 String", "#2 String"),
+            file_labels=_BINARY,
+            label_column="Quality",
+        ),
+        Task(
+            name="mnli",
+            title="MNLI",
+            folder="MNLI",
+            text_columns=("premise", "hypothesis"),
+            labels=_THREE_WAY,
+            metrics=("accuracy_matched", "accuracy_mismatched"),
+            sizes={
+                "train": 392_702,
+                "dev_matched": 9_815,
+                "dev_mismatched": 9_832,
+                "test_matched": 9_796,
+                "test_mismatched": 9_847,
+            },
+            file_columns=_PAIR,
+            file_labels=_THREE_WAY,
+            label_column="gold_label",
+            dev_splits=("dev_matched", "dev_mismatched"),
+            test_splits=("test_matched", "test_mismatched"),
+        ),
+        Task(
+            name="qqp",
+            title="QQP",
+            folder="QQP",
+            text_columns=("question1", "question2"),
+            labels=("not_duplicate", "duplicate"),
+            metrics=("accuracy", "f1"),
+            sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
+            file_columns=("question1", "question2"),
+            file_labels=_BINARY,
+            label_column="is_duplicate",
+            has_cut_rows=True,
+        ),
+        Task(
+            name="stsb",
+            title="STS-B",
+            folder="STS-B",
+            text_columns=_PAIR,
+            labels=(),
+            metrics=("pearson", "spearman"),
+            sizes={"train": 5_749, "dev": 1_500, "test": 1_379},
+            file_columns=_PAIR,
+            label_column="score",
+        ),
+        Task(
+            name="wnli",
+            title="WNLI",
+            folder="WNLI",
+            text_columns=_PAIR,
+            labels=("not_entailment", "entailment"),
+            metrics=("accuracy",),
+            sizes={"train": 635, "dev": 71, "test": 146},
+            file_columns=_PAIR,
+            file_labels=_BINARY,
+        ),
+        # Prediction only: an MNLI model is run on it, its labels are not public.
+        Task(
+            name="ax",
+            title="AX",
+            folder="diagnostic",
+            text_columns=("premise", "hypothesis"),
+            labels=_THREE_WAY,
+            metrics=("matthews",),
+            sizes={"test": 1_104},
+            file_columns=_PAIR,
+            file_labels=_THREE_WAY,
+            train_split="",
+            dev_splits=(),
+        ),
+    )
+}
+
+TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if task.dev_splits)  # all but AX
+
+
+def find_task(name: str) -> Task:
+    """The task of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in TASKS:
+        raise ValueError(f"no task named {name!r}; available: {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def predictions_from_logits(task: Task, logits: np.ndarray) -> np.ndarray:
+    """Classes (int64) or scores (float), shape (n,), from logits of shape (n, num_labels)."""
+    return logits[:, 0] if task.is_regression else logits.argmax(axis=1)
+
+
+def compute_metrics(
+    task: Task, predictions: np.ndarray, labels: np.ndarray, splits: Sequence[str] | np.ndarray | None = None
+) -> dict[str, float]:
+    """Every metric of the task by name, each in [-1, 1].
+
+    A correlation (`pearson`, `spearman`, `matthews`) of constant predictions or labels is undefined; it counts as 0.0.
+
+    Args:
+        predictions: classes or scores, shape (n,).
+        labels: the same of the data, shape (n,).
+        splits: the dev split of every example, shape (n,). It matters where a task has several (MNLI): one accuracy
+            per split. Without it (a slice of train, which has no such parts) there is one `accuracy`.
+    """
+    assert len(predictions) == len(labels) > 0
+    if len(task.dev_splits) > 1 and splits is not None:
+        return _accuracy_by_split(task, predictions == labels, np.asarray(splits))
+    names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
+    return {name: _METRICS[name](predictions, labels) for name in names}
+
+
+def score(task: Task, metrics: dict[str, float]) -> float:
+    """The number a task is judged by: the mean of its metrics, in [-1, 1]."""
+    names = task.metrics if task.metrics[0] in metrics else ("accuracy",)
+    return float(np.mean([metrics[name] for name in names]))
+
+
+def _accuracy_by_split(task: Task, correct: np.ndarray, splits: np.ndarray) -> dict[str, float]:
+    return {name.replace("dev", "accuracy"): float(correct[splits == name].mean()) for name in task.dev_splits}
+
+
+# scikit-learn and scipy take a second to import: only where a metric is computed.
+
+
+def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(labels, predictions))
+
+
+def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, predictions, zero_division=0.0))
+
+
+def _matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
+    from sklearn.metrics import matthews_corrcoef
+
+    return float(matthews_corrcoef(labels, predictions))  # 0.0 for constants by itself
+
+
+def _pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
+    from scipy.stats import pearsonr
+
+    return 0.0 if _any_constant(predictions, labels) else float(pearsonr(predictions, labels).statistic)
+
+
+def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
+    from scipy.stats import spearmanr
+
+    return 0.0 if _any_constant(predictions, labels) else float(spearmanr(predictions, labels).statistic)
+
+
+def _any_constant(*arrays: np.ndarray) -> bool:
+    return any(np.ptp(array) == 0 for array in arrays)
+
+
+_METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews, "pearson": _pearson, "spearman": _spearman}
