@@ -1,0 +1,22 @@
+"""What the analysis commands share: an error that a user can cause is one line on stderr and exit status 2."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+
+
+def run(main: Callable[[], int]) -> None:
+    """Runs a command and exits with its status; ValueErrors and file errors become one line, warnings too."""
+    warnings.formatwarning = _one_line
+    try:
+        status = main()
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = 2
+    sys.exit(status)
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {message}\n"

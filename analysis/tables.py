@@ -1,0 +1,85 @@
+"""Regenerates the tables of one or more studies.
+
+python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md|csv|tex|html] [--strict]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.command_line import run
+from analysis.layouts import dev_table
+from analysis.load import Study, load_studies
+from analysis.render import FORMATS, Format, Table, render
+
+
+@dataclass(frozen=True)
+class WrittenTables:
+    """The tables that were made, where they lie, and the cells that do not follow the protocol."""
+
+    tables: list[Table]
+    files: list[Path]
+    incomplete: list[str]  # one line per cell: its name, and how its seeds differ from the protocol's
+
+    def text(self, format: Format = "md") -> str:
+        """The dev table, for a terminal."""
+        return render(self.tables[0], format)
+
+
+def make_tables(studies: list[Study]) -> list[Table]:
+    """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
+    return [dev_table(studies)]
+
+
+def write_tables(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
+    """Writes every table in every format, with its JSON sidecar, to `out`.
+
+    ValueError, with nothing written: a folder is no study, studies of different protocols, or `strict` and a cell
+    whose seeds are not exactly the protocol's.
+    """
+    studies = load_studies(folders)
+    tables = make_tables(studies)
+    incomplete = tables[0].sidecar["incomplete"]
+    if strict and incomplete:
+        raise ValueError("--strict: " + "; ".join(incomplete))
+    out.mkdir(parents=True, exist_ok=True)
+    files = [write_text(out / name, text) for table in tables for name, text in table_files(table).items()]
+    return WrittenTables(tables=tables, files=files, incomplete=incomplete)
+
+
+def table_files(table: Table) -> dict[str, str]:
+    """Every file of a table: name -> text."""
+    files = {f"{table.name}.{format}": render(table, format) for format in FORMATS}
+    files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
+    return files
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Replaces `path` by `text`, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+    return path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regenerate the tables of studies.")
+    parser.add_argument("studies", nargs="+", type=Path, metavar="runs/NAME")
+    parser.add_argument("--out", type=Path, help="folder for the files (default: the study's tables/)")
+    parser.add_argument("--format", choices=FORMATS, default="md", help="what is printed; all formats are written")
+    parser.add_argument("--strict", action="store_true", help="a cell with other seeds than the protocol's is an error")
+    options = parser.parse_args(arguments)
+    if options.out is None and len(options.studies) > 1:
+        raise ValueError("--out is needed for the tables of several studies")
+    out = options.out or options.studies[0] / "tables"
+    written = write_tables(options.studies, out, strict=options.strict)
+    print(written.text(options.format), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
