@@ -1,0 +1,53 @@
+"""What all methods of the PALBERT paper (arXiv:2204.03276, section 4.1 and table 4) share.
+
+"Used in all of our experiments": learning rate {1, 2, 3, 5}e-5, batch size {16, 32, 128}; Adam with a fixed learning
+rate, classifier dropout 0.1, training until five epochs pass without improvement. The rest is the released code's
+(tinkoff-ai/palbert at 52a79af): at most 25 epochs, no clipping, no weight decay, no dropout in the encoder, 128 tokens.
+"""
+
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+SPACE: dict[str, BaseDistribution] = {
+    "learning_rate": FloatDistribution(1e-5, 5e-5, log=True),
+    "batch_size": CategoricalDistribution([16, 32, 128]),
+}
+
+GRID: dict[str, list[Any]] = {"learning_rate": [1e-5, 2e-5, 3e-5, 5e-5], "batch_size": [16, 32, 128]}
+
+FIXED: dict[str, Any] = {
+    "epochs": 25,
+    "stop_after": 5,
+    "weight_decay": 0.0,
+    "adam_epsilon": 1e-8,
+    "schedule": "constant",
+    "warmup_ratio": 0.0,
+    "gradient_clip": 0.0,
+    "layer_decay": 1.0,
+    "max_length": 128,
+    "classifier_dropout": 0.1,
+    "hidden_dropout": 0.0,
+    "num_hidden_layers": 0,
+    "precision": "float32",
+}
+
+CHECKPOINT = {"mini": "mini-albert", "paper": "albert/albert-base-v2"}
+
+# Ranges of the parts of the ponder loss. β: from PonderNet's 0.01 (arXiv:2107.05407) past PALBERT's 0.5. Prior: the
+# values of PALBERT's figure 5 and its text, 0.08 to 0.5.
+PONDER_SPACE: dict[str, BaseDistribution] = {
+    "beta": FloatDistribution(0.01, 1.0, log=True),
+    "prior_lambda": FloatDistribution(0.08, 0.5, log=True),
+}
+
+# PALBERT, section 4.1: β 0.5 (table 4), prior λ 0.1, posterior cut at 1 - 0.05.
+PONDER_GRID: dict[str, list[Any]] = {"beta": [0.5], "prior_lambda": [0.1]}
+
+# KL direction, tail and initialisation as in the released code, which differ from the papers' text.
+PONDER_FIXED: dict[str, Any] = {
+    "lambda_bias_init": "default",
+    "epsilon": 0.05,
+    "kl_direction": "prior_posterior",
+    "posterior_tail": "constant",
+}

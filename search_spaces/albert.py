@@ -1,0 +1,23 @@
+"""ALBERT search space: the grid of the PALBERT paper's baselines (arXiv:2204.03276, table 4), 12 points."""
+
+from typing import Any
+
+from search_spaces import _palbert_paper as paper
+
+SPACE = paper.SPACE
+PAPER_GRID = paper.GRID
+FIXED = paper.FIXED
+CHECKPOINT = paper.CHECKPOINT
+
+# RTE first: the command in the PALBERT repository's README. All others: ALBERT (arXiv:1909.11942), table 14.
+PUBLISHED: dict[str, list[dict[str, Any]]] = {
+    "cola": [{"learning_rate": 1e-5, "batch_size": 16}],
+    "stsb": [{"learning_rate": 2e-5, "batch_size": 16}],
+    "sst2": [{"learning_rate": 1e-5, "batch_size": 32}],
+    "mnli": [{"learning_rate": 3e-5, "batch_size": 128}],
+    "qnli": [{"learning_rate": 1e-5, "batch_size": 32}],
+    "qqp": [{"learning_rate": 5e-5, "batch_size": 128}],
+    "rte": [{"learning_rate": 1e-5, "batch_size": 128}, {"learning_rate": 3e-5, "batch_size": 32}],
+    "mrpc": [{"learning_rate": 2e-5, "batch_size": 32}],
+    "wnli": [{"learning_rate": 2e-5, "batch_size": 16}],
+}

@@ -1,0 +1,42 @@
+"""PALBERT search space: the paper's grid (arXiv:2204.03276, table 4), 36 points, and its code's options around it."""
+
+from typing import Any
+
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from search_spaces import _palbert_paper as paper
+
+# Λ: the paper's learning rates {1, 2, 3}e-5; the architectures of the released code; one to its three tanh layers.
+SPACE = (
+    paper.SPACE
+    | paper.PONDER_SPACE
+    | {
+        "lambda_learning_rate": FloatDistribution(1e-5, 3e-5, log=True),
+        "lambda_layer_arch": CategoricalDistribution(["linear", "linear_cat", "linear_diff", "rnn"]),
+        "num_lambda_layers": IntDistribution(1, 3),
+    }
+)
+PAPER_GRID = (
+    paper.GRID
+    | paper.PONDER_GRID
+    | {"lambda_learning_rate": [1e-5, 2e-5, 3e-5], "lambda_layer_arch": ["linear_cat"], "num_lambda_layers": [3]}
+)
+
+# Q-exit at the median (section 4.1).
+FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
+CHECKPOINT = paper.CHECKPOINT
+
+# The command in the PALBERT repository's README.
+PUBLISHED: dict[str, list[dict[str, Any]]] = {
+    "rte": [
+        {
+            "learning_rate": 1e-5,
+            "batch_size": 32,
+            "lambda_learning_rate": 1e-5,
+            "lambda_layer_arch": "linear_cat",
+            "num_lambda_layers": 3,
+            "beta": 0.5,
+            "prior_lambda": 0.1,
+        }
+    ],
+}

@@ -1,0 +1,29 @@
+"""ALBERT: fine-tuning without early exit, the baseline of the PALBERT paper (arXiv:2204.03276, tables 2 and 3).
+
+One classifier on the pooled output of the last layer, as `transformers`' own sequence classifiers. With
+`num_hidden_layers = 9` it is the paper's "ALBERT (9 L.)" row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainables.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from trainables.backbones import LayerwiseEncoder
+    from trainables.early_exit import EarlyExitModel
+    from trainables.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(TrainingConfig):
+    """Nothing beyond what all methods share."""
+
+
+def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
+    """The model of one trial."""
+    from trainables.heads import LastLayerModel
+
+    return LastLayerModel(encoder, task.num_labels, config)

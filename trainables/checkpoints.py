@@ -1,0 +1,114 @@
+"""Which checkpoints can be a backbone, checked before anything runs. Imports neither torch nor transformers."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+FAMILIES = ("albert", "bert", "electra", "roberta")
+MINI_CHECKPOINTS = tuple(f"mini-{family}" for family in FAMILIES)
+
+_WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+_TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
+_HUB_SECONDS = 5  # to wait for the hub's answer
+
+
+def check_checkpoint(checkpoint: str) -> None:
+    """Passes if a backbone and its tokenizer can be loaded from here.
+
+    Raises:
+        ValueError: it is none of the tiny backbones, no folder, and not on the hub; it has no weights or no tokenizer;
+            its architecture is of another family.
+    """
+    if checkpoint in MINI_CHECKPOINTS:
+        return
+    files = _folder_files(checkpoint) if _is_path(checkpoint) else _hub_files(checkpoint)
+    _check_one_of(checkpoint, files, ("config.json",), "configuration")
+    _check_one_of(checkpoint, files, _WEIGHTS, "weights")
+    _check_one_of(checkpoint, files, _TOKENIZERS, "tokenizer")
+    family_of(checkpoint)
+
+
+def checkpoint_fingerprint(checkpoint: str) -> str:
+    """What identifies the weights and the tokenizer: of a folder the hash of its files, else the name itself."""
+    if not _is_path(checkpoint):
+        return checkpoint
+    folder = Path(checkpoint)
+    digest = hashlib.sha256()
+    for name in sorted(_folder_files(checkpoint)):
+        digest.update(name.encode())
+        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+    return f"sha256:{digest.hexdigest()[:16]}"
+
+
+def family_of(checkpoint: str) -> str:
+    """`albert`, `bert`, `electra` or `roberta`.
+
+    Raises:
+        ValueError: another architecture.
+    """
+    if checkpoint in MINI_CHECKPOINTS:
+        return checkpoint.removeprefix("mini-")
+    path = Path(checkpoint) / "config.json" if _is_path(checkpoint) else _hub_configuration(checkpoint)
+    try:
+        family = json.loads(path.read_text(encoding="utf-8")).get("model_type")
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"checkpoint {checkpoint!r}: config.json is not JSON ({error})") from error
+    if family not in FAMILIES:
+        raise ValueError(f"checkpoint {checkpoint!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
+    return family
+
+
+def _is_path(checkpoint: str) -> bool:
+    """A folder, or written like one: hub names are NAME or OWNER/NAME."""
+    looks_like_path = checkpoint.startswith((".", "~", os.sep)) or checkpoint.count("/") > 1
+    return checkpoint not in MINI_CHECKPOINTS and (looks_like_path or Path(checkpoint).is_dir())
+
+
+def _folder_files(checkpoint: str) -> set[str]:
+    """The files of a folder that matter: configuration, weights (all shards), tokenizer."""
+    folder = Path(checkpoint)
+    if not folder.is_dir():
+        raise ValueError(f"checkpoint {checkpoint!r} is not a folder; also allowed: a hub name, {_MINI_MENU}")
+    endings = (".json", ".safetensors", ".bin", ".txt", ".model")
+    return {path.name for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)}
+
+
+def _hub_files(name: str) -> set[str]:
+    """Names of a hub checkpoint's files; where the hub cannot be reached, of those in the local cache."""
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    try:
+        return {sibling.rfilename for sibling in HfApi().model_info(name, timeout=_HUB_SECONDS).siblings or ()}
+    except (HFValidationError, RepositoryNotFoundError) as error:
+        raise ValueError(f"checkpoint {name!r} is not on the hub; allowed: {_MENU}") from error
+    except Exception as error:  # whatever the network library of the day raises, and HF_HUB_OFFLINE
+        wanted = ("config.json", *_WEIGHTS, *_TOKENIZERS)
+        cached = {file for file in wanted if isinstance(try_to_load_from_cache(name, file), str)}
+        if not cached:
+            raise ValueError(
+                f"checkpoint {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENU}; "
+                "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
+            ) from error
+        return cached
+
+
+def _hub_configuration(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(name, "config.json"))
+
+
+def _check_one_of(checkpoint: str, files: set[str], wanted: tuple[str, ...], what: str) -> None:
+    if not files.intersection(wanted):
+        raise ValueError(f"checkpoint {checkpoint!r} has no {what}; looked for {', '.join(wanted)}")
+
+
+_MINI_MENU = ", ".join(MINI_CHECKPOINTS)
+_MENU = f"a folder, a hub name, {_MINI_MENU}"

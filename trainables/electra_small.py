@@ -1,0 +1,46 @@
+"""ELECTRA-small: fine-tuning with layer-wise learning rates, without early exit. arXiv:2003.10555, appendix B.
+
+Two things are done in one way by the released code (google-research/electra) and in another elsewhere; both are here:
+
+* `head`: `first_token` is the released code's, one linear layer on [CLS]; `pooled` has `transformers`' dense + GELU
+  below it.
+* `layer_decay_convention`: by the paper the top layer has learning_rate * layer_decay (`paper`); in the released code
+  (finetune, optimization.py, `_get_layer_lrs`) every layer and the embeddings have one factor more (`released`).
+
+Adam's bias correction, which the released code leaves out, is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainables.config import TrainingConfig, check_choice
+
+if TYPE_CHECKING:
+    from trainables.backbones import LayerwiseEncoder
+    from trainables.early_exit import EarlyExitModel
+    from trainables.tasks import Task
+
+HEADS = ("first_token", "pooled")
+LAYER_DECAY_CONVENTIONS = ("paper", "released")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(TrainingConfig):
+    """What ELECTRA-small is told beyond `TrainingConfig`."""
+
+    head: str
+    layer_decay_convention: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "head", HEADS)
+        check_choice(self, "layer_decay_convention", LAYER_DECAY_CONVENTIONS)
+
+
+def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
+    """The model of one trial."""
+    from trainables.heads import ElectraModel
+
+    return ElectraModel(encoder, task.num_labels, config)

@@ -1,0 +1,239 @@
+"""Exit rules: after which layer an example leaves, and with which answer. Each is defined once, one layer at a time.
+
+The same `step` serves both ways of evaluating: `apply_exit` walks over stored outputs of all layers, and
+`EarlyExitModel.infer` takes finished examples out of the batch. A rule's state is a dictionary of tensors whose first
+dimension is the example, so that rows can be dropped. Probabilities are multiplied and summed in float64, in the order
+of the layers, as the released PALBERT code does with Python numbers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+
+SWEPT_QUANTILES = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (1.0,)
+
+
+@dataclass(frozen=True)
+class LayerOutputs:
+    """What every layer says about every example."""
+
+    logits: Tensor  # (layers, batch, labels)
+    lambdas: Tensor | None  # (layers, batch), probability of leaving at a layer that was reached; None without Λ head
+
+
+@dataclass(frozen=True)
+class ExitResult:
+    """What an exit rule makes of it."""
+
+    logits: Tensor  # (batch, labels)
+    exit_layer: Tensor  # (batch,), int64, from 1: layers run
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer of a rule."""
+
+    leaves: Tensor  # (batch,), bool
+    logits: Tensor  # (batch, labels): the answer of an example that leaves here
+    state: State
+
+
+class ExitRule(Protocol):
+    """When an example leaves. Whoever drives a rule lets everyone leave at the last layer."""
+
+    @property
+    def name(self) -> str:
+        """As in tables and predictions files."""
+        ...
+
+    @property
+    def setting(self) -> float | None:
+        """The number that is swept (q, patience), None if there is none."""
+        ...
+
+    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+        """State before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
+        ...
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+        """Who leaves at this layer (from 1), given its logits (batch, labels) and λ (batch,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """Everyone runs all layers."""
+
+    name = "last"
+    setting = None
+
+    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+        """Nobody leaves early."""
+        return Step(_nobody(logits), logits, state)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Q-exit: leave at the first layer whose CDF is above q (strictly), PALBERT section 3 (arXiv:2204.03276).
+
+    q = 0 is layer 1 and q = 1 is the last layer, whatever λ is: the released code crashes at 0, and at 1 it depends
+    on rounding.
+    """
+
+    q: float
+    name = "threshold"
+
+    @property
+    def setting(self) -> float:
+        """q."""
+        return self.q
+
+    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+        """Probability of not having left yet, and of having left."""
+        return {"remaining": _ones(logits), "cdf": _ones(logits) - 1}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+        """Those whose CDF passes q leave."""
+        probability, remaining = _posterior_step(state["remaining"], lambdas)
+        cdf = state["cdf"] + probability
+        leaves = (cdf > self.q) & (self.q < 1) | (self.q == 0)
+        return Step(leaves, logits, {"remaining": remaining, "cdf": cdf})
+
+
+@dataclass(frozen=True)
+class Patience:
+    """PABEE: leave after `patience` layers in a row that agree with the one before (arXiv:2006.04152, algorithm 1).
+
+    Classes agree when the argmax is the same; scores (one label) when they differ by less than `regression_threshold`.
+    Patience t can leave at layer t + 1 at the earliest, because layer 1 only sets the reference.
+    """
+
+    patience: int
+    regression_threshold: float
+    name = "patience"
+
+    @property
+    def setting(self) -> float:
+        """The patience."""
+        return self.patience
+
+    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+        """No agreements yet; layer 1 is its own predecessor, which is not counted."""
+        return {"previous": logits, "agreements": torch.zeros(len(logits), dtype=torch.int64, device=logits.device)}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+        """Those with enough agreements in a row leave."""
+        if logits.shape[1] == 1:
+            agree = (state["previous"] - logits)[:, 0].abs() < self.regression_threshold
+        else:
+            agree = state["previous"].argmax(dim=1) == logits.argmax(dim=1)
+        agreements = torch.where(agree & (layer > 1), state["agreements"] + 1, 0)
+        return Step(agreements == self.patience, logits, {"previous": logits, "agreements": agreements})
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """PonderNet: at every layer leave with probability λ (arXiv:2107.05407, section 2).
+
+    Each example's uniform numbers are drawn up front, so that whoever leaves the batch changes nobody's luck.
+    """
+
+    name = "sample"
+    setting = None
+
+    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+        """One uniform number per example and layer, from the given generator (on the CPU)."""
+        assert generator is not None, "a sampled exit draws from the trial's own generator"
+        return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+        """Those whose uniform number is below λ leave."""
+        assert lambdas is not None
+        return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The expected answer over all layers, in closed form: log Σ p_i softmax(logits_i); for scores Σ p_i y_i.
+
+    The last layer takes the probability that remains. `legacy` gives it 1 - p_N instead, as the released PALBERT code
+    does (the weights then sum to more than 1), which made the third row of the paper's table 1.
+    """
+
+    legacy: bool
+    setting = None
+
+    @property
+    def name(self) -> str:
+        """One name per variant."""
+        return "expectation_legacy" if self.legacy else "expectation"
+
+    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+        """Probability of not having left yet, and the weighted sum so far."""
+        return {"remaining": _ones(logits), "sum": torch.zeros_like(logits, dtype=torch.float64)}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+        """Nobody leaves early; the answer is complete at the last layer."""
+        probability, remaining = _posterior_step(state["remaining"], lambdas)
+        if layer == num_layers:
+            probability = 1 - probability if self.legacy else state["remaining"]
+        is_score = logits.shape[1] == 1
+        answers = logits.double() if is_score else logits.double().softmax(dim=1)
+        total = state["sum"] + probability[:, None] * answers
+        answer = (total if is_score else total.log()).to(logits.dtype)
+        return Step(_nobody(logits), answer, {"remaining": remaining, "sum": total})
+
+
+def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
+    """The rule's answers and exit layers from stored outputs of all layers: what inference would give, without it."""
+    num_layers = len(outputs.logits)
+    state = rule.start(num_layers, outputs.logits[0], generator)
+    answers = torch.zeros_like(outputs.logits[0])
+    exit_layer = torch.zeros(len(answers), dtype=torch.int64, device=answers.device)
+    for index, logits in enumerate(outputs.logits):
+        lambdas = None if outputs.lambdas is None else outputs.lambdas[index]
+        step = rule.step(state, index + 1, num_layers, logits, lambdas)
+        leaves = (exit_layer == 0) & (step.leaves if index + 1 < num_layers else True)
+        answers = torch.where(leaves[:, None], step.logits, answers)
+        exit_layer = torch.where(leaves, index + 1, exit_layer)
+        state = step.state
+    return ExitResult(answers, exit_layer)
+
+
+def sweep(rules: list[ExitRule], outputs: LayerOutputs) -> Iterator[tuple[ExitRule, ExitResult]]:
+    """Every rule with its result, all from one stored pass."""
+    for rule in rules:
+        yield rule, apply_exit(rule, outputs)
+
+
+def every_threshold() -> list[ExitRule]:
+    """Q-exit at q = 0.05, 0.10, ... 0.95 and 1."""
+    return [Threshold(q) for q in SWEPT_QUANTILES]
+
+
+def every_patience(num_layers: int, regression_threshold: float) -> list[ExitRule]:
+    """PABEE at t = 1 ... num_layers (the last one never leaves early)."""
+    return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
+
+
+def _posterior_step(remaining: Tensor, lambdas: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Probability of leaving at this layer, and of going on, each (batch,)."""
+    assert lambdas is not None, "this rule needs a model with a Λ head"
+    return lambdas.double() * remaining, remaining * (1 - lambdas.double())
+
+
+def _ones(logits: Tensor) -> Tensor:
+    return torch.ones(len(logits), dtype=torch.float64, device=logits.device)
+
+
+def _nobody(logits: Tensor) -> Tensor:
+    return torch.zeros(len(logits), dtype=torch.bool, device=logits.device)

@@ -1,0 +1,81 @@
+"""Models without a Λ head: one classifier on the last layer, or one on every layer."""
+
+from torch import Tensor, nn
+
+from trainables import electra_small
+from trainables.backbones import LayerwiseEncoder, initialised
+from trainables.config import TrainingConfig
+from trainables.early_exit import Batch, EarlyExitModel
+from trainables.exits import ExitRule, LastLayer, Patience, every_patience
+
+
+class LastLayerModel(EarlyExitModel):
+    """One classifier, trained on the last layer. Without early exit."""
+
+    def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: TrainingConfig) -> None:
+        """A new classifier on the encoder's pooled output."""
+        super().__init__(encoder, LastLayer(), num_labels, config)
+        self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
+
+    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
+        """The classifier's logits; of a layer before the last what it would say there, which it was not trained for."""
+        return self.classifier(self.dropout(self.pooled(hidden))), None, None
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Mean task loss of the last layer."""
+        hidden, mask = self._embed(batch)
+        for index in range(self.encoder.num_layers):
+            hidden = self.encoder.layer(index, hidden, mask)
+        logits, _, _ = self.exit_head(self.encoder.num_layers - 1, hidden, None)
+        return {"loss": self.task_losses(logits, batch["labels"]).mean()}
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """What the classifier stands on, (batch, hidden)."""
+        return self.encoder.pool(hidden)
+
+
+class ClassifierPerLayer(EarlyExitModel):
+    """One linear classifier per layer over a shared pooler: PABEE (arXiv:2006.04152, section 3)."""
+
+    def __init__(self, encoder: LayerwiseEncoder, rule: Patience, num_labels: int, config: TrainingConfig) -> None:
+        """New classifiers on the encoder's pooled output."""
+        super().__init__(encoder, rule, num_labels, config)
+        self.regression_threshold = rule.regression_threshold
+        heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
+        self.classifiers = nn.ModuleList(heads)
+
+    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
+        """The logits of this layer's own classifier."""
+        return self.classifiers[index](self.dropout(self.encoder.pool(hidden))), None, None
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
+        losses = [self.task_losses(logits, batch["labels"]).mean() for logits, _ in self.walk(batch)]
+        weights = range(1, len(losses) + 1)
+        return {"loss": sum(weight * loss for weight, loss in zip(weights, losses)) / sum(weights)}
+
+    def sweep_rules(self) -> list[ExitRule]:
+        """Every patience."""
+        return every_patience(self.encoder.num_layers, self.regression_threshold)
+
+
+class ElectraModel(LastLayerModel):
+    """ELECTRA's fine-tuning; the two choices are explained in trainables/electra_small.py."""
+
+    def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: electra_small.Config) -> None:
+        """A new classifier on [CLS] or on the encoder's pooled output."""
+        super().__init__(encoder, num_labels, config)
+        self.uses_pooler = config.head == "pooled"
+        self.extra_steps_down = 1 if config.layer_decay_convention == "released" else 0
+        encoder.pooler.requires_grad_(self.uses_pooler)
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """(batch, hidden)."""
+        return super().pooled(hidden) if self.uses_pooler else hidden[:, 0]
+
+    def parameter_group(
+        self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
+    ) -> tuple[str, float, float]:
+        """In the released code every layer lies one step further down, below a step that nothing takes."""
+        is_head = depth > self.encoder.num_layers
+        return super().parameter_group(config, name, parameter, depth if is_head else depth - self.extra_steps_down)

@@ -1,0 +1,206 @@
+"""The model of PonderNet and PALBERT: a shared classifier and a head Λ that says how likely it is to leave at a layer.
+
+λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS] after
+dropout, as in the released PALBERT code (tinkoff-ai/palbert, src/modeling/palbert_fast.py at 52a79af), not the hidden
+state; h_0 is zero. The posterior is cut at the first layer where its sum passes 1 - ε. Behind the cut
+(`posterior_tail`):
+
+* `constant`: every p_i is ε / N, without gradient, as released. It counts in the KL term at all layers and in the task
+  loss at those layers that are computed, which are the layers up to where the last example of the batch is cut.
+* `drop`: no layer counts, neither in the task loss nor in the KL term (PALBERT, section 3.1).
+* `remainder`: as `drop`, and the last layer that counts takes all remaining probability, in the posterior and in the
+  prior, so that both sum to 1 (PonderNet, section 2.2).
+
+λ, posterior and KL are computed in float32 from log-sigmoids, also under autocast.
+"""
+
+from dataclasses import dataclass
+from math import log, log1p
+
+import torch
+from torch import Tensor, nn
+
+from trainables.backbones import LayerwiseEncoder, initialised
+from trainables.config import PonderConfig, TrainingConfig
+from trainables.early_exit import Batch, EarlyExitModel
+from trainables.exits import ExitRule, Expectation, LastLayer, Sampled, Threshold, every_threshold
+
+
+class PonderModel(EarlyExitModel):
+    """PonderNet and PALBERT, which differ in the shape of Λ and in the exit."""
+
+    def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: PonderConfig) -> None:
+        """A new classifier and a new Λ on the encoder's pooled output."""
+        super().__init__(encoder, exit_rule_of(config), num_labels, config)
+        self.config = config
+        self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
+        self.lambda_head = LambdaHead(encoder.hidden_size, config)
+
+    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Logits of the classifier and of λ, and what Λ carries to the next layer."""
+        pooled = self.encoder.pool(hidden)
+        logits = self.classifier(self.dropout(pooled))
+        with torch.autocast(pooled.device.type, enabled=False):
+            exit_logits, carried = self.lambda_head(pooled.float(), carried)
+        return logits, exit_logits, carried
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """`loss`, `task_loss` and `kl`. Layers behind every example's cut are not computed."""
+        logits, exit_logits = self.walk_until_cut(batch)
+        posterior = self.posterior(exit_logits)
+        weights = posterior.probabilities()[: len(logits)]
+        task_loss = sum(
+            (weight * self.task_losses(layer, batch["labels"])).mean() for weight, layer in zip(weights, logits)
+        )
+        kl = divergence(posterior, self.config.kl_direction).mean()
+        return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
+
+    def walk_until_cut(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """Logits per layer and logits of λ (layers, batch), of the layers until every example's posterior is cut."""
+        all_logits, all_exit_logits = [], []
+        for logits, exit_logits in self.walk(batch):
+            all_logits.append(logits)
+            all_exit_logits.append(exit_logits)
+            cdf = log_posterior(torch.stack(all_exit_logits).detach()).exp().sum(0)
+            if (cdf > 1 - self.config.epsilon).all():
+                break
+        return all_logits, torch.stack(all_exit_logits)
+
+    def posterior(self, exit_logits: Tensor) -> "Posterior":
+        """The posterior of all layers from the logits of λ (layers, batch) of the computed ones."""
+        config = self.config
+        return cut_posterior(
+            exit_logits,
+            num_layers=self.encoder.num_layers,
+            epsilon=config.epsilon,
+            tail=config.posterior_tail,
+            prior_lambda=config.prior_lambda,
+        )
+
+    def parameter_group(
+        self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
+    ) -> tuple[str, float, float]:
+        """Λ may have its own learning rate, and then no weight decay."""
+        if name.startswith("lambda_head.") and self.config.lambda_learning_rate is not None:
+            return "lambda", self.config.lambda_learning_rate, 0.0
+        return super().parameter_group(config, name, parameter, depth)
+
+    def sweep_rules(self) -> list[ExitRule]:
+        """Every q."""
+        return every_threshold()
+
+
+class LambdaHead(nn.Module):
+    """Λ: the logit of λ from the pooled outputs of this layer and, by architecture, of the layer before.
+
+    As released: dropout on Λ's input, each hidden layer as wide as the input, PyTorch's default initialisation, one
+    set of weights for all layers of the encoder.
+    """
+
+    def __init__(self, size: int, config: PonderConfig) -> None:
+        """For pooled outputs (batch, size)."""
+        super().__init__()
+        self.arch = config.lambda_layer_arch
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        width = 2 * size if self.arch == "linear_cat" else size
+        if self.arch == "rnn":
+            self.features: nn.Module = nn.RNN(width, width, config.num_lambda_layers, batch_first=True)
+        else:
+            hidden = ((nn.Linear(width, width), nn.Tanh()) for _ in range(config.num_lambda_layers))
+            self.features = nn.Sequential(*(module for pair in hidden for module in pair))
+        self.output = nn.Linear(width, 1)
+        if config.lambda_bias_init == "prior":
+            nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
+
+    def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Logits (batch,), and what to carry: the recurrent state (batch, layers, size) or the pooled output."""
+        if self.arch == "rnn":
+            state = None if carried is None else carried.transpose(0, 1).contiguous()
+            features, state = self.features(self.dropout(pooled)[:, None], state)
+            return self.output(features[:, 0])[:, 0], state.transpose(0, 1)
+        before = torch.zeros_like(pooled) if carried is None else carried
+        features = self.features(self.dropout(self._merged(pooled, before)))
+        return self.output(features)[:, 0], pooled
+
+    def _merged(self, pooled: Tensor, before: Tensor) -> Tensor:
+        if self.arch == "linear_cat":
+            return torch.cat([pooled, before], dim=1)
+        return pooled - before if self.arch == "linear_diff" else pooled
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """How likely it is to leave at each layer, as training uses it, beside the prior."""
+
+    log_probabilities: Tensor  # (layers, batch)
+    log_prior: Tensor  # (layers, batch)
+    counts: Tensor  # (layers, batch), bool: enters the loss
+
+    def probabilities(self) -> Tensor:
+        """(layers, batch), 0 where a layer does not count."""
+        return self.log_probabilities.exp() * self.counts
+
+
+def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail: str, prior_lambda: float) -> Posterior:
+    """The posterior, cut per example at the first layer where its sum passes 1 - epsilon (module docstring).
+
+    Args:
+        exit_logits: of λ at the computed layers, (computed, batch). The layers above lie behind every example's cut.
+        num_layers: of the encoder.
+    """
+    log_probabilities = log_posterior(exit_logits)
+    cdf_before = shifted(log_probabilities.exp().cumsum(0), first=0.0)
+    above = (0, 0, 0, num_layers - len(exit_logits))  # rows for the layers that were not computed
+    is_cut = nn.functional.pad(cdf_before > 1 - epsilon, above, value=True)
+    log_probabilities = nn.functional.pad(log_probabilities, above)
+    log_prior = log_geometric_prior(prior_lambda, num_layers).to(exit_logits)[:, None].expand_as(log_probabilities)
+    if tail == "constant":
+        log_probabilities = log_probabilities.masked_fill(is_cut, log(epsilon / num_layers))
+        return Posterior(log_probabilities, log_prior, torch.ones_like(is_cut))
+    if tail == "remainder":
+        is_last = ~is_cut & nn.functional.pad(is_cut[1:], (0, 0, 0, 1), value=True)
+        remaining = nn.functional.pad(shifted(log_survival(exit_logits), first=0.0), above)
+        prior_remaining = log1p(-prior_lambda) * torch.arange(num_layers).to(exit_logits)[:, None]
+        log_probabilities = torch.where(is_last, remaining, log_probabilities)
+        log_prior = torch.where(is_last, prior_remaining, log_prior)
+    return Posterior(log_probabilities, log_prior, ~is_cut)
+
+
+def divergence(posterior: Posterior, direction: str) -> Tensor:
+    """KL over the layers that count, (batch,). Direction: see `PonderConfig.kl_direction`."""
+    difference = posterior.log_prior - posterior.log_probabilities
+    if direction == "prior_posterior":
+        return (posterior.log_prior.exp() * difference * posterior.counts).sum(0)
+    return (posterior.probabilities() * -difference).sum(0)
+
+
+def log_posterior(exit_logits: Tensor) -> Tensor:
+    """log p_i = log λ_i + Σ_{j<i} log(1 - λ_j), (layers, batch), from the logits of λ."""
+    return nn.functional.logsigmoid(exit_logits) + shifted(log_survival(exit_logits), first=0.0)
+
+
+def log_survival(exit_logits: Tensor) -> Tensor:
+    """Σ_{j<=i} log(1 - λ_j), (layers, batch)."""
+    return nn.functional.logsigmoid(-exit_logits).cumsum(0)
+
+
+def shifted(rows: Tensor, *, first: float) -> Tensor:
+    """The rows moved down by one, with a new first one."""
+    return nn.functional.pad(rows[:-1], (0, 0, 1, 0), value=first)
+
+
+def log_geometric_prior(prior_lambda: float, num_layers: int) -> Tensor:
+    """log of λ (1 - λ)^(i-1), (num_layers,); the last layer takes what remains."""
+    log_prior = log(prior_lambda) + log1p(-prior_lambda) * torch.arange(num_layers, dtype=torch.float64)
+    log_prior[-1] = log1p(-prior_lambda) * (num_layers - 1)
+    return log_prior.float()
+
+
+def exit_rule_of(config: PonderConfig) -> ExitRule:
+    """The rule that the configuration names."""
+    if config.exit == "threshold":
+        assert config.q is not None
+        return Threshold(config.q)
+    if config.exit in ("expectation", "expectation_legacy"):
+        return Expectation(legacy=config.exit == "expectation_legacy")
+    return Sampled() if config.exit == "sample" else LastLayer()
