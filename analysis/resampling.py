@@ -1,0 +1,93 @@
+"""Scores on bootstrap resamples of the dev examples, for all seeds of a method at once.
+
+A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted sums, so
+a matrix product gives all resamples. Spearman keeps the ranks of the whole dev set.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import rankdata
+
+from trainables.tasks import Task
+
+_WEIGHTS_AT_ONCE = 4_000_000
+
+
+def resampled_scores(
+    task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
+) -> np.ndarray:
+    """The task's score on each resample, (resamples, models), from predictions (models, n).
+
+    The same `seed` and `splits` give the same resamples, so that scores of two methods are paired. Examples are drawn
+    within their dev split.
+    """
+    names = np.unique(splits)
+    per_split = [
+        _resampled(task, predictions[:, splits == name], labels[splits == name], resamples, seed + i)
+        for i, name in enumerate(names)
+    ]
+    return np.mean(per_split, axis=0)
+
+
+def _resampled(task: Task, predictions: np.ndarray, labels: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    step = max(1, _WEIGHTS_AT_ONCE // len(labels))
+    parts = [
+        _weighted_scores(task, _draw_weights(rng, min(step, resamples - start), len(labels)), predictions, labels)
+        for start in range(0, resamples, step)
+    ]
+    return np.concatenate(parts)
+
+
+def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
+    """How often each example is drawn, (resamples, n), in shares of n."""
+    drawn = rng.integers(n, size=(resamples, n)) + n * np.arange(resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n) / n
+
+
+def _weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
+    return np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0)
+
+
+def _accuracy(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return weights @ (predictions == labels).T.astype(float)
+
+
+def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Shares of true positives, and of positives among predictions and among labels."""
+    hits = weights @ ((predictions == 1) & (labels == 1)).T.astype(float)
+    predicted = weights @ (predictions == 1).T.astype(float)
+    actual = (weights @ (labels == 1).astype(float))[:, None]
+    return hits, predicted, actual
+
+
+def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    hits, predicted, actual = _counts(weights, predictions, labels)
+    return _ratio(2 * hits, predicted + actual)
+
+
+def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    hits, predicted, actual = _counts(weights, predictions, labels)
+    return _ratio(hits - predicted * actual, np.sqrt(predicted * (1 - predicted) * actual * (1 - actual)))
+
+
+def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    x, y = predictions - predictions.mean(axis=1, keepdims=True), labels - labels.mean()
+    mean_x, mean_y = weights @ x.T, (weights @ y)[:, None]
+    covariance = weights @ (x * y).T - mean_x * mean_y
+    variances = (weights @ (x**2).T - mean_x**2) * ((weights @ y**2)[:, None] - mean_y**2)
+    return _ratio(covariance, np.sqrt(np.maximum(variances, 0)))
+
+
+def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return _pearson(weights, rankdata(predictions, axis=1), rankdata(labels))
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """The quotient, 0 where it is undefined, as the tasks' metrics have it."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+_METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews, "pearson": _pearson, "spearman": _spearman}
