@@ -1,0 +1,239 @@
+"""Runs a study on Ray: one `tune.Tuner` whose searcher and scheduler ask `study.state` what to do.
+
+Ray places trials and keeps actors warm. What runs, what stops and what is known is in the journal, so nothing of Ray's
+own state is kept: there is no `Tuner.restore`, and a trial whose actor or node died is handed out again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from study.record import Record
+from study.search import OptunaJournal
+from study.state import StudyState, Trial
+from study.trainable import MESSAGE, StudyTrainable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one trial holds while it runs; `gpus` may be a fraction."""
+
+    cpus: float
+    gpus: float
+
+
+class Engine:
+    """One launch of a study: from its state to the end of what there is to do."""
+
+    def __init__(
+        self,
+        state: StudyState,
+        *,
+        folder: Path,
+        storage: Path,
+        resources: Resources,
+        max_failures: int,
+        on_progress: Callable[[], None],
+    ):
+        self.state = state
+        self.max_failures = max_failures
+        self.on_progress = on_progress
+        self._folder = folder
+        self._storage = storage
+        self._resources = resources
+        self._keys: dict[str, str] = {}  # Ray's trial id -> key
+        self._optuna = OptunaJournal(folder / "optuna.journal")
+        for arm in state.arms:
+            self._optuna.add_ended(arm.search)
+
+    def run(self) -> None:
+        """Runs until nothing is left to hand out, or until it is interrupted and the running trials are saved."""
+        with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage, _drain_on_interrupt(self.state):
+            tuner = tune.Tuner(
+                tune.with_resources(StudyTrainable, self._placement()),
+                tune_config=tune.TuneConfig(
+                    search_alg=_Searcher(self),
+                    scheduler=_Scheduler(self),
+                    num_samples=-1,
+                    reuse_actors=True,
+                    trial_name_creator=lambda trial: trial.trial_id,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                ),
+                run_config=tune.RunConfig(
+                    name="study",
+                    storage_path=ray_storage,
+                    verbose=0,
+                    callbacks=[_Progress(self)],
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                ),
+            )
+            tuner.fit()
+
+    # ---- what the searcher, the scheduler and the callback ask
+
+    def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
+        """The next trial as a Ray configuration; None for "not now"."""
+        trial = self.state.next_trial()
+        if trial is None:
+            return Searcher.FINISHED if self.state.finished else None
+        self._keys[ray_id] = trial.start["key"]
+        return {MESSAGE: json.dumps(self._assignment(trial))}
+
+    def reported(self, ray_id: str, row: dict[str, Any]) -> str:
+        """Takes in a row of a trial and says whether Ray stops it."""
+        key = self._keys[ray_id]
+        if "error" in row:
+            self._end(key, error=row["error"])
+            return TrialScheduler.STOP
+        decision = self.state.report(key, row)
+        if row["finished"] or decision == "stop":
+            self._end(key)
+            return TrialScheduler.STOP
+        return TrialScheduler.STOP if self.state.draining else TrialScheduler.CONTINUE
+
+    def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
+        """A trial's actor, process or node is gone: hand the trial out again, or give it up."""
+        key = self._keys[ray_id]
+        if self.state.retry(key, error, counts=not preempted) > self.max_failures:
+            self._end(key, error=error)
+
+    # ---- inside
+
+    def _end(self, key: str, *, error: str | None = None) -> None:
+        record = self.state.end(key, error=error)
+        prune(self._storage, record)
+        self._optuna.add_ended(self.state.arm(record.method, record.task).search)
+
+    def _assignment(self, trial: Trial) -> dict[str, Any]:
+        start = trial.start
+        predictions = self._folder / "predictions" / f"{start['key']}.npz"
+        return {
+            "spec": self.state.trial_spec(trial),
+            "folder": str(checkpoint_folder(self._storage, start["key"])),
+            "predictions": str(predictions) if start["phase"] == "confirm" else None,
+            "device": "cuda" if self._resources.gpus else "cpu",
+            "gpus": self._resources.gpus,
+            "threads": max(1, int(self._resources.cpus)),
+        }
+
+    def _placement(self) -> dict[str, float]:
+        return {"cpu": self._resources.cpus, "gpu": self._resources.gpus}
+
+
+def checkpoint_folder(storage: Path, key: str) -> Path:
+    """Where the trial keeps its state while it runs, and its best model afterwards."""
+    return storage / "checkpoints" / key
+
+
+def prune(storage: Path, record: Record) -> None:
+    """The study's one rule of what stays on disk: a completed confirm trial keeps its best model, all else goes."""
+    folder = checkpoint_folder(storage, record.key)
+    if record.phase == "search" or record.status != "completed":
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        for name in ("state.pt", "clock.json"):
+            (folder / name).unlink(missing_ok=True)
+
+
+class _StaysHere:
+    """Ray pickles and copies what it is given; the engine's own state is in the journal and stays where it is."""
+
+    def __init__(self, engine: Engine):
+        super().__init__()
+        self._engine = engine
+
+    def __deepcopy__(self, memo: dict) -> _StaysHere:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return (object, ())
+
+
+class _Searcher(_StaysHere, Searcher):
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        return self._engine.suggest(trial_id)
+
+    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+        """The scheduler has ended the trial already, or `_Progress` is about to."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the journal is the state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise AssertionError("a study is rebuilt from its journal")
+
+
+class _Scheduler(_StaysHere, FIFOScheduler):
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        return self._engine.reported(trial.trial_id, json.loads(result[MESSAGE]))
+
+
+class _Progress(_StaysHere, tune.Callback):
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        error = Path(trial.error_file).read_text().strip().splitlines()[-1] if trial.error_file else "unknown error"
+        self._engine.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
+
+    def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
+        self._engine.on_progress()
+
+
+@contextmanager
+def _drain_on_interrupt(state: StudyState) -> Iterator[None]:
+    """The first Ctrl-C lets running trials save their epoch and hands out nothing more; the second stops at once."""
+
+    def interrupted(signal_number: int, frame: FrameType | None) -> None:
+        if state.draining:
+            raise KeyboardInterrupt
+        state.draining = True
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ray_cluster(address: str | None, *, num_cpus: int | None = None) -> Iterator[None]:
+    """A connection to the Ray cluster at `address`, or to one started here on loopback for as long as it is needed."""
+    os.environ.update(RAY_SETTINGS)
+    ray.init(
+        address=address or "local",
+        num_cpus=None if address else num_cpus,
+        include_dashboard=None if address else False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+# Read by Ray when its modules and workers start.
+RAY_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal holds the results
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours drains
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # nothing of Ray's state is kept
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the record holds the error
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}

@@ -1,0 +1,158 @@
+"""Starts, continues or extends a study: `python -m study.launch --method palbert`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from study import profiles
+from study.plan import (
+    SAMPLERS,
+    SELECTIONS,
+    Plan,
+    ResolvedPlan,
+    check_same_study,
+    load_plan_json,
+    resolve,
+    trainable_tasks,
+    with_earlier,
+)
+
+DESCRIPTION = """Tunes each method on each task with Optuna under ASHA on Ray, repeats the best configuration with fresh
+seeds, and writes the median table. The same command again continues a study that was interrupted; more methods, tasks,
+samples or seeds extend it."""
+EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
+Ctrl-C once lets running trials save their epoch and stops; twice stops at once. Either way the same command continues."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    try:
+        plan, why = plan_from(arguments)
+        resolved, folder = prepare(plan, name=arguments.name, out=Path(arguments.out))
+        if arguments.dry_run:
+            return dry_run(resolved, folder, why=why, as_json=arguments.json)
+        from study.run import run_study  # Ray, from here on
+
+        return run_study(resolved, folder, arguments, why=why)
+    except ValueError as error:
+        print(f"study.launch: {error}", file=sys.stderr)
+        return 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m study.launch", description=DESCRIPTION, epilog=EPILOG)
+    what = parser.add_argument_group("what to study (defaults come from the profile)")
+    what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
+    what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
+    what.add_argument("--profile", default="auto", metavar="auto|mini|paper", help="auto: paper where there are GPUs")
+    what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
+    what.add_argument("--checkpoint", metavar="NAME_OR_FOLDER", help="backbone of every method")
+    what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
+    what.add_argument("--seeds", type=int, metavar="K", help="confirm trials per arm")
+    what.add_argument("--epochs", type=int, metavar="E", help="at most, per trial")
+    what.add_argument("--sampler", metavar="|".join(SAMPLERS))
+    what.add_argument("--selection", metavar="|".join(SELECTIONS), help="split that stops and selects")
+    what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
+    where = parser.add_argument_group("where it goes")
+    where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
+    where.add_argument("--out", default="runs", metavar="FOLDER", help="default: runs")
+    where.add_argument("--storage", metavar="FOLDER", help="for checkpoints, seen by every node; default: the study's")
+    where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
+    how = parser.add_argument_group("how it runs")
+    how.add_argument("--address", help="of a Ray cluster (auto, ray://HOST:PORT); default: Ray on this machine alone")
+    how.add_argument("--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1 if there are any")
+    how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
+    how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
+    how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
+    how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
+    return parser
+
+
+def plan_from(arguments: argparse.Namespace) -> tuple[Plan, str]:
+    """The profile's plan with the command line laid over it, and why this profile."""
+    profile, why = _profile(arguments)
+    plan = profiles.load(profile)
+    import search_spaces
+
+    given = {
+        "methods": arguments.method and _names(arguments.method, search_spaces.available()),
+        "tasks": arguments.task and _names(arguments.task, trainable_tasks()),
+        **{name: getattr(arguments, name) for name in ("data", "checkpoint", "samples", "seeds", "epochs")},
+        **{name: getattr(arguments, name) for name in ("sampler", "selection")},
+        "settings": dict(_setting(text) for text in arguments.set) or None,
+    }
+    return dataclasses.replace(plan, **{name: value for name, value in given.items() if value is not None}), why
+
+
+def prepare(plan: Plan, *, name: str | None, out: Path) -> tuple[ResolvedPlan, Path]:
+    """The plan joined with what its folder holds already, and the folder; nothing is created."""
+    resolved = resolve(plan)
+    folder = out / (name or default_name(resolved))
+    earlier = load_plan_json(folder)
+    if earlier is not None:
+        resolved = resolve(with_earlier(plan, earlier))
+        check_same_study(resolved, earlier, folder)
+    return resolved, folder
+
+
+def default_name(resolved: ResolvedPlan) -> str:
+    methods = resolved.plan.methods
+    return "-".join([*(methods if len(methods) < 3 else (f"{len(methods)}-methods",)), resolved.protocol_hash[:6]])
+
+
+def dry_run(resolved: ResolvedPlan, folder: Path, *, why: str, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"name": folder.name, "folder": str(folder), **resolved.to_json()}, indent=1))
+        return 0
+    print(f"study {folder} ({resolved.protocol_hash}), {why}")
+    for arm in resolved.arms:
+        print(f"  {arm.name:24} {arm.samples:4} search, at most {arm.fixed['epochs']} epochs  "
+              f"{len(resolved.seeds):3} confirm  on {arm.checkpoint}, tuning {', '.join(arm.space) or 'nothing'}")
+    search, confirm = sum(arm.samples for arm in resolved.arms), len(resolved.arms) * len(resolved.seeds)
+    print(f"{len(resolved.arms)} arms, {search} search and {confirm} confirm trials; nothing was run")
+    return 0
+
+
+def _profile(arguments: argparse.Namespace) -> tuple[str, str]:
+    if arguments.profile != "auto":
+        return arguments.profile, f"profile {arguments.profile}"
+    address = arguments.address or os.environ.get("RAY_ADDRESS")
+    if address:
+        from study.run import cluster_gpus
+
+        gpus, where = cluster_gpus(address), f"the Ray cluster at {address}"
+    else:
+        gpus, where = local_gpus(), "this machine"
+    profile = "paper" if gpus else "mini"
+    return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
+
+
+def local_gpus() -> int:
+    """NVIDIA GPUs of this machine, counted without loading a driver."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    return tuple(dict.fromkeys(menu if "all" in names else names))
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    field, equals, value = text.partition("=")
+    if not equals or not field:
+        raise ValueError(f"--set {text}: allowed: FIELD=VALUE")
+    try:
+        return field, json.loads(value)
+    except ValueError:
+        return field, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""Profiles: one Python file per whole plan. `mini` runs anywhere, `paper` is the paper's protocol."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from study.plan import Plan
+
+
+def available() -> list[str]:
+    """The names of the profiles."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+
+
+def load(name: str) -> Plan:
+    """The plan of the profile. ValueError names the profiles there are."""
+    if name not in available():
+        raise ValueError(f"no profile named {name!r}; available: auto, {', '.join(available())}")
+    return importlib.import_module(f"study.profiles.{name}").plan()

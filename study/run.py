@@ -1,0 +1,177 @@
+"""One launch, from the plan on disk to the table: what `study.launch` does once it knows what is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from analysis.tables import WrittenTables, write_tables
+from study.engine import Engine, Resources, ray_cluster
+from study.journal import Journal, utc_now, write_json
+from study.plan import ResolvedPlan, load_plan_json
+from study.state import StudyState
+from study.view import View
+
+PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy")
+
+
+def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespace, *, why: str) -> int:
+    """The launch's exit status. ValueError, with nothing run, if the study cannot be opened."""
+    (folder / "predictions").mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder)
+    try:
+        append, events = journal.append, journal.events
+        state = StudyState(folder.name, resolved, events=events, append=append, provenance=provenance())
+        write_json(folder / "plan.json", plan_json(folder, resolved))
+        if state.finished:
+            print(f"study {folder}: nothing is left to do", file=sys.stderr)
+            tables = write_tables([folder], folder / "tables")
+        else:
+            print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
+            launch = 1 + sum(event["event"] == "launch_began" for event in journal.events)
+            tables = _launch(state, journal, folder, arguments, launch)
+    finally:
+        journal.close()
+    return conclude(state, folder, tables, as_json=arguments.json)
+
+
+def cluster_gpus(address: str) -> int:
+    """GPUs of the Ray cluster at `address`."""
+    with ray_cluster(address):
+        return int(ray.cluster_resources().get("GPU", 0))
+
+
+def provenance() -> dict[str, Any]:
+    """Versions of the packages that make numbers, and the commit of this code."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"versions": {"python": platform.python_version(), **versions}, "git_commit": git_commit()}
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout that this code lies in; null where it is not a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def plan_json(folder: Path, resolved: ResolvedPlan) -> dict[str, Any]:
+    """What `plan.json` says; `created` stays that of the first launch."""
+    earlier = load_plan_json(folder)
+    created = earlier["created"] if earlier else utc_now()
+    return {
+        "name": folder.name,
+        "created": created,
+        **resolved.to_json(),
+        **provenance(),
+        "command": command_line(),
+    }
+
+
+def command_line() -> str:
+    return shlex.join(["python", "-m", "study.launch", *sys.argv[1:]])
+
+
+def _launch(
+    state: StudyState, journal: Journal, folder: Path, arguments: argparse.Namespace, launch: int
+) -> WrittenTables:
+    journal.append(
+        "launch_began",
+        launch=launch,
+        command=command_line(),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        **provenance(),
+    )
+    mirror = start_mirror(folder, arguments.tracking_uri)
+    status = "failed"
+    try:
+        with ray_cluster(arguments.address):
+            resources = resources_of(arguments)
+            with View(state, slots=lambda: slots(resources), output=sys.stderr) as view:
+                storage = Path(arguments.storage).resolve() if arguments.storage else folder.resolve()
+                Engine(
+                    state,
+                    folder=folder.resolve(),
+                    storage=storage,
+                    resources=resources,
+                    max_failures=arguments.max_failures,
+                    on_progress=view.update,
+                ).run()
+        status = "drained" if state.draining else "complete"
+    except KeyboardInterrupt:
+        state.draining, status = True, "interrupted"
+    finally:
+        tables = write_tables([folder], folder / "tables")
+        journal.append("launch_ended", launch=launch, status=status)
+        if mirror:
+            wait_for_mirror(mirror)
+    return tables
+
+
+def resources_of(arguments: argparse.Namespace) -> Resources:
+    """What a trial holds: a whole GPU where the cluster has any, unless the command line says otherwise."""
+    gpus = arguments.gpus_per_trial
+    if gpus is None:
+        gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
+    return Resources(cpus=arguments.cpus_per_trial, gpus=gpus)
+
+
+def slots(resources: Resources) -> int:
+    """Trials that the cluster can run at a time, as it is now."""
+    available = ray.cluster_resources()
+    wanted = {"CPU": resources.cpus, "GPU": resources.gpus}
+    return int(min(available.get(name, 0) / amount for name, amount in wanted.items() if amount))
+
+
+def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
+    """The process that follows the journal into MLflow; None with `--tracking-uri none`."""
+    if uri == "none":
+        return None
+    command = [sys.executable, "-m", "study.mirror", str(folder), "--follow"]
+    with (folder / "mirror.log").open("a") as log:
+        return subprocess.Popen(
+            command + (["--tracking-uri", uri] if uri else []),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is the launcher's: the mirror ends when it has seen the launch end
+        )
+
+
+def wait_for_mirror(mirror: subprocess.Popen) -> None:
+    print("writing the last runs to MLflow ...", file=sys.stderr)
+    if mirror.wait() != 0:
+        print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
+
+
+def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json: bool) -> int:
+    """Prints the table and the ways on; the launch's exit status."""
+    failed = [f"{r.method}/{r.task} {r.phase} {r.trial}: {r.error}" for r in state.ended if r.status == "failed"]
+    complete = not (tables.incomplete or failed)
+    if as_json:
+        facts = {"study": folder.name, "folder": str(folder), "complete": complete, "trials": len(state.ended)}
+        print(json.dumps({**facts, "failed": failed, "incomplete": tables.incomplete}, indent=1))
+        return 0 if complete else 1
+    print(f"\n{tables.text()}")
+    for line in failed:
+        print(f"failed: {line}")
+    if state.draining:
+        print(f"interrupted; continue:  {command_line()}")
+    print(f"browse:      mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
+    print(f"regenerate:  python -m analysis.tables {folder}")
+    print(f"extend:      {command_line()} with more --samples, --seeds, --task or --method, --name {folder.name}")
+    return 0 if complete else 1

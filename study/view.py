@@ -1,0 +1,115 @@
+"""What a person sees while a study runs: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from study.record import Record
+from study.state import ArmState, StudyState, Trial
+
+_REFRESH_SECONDS = 0.5
+
+
+class View:
+    """Shows the state of a study; `update` is cheap and may be called all the time."""
+
+    def __init__(self, state: StudyState, *, slots: Callable[[], int], output: TextIO):
+        self._state = state
+        self._slots = slots
+        self._console = Console(file=output, highlight=False)
+        self._started = time.monotonic()
+        self._next_refresh = 0.0
+        self._told = len(state.ended)
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+
+    def __enter__(self) -> View:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+            self._live.stop()
+
+    def update(self) -> None:
+        now = time.monotonic()
+        if now < self._next_refresh:
+            return
+        self._next_refresh = now + _REFRESH_SECONDS
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        else:
+            self._tell_ended()
+
+    def _tell_ended(self) -> None:
+        for record in self._state.ended[self._told :]:
+            self._told += 1
+            place = f"{self._told}/{self._state.total_trials}"
+            self._console.print(f"[{place}] {describe(record)}  {self._time_line()}", markup=False, soft_wrap=True)
+
+    def _table(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        for column in ("arm", "search", "stopped", "failed", "running", "confirm", "best", "median"):
+            table.add_column(column, justify="left" if column == "arm" else "right")
+        for arm in self._state.arms:
+            table.add_row(arm.arm.name, *self._cells(arm))
+        done = f"{len(self._state.ended)}/{self._state.total_trials} trials"
+        word = "saving and stopping" if self._state.draining else done
+        return Group(table, Text(f"{word}  {self._time_line()}"))
+
+    def _cells(self, arm: ArmState) -> list[str]:
+        search, confirm = arm.phase("search"), self._state.confirm_trials(arm)
+        ended = [trial.record for trial in search if trial.record]
+        running = sum(1 for trial in arm.trials.values() if trial.handed_out and not trial.record)
+        return [
+            f"{len(ended)}/{arm.arm.samples}",
+            _count([record.status == "stopped" for record in ended]),
+            _count([bool(trial.record and trial.record.status == "failed") for trial in arm.trials.values()]),
+            _count([True] * running),
+            f"{sum(1 for trial in confirm if trial.record)}/{len(self._state.resolved.seeds)}",
+            _points(best_score(search)),
+            _points(self._state.median(arm)),
+        ]
+
+    def _time_line(self) -> str:
+        elapsed = time.monotonic() - self._started
+        left = self._state.remaining_seconds()
+        eta = f", about {clock(left / max(1, self._slots()))} left" if left is not None else ""
+        return f"elapsed {clock(elapsed)}{eta}"
+
+
+def describe(record: Record) -> str:
+    """One ended trial in words."""
+    name = f"{record.method}/{record.task} {record.phase} {record.trial}"
+    if record.status == "failed":
+        return f"{name} failed: {record.error}"
+    verb = f"stopped at epoch {record.epochs}" if record.status == "stopped" else f"{record.epochs} epochs"
+    return f"{name}: {_points(record.score or record.selection_score)} ({verb}, {record.mean_layers:.1f} layers)"
+
+
+def best_score(trials: list[Trial]) -> float | None:
+    scores = [trial.best["selection_score"] for trial in trials if trial.best]
+    return max(scores, default=None)
+
+
+def clock(seconds: float) -> str:
+    """`75` as `1:15`, `3675` as `1:01:15`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _points(score: float | None) -> str:
+    return "" if score is None else f"{100 * score:.1f}"
+
+
+def _count(flags: list[bool]) -> str:
+    return str(sum(flags) or "")
