@@ -1,0 +1,51 @@
+"""cluster.yaml is what Ray's cluster launcher accepts: pytest tests/test_cluster.py"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def cluster() -> dict[str, Any]:
+    return yaml.safe_load((REPOSITORY / "cluster.yaml").read_text())
+
+
+def test_ray_accepts_it(cluster: dict[str, Any]) -> None:
+    validate_config(prepare_config(cluster))
+
+
+def test_ray_would_refuse_a_field_it_does_not_know(cluster: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="'head_nodes' was unexpected"):
+        validate_config(prepare_config(cluster | {"head_nodes": {}}))
+
+
+def test_gpu_workers_grow_from_none_to_the_limit(cluster: dict[str, Any]) -> None:
+    workers = {
+        name: node for name, node in cluster["available_node_types"].items() if name != cluster["head_node_type"]
+    }
+    assert all(node["min_workers"] == 0 and node["resources"]["GPU"] > 0 for node in workers.values())
+    assert sum(node["max_workers"] for node in workers.values()) == cluster["max_workers"]
+
+
+def test_trials_stay_off_the_head(cluster: dict[str, Any]) -> None:
+    assert cluster["available_node_types"][cluster["head_node_type"]]["resources"] == {"CPU": 0}
+
+
+def test_every_package_and_file_of_the_install_travels(cluster: dict[str, Any]) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    packages = {name.partition(".")[0] for name in project["tool"]["setuptools"]["packages"]}
+    mounted = set(cluster["file_mounts"].values())
+    assert mounted == packages | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    assert all((REPOSITORY / path).exists() for path in mounted)
+
+
+def test_the_dashboard_listens_on_loopback_only(cluster: dict[str, Any]) -> None:
+    assert "--dashboard-host=127.0.0.1" in cluster["head_start_ray_commands"][-1]
