@@ -166,7 +166,7 @@ class _StaysHere:
 
 
 class _Searcher(_StaysHere, Searcher):
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Any:
         return self._engine.suggest(trial_id)
 
     def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:

@@ -28,7 +28,7 @@ DESCRIPTION = """Tunes each method on each task with Optuna under ASHA on Ray, r
 seeds, and writes the median table. The same command again continues a study that was interrupted; more methods, tasks,
 samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
-Ctrl-C once lets running trials save their epoch and stops; twice stops at once. Either way the same command continues."""
+Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,8 +113,10 @@ def dry_run(resolved: ResolvedPlan, folder: Path, *, why: str, as_json: bool) ->
         return 0
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
     for arm in resolved.arms:
-        print(f"  {arm.name:24} {arm.samples:4} search, at most {arm.fixed['epochs']} epochs  "
-              f"{len(resolved.seeds):3} confirm  on {arm.checkpoint}, tuning {', '.join(arm.space) or 'nothing'}")
+        print(
+            f"  {arm.name:24} {arm.samples:4} search, at most {arm.fixed['epochs']} epochs  "
+            f"{len(resolved.seeds):3} confirm  on {arm.checkpoint}, tuning {', '.join(arm.space) or 'nothing'}"
+        )
     search, confirm = sum(arm.samples for arm in resolved.arms), len(resolved.arms) * len(resolved.seeds)
     print(f"{len(resolved.arms)} arms, {search} search and {confirm} confirm trials; nothing was run")
     return 0

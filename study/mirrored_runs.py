@@ -177,7 +177,7 @@ class StudyRuns:
             ended=_last_end([trial]),
             params={name: str(value) for name, value in started["config"].items()} | {"seed": str(started["seed"])},
             tags=self._tags("trial", status, method=method, task=task, note=_trial_note(trial, status))
-            | _texts({name: started[name] for name in ("phase", "trial", "optuna_trial")})
+            | _texts({name: started[name] for name in ("phase", "trial")})
             | _texts({"retries": trial.retries or None}),
             points=tuple(_curve_points(trial)) + tuple(_selected_points(trial)),
         )

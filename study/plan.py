@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
 
 import search_spaces
 import trainables
@@ -238,12 +244,12 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     checkpoint = plan.checkpoint or search_space.checkpoint[plan.profile]
     overrides = plan.random_start if checkpoint.startswith("mini-") else Overrides()
     space = _laid_over(search_space.space, overrides.space)
-    fixed = _laid_over(search_space.fixed | search_space.fixed_by_task.get(task, {}), overrides.fixed)
+    fixed = _laid_over(search_space.fixed_for(task), overrides.fixed)
     _check_settings(method, plan.settings, space.keys() | fixed.keys())
     fixed |= plan.settings | ({"epochs": plan.epochs} if plan.epochs else {})
     space = {name: distribution for name, distribution in space.items() if name not in plan.settings}
-    published = [{name: point[name] for name in space if name in point} for point in search_space.published.get(task, ())]
-    first = [] if overrides.space else published
+    published = [] if overrides.space else search_space.published.get(task, ())
+    first = [{name: point[name] for name in space if name in point} for point in published]
     samples = plan.samples
     if plan.sampler == "grid":
         grid = _laid_over(search_space.paper_grid, overrides.grid)
@@ -265,8 +271,8 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     return arm
 
 
-def _laid_over(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    return base | {name: value for name, value in overrides.items() if name in base}
+def _laid_over(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(base) | {name: value for name, value in overrides.items() if name in base}
 
 
 def _grid_points(space: dict[str, CategoricalDistribution], first: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -297,4 +303,7 @@ def _check_configuration(arm: Arm) -> None:
 
 
 def _any_value(distribution: BaseDistribution) -> Any:
-    return distribution.choices[0] if isinstance(distribution, CategoricalDistribution) else distribution.low
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    return distribution.low

@@ -11,17 +11,17 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import ray
 
 from analysis.tables import WrittenTables, write_tables
 from study.engine import Engine, Resources, ray_cluster
 from study.journal import Journal, utc_now, write_json
 from study.plan import ResolvedPlan, load_plan_json
-from study.state import StudyState
+from study.state import LaunchStatus, StudyState
 from study.view import View
 
 PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy")
@@ -29,6 +29,7 @@ PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pan
 
 def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespace, *, why: str) -> int:
     """The launch's exit status. ValueError, with nothing run, if the study cannot be opened."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     (folder / "predictions").mkdir(parents=True, exist_ok=True)
     journal = Journal(folder)
     try:
@@ -40,8 +41,7 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
             tables = write_tables([folder], folder / "tables")
         else:
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
-            launch = 1 + sum(event["event"] == "launch_began" for event in journal.events)
-            tables = _launch(state, journal, folder, arguments, launch)
+            tables = _launch(state, folder, arguments)
     finally:
         journal.close()
     return conclude(state, folder, tables, as_json=arguments.json)
@@ -85,19 +85,10 @@ def command_line() -> str:
     return shlex.join(["python", "-m", "study.launch", *sys.argv[1:]])
 
 
-def _launch(
-    state: StudyState, journal: Journal, folder: Path, arguments: argparse.Namespace, launch: int
-) -> WrittenTables:
-    journal.append(
-        "launch_began",
-        launch=launch,
-        command=command_line(),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        **provenance(),
-    )
+def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> WrittenTables:
+    state.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
     mirror = start_mirror(folder, arguments.tracking_uri)
-    status = "failed"
+    status: LaunchStatus = "failed"
     try:
         with ray_cluster(arguments.address):
             resources = resources_of(arguments)
@@ -116,7 +107,7 @@ def _launch(
         state.draining, status = True, "interrupted"
     finally:
         tables = write_tables([folder], folder / "tables")
-        journal.append("launch_ended", launch=launch, status=status)
+        state.end_launch(status)
         if mirror:
             wait_for_mirror(mirror)
     return tables

@@ -20,6 +20,7 @@ from study.search import ArmSearch
 from trainables.tasks import TASKS
 
 Event = dict[str, Any]
+LaunchStatus = Literal["complete", "drained", "interrupted", "failed"]
 
 
 @dataclass
@@ -86,6 +87,7 @@ class StudyState:
         self.name = name
         self.resolved = resolved
         self.draining = False
+        self.launch = 0  # number of the launch under way, or of the last one
         self._append = append
         self._provenance = provenance
         self._arms = {
@@ -172,6 +174,13 @@ class StudyState:
 
     # ---- moves
 
+    def begin_launch(self, **facts: Any) -> None:
+        """Notes that a launch begins: its `command`, `host` and `pid`."""
+        self._record_event("launch_began", launch=self.launch + 1, **facts, **self._provenance)
+
+    def end_launch(self, status: LaunchStatus) -> None:
+        self._record_event("launch_ended", launch=self.launch, status=status)
+
     def next_trial(self) -> Trial | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""
         if self.draining:
@@ -181,14 +190,14 @@ class StudyState:
                 trial.handed_out = True
                 return trial
         for arm in sorted(self.arms, key=self._length, reverse=True):  # stable: equals stay in the plan's order
-            trial = self._start_from(arm)
-            if trial is not None:
-                trial.handed_out = True
-                return trial
+            started = self._start_from(arm)
+            if started is not None:
+                started.handed_out = True
+                return started
         return None
 
     def report(self, key: str, row: dict[str, Any]) -> Literal["continue", "stop"]:
-        """Takes in one epoch of a trial. Rows that are known (a trial that came back repeats its own) change nothing."""
+        """Takes in one epoch of a trial. Known rows change nothing: a trial that came back repeats its own."""
         trial = self._trials[key]
         if trial.last is None or row["epoch"] > trial.last["epoch"]:
             self._record_event("epoch_reported", key=key, **row)
@@ -227,6 +236,9 @@ class StudyState:
         handler = getattr(self, f"_apply_{event['event']}", None)
         if handler is not None:
             handler(event)
+
+    def _apply_launch_began(self, event: Event) -> None:
+        self.launch = event["launch"]
 
     def _apply_trial_started(self, event: Event) -> None:
         arm = self._arms.get((event["method"], event["task"]))
@@ -313,9 +325,15 @@ class StudyState:
         number = len(arm.phase(phase))
         if seed is None:
             seed = search_seed(arm.arm, number)
-        identity = {"method": arm.arm.method, "task": arm.arm.task, "phase": phase, "config": config, "seed": seed}
+        identity: dict[str, Any] = {
+            "method": arm.arm.method,
+            "task": arm.arm.task,
+            "phase": phase,
+            "config": config,
+            "seed": seed,
+        }
         key = trial_key(self.resolved.protocol_hash, **identity)
-        self._record_event("trial_started", key=key, trial=number, **identity)
+        self._record_event("trial_started", key=key, trial=number, **identity, launch=self.launch)
         return self._trials[key]
 
     def _decide(self, trial: Trial, row: dict[str, Any]) -> None:
@@ -328,24 +346,28 @@ class StudyState:
     def _build_record(self, trial: Trial, status: Status, error: str | None) -> Record:
         start, last, best = trial.start, trial.last or {}, trial.best or {}
         chosen = {} if status == "failed" else best | last.get("outcome", {})
-        return Record(
-            study=self.name,
-            protocol_hash=self.resolved.protocol_hash,
-            **{name: start[name] for name in ("key", "method", "task", "phase", "trial", "seed", "config")},
-            status=status,
-            error=error,
-            **{name: chosen.get(name) for name in ("score", "selection_score", "epoch", "mean_layers")},
-            metrics=chosen.get("metrics", {}),
-            epochs=last.get("epoch", 0),
-            num_layers=last.get("num_layers"),
-            **{name: last.get(name, 0) for name in COSTS},
-            checkpoint=chosen.get("checkpoint"),
-            data_fingerprint=self._arm_of(trial).arm.data_fingerprint,
-            **self._provenance,
-            host=last.get("host", ""),
-            device=last.get("device", ""),
-            started=start["time"],
-            ended=utc_now(),
+        return Record.from_json(
+            {
+                **{name: start[name] for name in ("key", "method", "task", "phase", "trial", "seed", "config")},
+                "study": self.name,
+                "protocol_hash": self.resolved.protocol_hash,
+                "status": status,
+                "error": error,
+                **{
+                    name: chosen.get(name)
+                    for name in ("score", "selection_score", "epoch", "mean_layers", "checkpoint")
+                },
+                "metrics": chosen.get("metrics", {}),
+                "epochs": last.get("epoch", 0),
+                "num_layers": last.get("num_layers"),
+                **{name: last.get(name, 0) for name in COSTS},
+                "data_fingerprint": self._arm_of(trial).arm.data_fingerprint,
+                **self._provenance,
+                "host": last.get("host", ""),
+                "device": last.get("device", ""),
+                "started": start["time"],
+                "ended": utc_now(),
+            }
         )
 
 

@@ -64,6 +64,13 @@ def is_fatal(error: Exception) -> bool:
     return getattr(error, "error_code", None) in FATAL_ERRORS
 
 
+def count_experiments(uri: str) -> int:
+    """How many experiments the store at `uri` holds (1000 at most); raises `outages()` when it is away."""
+    from mlflow.tracking import MlflowClient
+
+    return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
+
+
 class Tracking:
     """The runs of one study in one tracking store. Any method may raise `outages()` when the store is away."""
 

@@ -40,7 +40,8 @@ class StudyTrainable(tune.Trainable):
         self._release()
 
     def _begin(self, assignment: dict[str, Any]) -> None:
-        """`assignment`: `spec` (of `TrialSpec`), `folder`, `predictions` (path or null), `device`, `gpus`, `threads`."""
+        """`assignment`: a `TrialSpec`'s fields as `spec`, `folder`, `predictions` (path or null), `device`, `gpus`,
+        `threads`."""
         import torch
 
         from trainables.training import TrainingRun, TrialSpec
@@ -86,7 +87,7 @@ class StudyTrainable(tune.Trainable):
 
     def _release(self) -> None:
         """Lets go of the model and its memory before the next trial."""
-        self._run = None
+        vars(self).pop("_run", None)
         gc.collect()
         if "torch" in sys.modules:
             sys.modules["torch"].cuda.empty_cache()

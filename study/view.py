@@ -38,6 +38,8 @@ class View:
         if self._live:
             self._live.update(self._table(), refresh=True)
             self._live.stop()
+        else:
+            self._tell_ended()
 
     def update(self) -> None:
         now = time.monotonic()

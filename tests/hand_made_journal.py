@@ -58,7 +58,6 @@ class HandMadeJournal:
             trial=trial,
             seed=42 + trial,
             config={"learning_rate": 2e-05, "batch_size": 32, "exit": "q", "epochs": 3},
-            optuna_trial=trial if phase == "search" else None,
             launch=launch,
         )
 

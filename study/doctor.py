@@ -1,0 +1,278 @@
+"""Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
+
+Checks packages, Ray, GPUs, data, storage and tracking, and says of each fault what to do about it. Exit status: 0 ready,
+1 faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROJECT = "glue-exit-study"
+MUST_AGREE = ("ray", "torch", "transformers", "datasets", "optuna")  # between nodes, or numbers and pickles differ
+NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
+LITTLE_SPACE_GB = 10.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer. The text of a fault ends with what to do about it."""
+
+    subject: str
+    text: str
+    is_fault: bool = False
+
+
+def check_packages() -> list[Finding]:
+    """Every dependency of the project is there, in a version within its bounds."""
+    try:
+        requirements = importlib.metadata.requires(PROJECT) or []
+    except importlib.metadata.PackageNotFoundError:
+        return [Finding("packages", f"{PROJECT} is not installed: pip install -c constraints.txt -e .", True)]
+    faults = [fault for text in requirements if "extra ==" not in text and (fault := _missing(text))]
+    if faults:
+        return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
+    versions = ", ".join(f"{name} {version}" for name, version in versions_here().items())
+    return [Finding("packages", f"python {platform.python_version()}, {versions}")]
+
+
+def versions_here() -> dict[str, str]:
+    """The versions that nodes of a cluster must have in common; those that are not installed are left out."""
+    found = {}
+    for name in MUST_AGREE:
+        try:
+            found[name] = importlib.metadata.version(name).partition("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def _missing(requirement: str) -> str | None:
+    from packaging.requirements import Requirement
+
+    wanted = Requirement(requirement)
+    try:
+        version = importlib.metadata.version(wanted.name)
+    except importlib.metadata.PackageNotFoundError:
+        return f"{wanted.name} is not installed"
+    fits = wanted.specifier.contains(version, prereleases=True)
+    return None if fits else f"{wanted.name} is {version}, wanted {wanted.specifier}"
+
+
+def check_gpus(expected: float) -> list[Finding]:
+    """The driver and the build of torch fit the number of GPUs that Ray counts here."""
+    import torch
+
+    if not expected:
+        return [Finding("GPUs", "none")]
+    if torch.version.cuda is None:
+        advice = "install a CUDA build: pip install --force-reinstall torch==VERSION from PyPI"
+        return [Finding("GPUs", f"{expected:g} GPUs, but torch {torch.__version__} is a CPU build: {advice}", True)]
+    driver = Path("/proc/driver/nvidia/version")
+    if not driver.exists():
+        return [Finding("GPUs", f"{expected:g} GPUs, but no NVIDIA driver is loaded: use an image with a driver", True)]
+    return [Finding("GPUs", f"{expected:g}, torch for CUDA {torch.version.cuda}, {driver.read_text().splitlines()[0]}")]
+
+
+def check_data(data: str) -> list[Finding]:
+    """The development split of every task that is there can be read."""
+    from trainables import glue
+    from trainables.tasks import TASKS, TRAINABLE_TASKS
+
+    found, absent = [], []
+    for name in TRAINABLE_TASKS:
+        try:
+            glue.check_data(TASKS[name], data)
+        except ValueError:
+            absent.append(name)
+            continue
+        try:
+            glue.load_split(TASKS[name], TASKS[name].dev_splits[0], data)
+        except (ValueError, OSError) as error:
+            return [Finding("data", f"{error}: mend the file, or choose another --data", True)]
+        found.append(name)
+    if not found:
+        return [
+            Finding("data", f"{data} holds no task: allowed are mini, hub or a folder such as {data}/RTE/*.tsv", True)
+        ]
+    without = f"; without {', '.join(absent)}" if absent else ""
+    return [Finding("data", f"{data}: {', '.join(found)}{without}")]
+
+
+def check_storage(folder: Path, marker: str | None) -> list[Finding]:
+    """A file can be written into `folder` and read again, and the driver's `marker` is seen there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(b"written by study.doctor")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        advice = "make it writable, or choose another --storage"
+        return [Finding("storage", f"{folder} cannot be written ({error.strerror}): {advice}", True)]
+    if marker is not None and not (folder / marker).exists():
+        advice = "mount one shared folder at the same path on every node and give it as --storage"
+        return [Finding("storage", f"{folder} is not the folder that the other nodes see: {advice}", True)]
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < LITTLE_SPACE_GB:
+        return [
+            Finding("storage", f"{folder} has only {free:.1f} GB free: make room, or choose another --storage", True)
+        ]
+    return [Finding("storage", f"{folder}, {free:.0f} GB free")]
+
+
+def check_node(*, gpus: float, data: str, storage: Path, marker: str | None) -> list[Finding]:
+    """All that can only be seen on the node itself."""
+    checks: dict[str, Callable[[], list[Finding]]] = {
+        "packages": check_packages,
+        "GPUs": lambda: check_gpus(gpus),
+        "data": lambda: check_data(data),
+        "storage": lambda: check_storage(storage, marker),
+    }
+    return [finding for subject, check in checks.items() for finding in _guarded(subject, check)]
+
+
+def check_tracking(uri: str) -> list[Finding]:
+    """The tracking store answers."""
+    from study.tracking import count_experiments, masked, outages, prepare_environment
+
+    prepare_environment()
+    try:
+        count = count_experiments(uri)
+    except outages() as error:
+        reason = masked(str(error)).splitlines()[0]
+        advice = "start the server, mend --tracking-uri, or go on without: python -m study.mirror catches up later"
+        return [Finding("tracking", f"{masked(uri)} does not answer ({reason}): {advice}", True)]
+    return [Finding("tracking", f"{masked(uri)}, {count} experiments")]
+
+
+def check_cluster(address: str | None, *, data: str, storage: Path) -> Iterator[Finding]:
+    """Ray answers at `address`, or starts on this machine where it is null; then every node is checked."""
+    import ray
+
+    where = f"the cluster at {address}" if address else "this machine"
+    try:
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=None)
+    except Exception as error:  # Ray raises anything from ConnectionError to bare RuntimeError
+        reason = str(error).strip().splitlines()[0]
+        advice = (
+            "is it up (ray status), is the address right, is Ray's version the same?" if address else "see ray's logs"
+        )
+        yield Finding("Ray", f"does not start on {where} ({reason}): {advice}", True)
+        return
+    try:
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        total = ray.cluster_resources()
+        size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
+        yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
+        with _marker(storage, wanted=len(nodes) > 1) as marker:
+            yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
+    finally:
+        ray.shutdown()
+
+
+def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Finding]:
+    import ray
+    from ray.exceptions import RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def report(gpus: float) -> tuple[dict[str, str], list[Finding]]:
+        from study import doctor  # the node's own copy: a node without the project says so here
+
+        return doctor.versions_here(), doctor.check_node(gpus=gpus, **settings)
+
+    tasks = {
+        node["NodeManagerAddress"]: ray.remote(num_cpus=0, max_retries=0)(report)
+        .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+        .remote(node["Resources"].get("GPU", 0.0))
+        for node in nodes
+    }
+    deadline = time.monotonic() + NODE_SECONDS
+    for host, task in tasks.items():
+        try:
+            versions, findings = ray.get(task, timeout=max(deadline - time.monotonic(), 1.0))
+        except RayError as error:
+            reason = str(error).strip().splitlines()[-1]
+            advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"
+            yield Finding(f"node {host}", f"cannot run the check ({reason}): {advice}", True)
+            continue
+        differing = [
+            f"{name} {versions.get(name)}, here {mine}"
+            for name, mine in versions_here().items()
+            if versions.get(name) != mine
+        ]
+        if differing:
+            yield Finding(f"node {host}", f"{'; '.join(differing)}: install constraints.txt on every node", True)
+        for finding in findings:
+            yield Finding(f"{finding.subject} on {host}", finding.text, finding.is_fault)
+
+
+@contextmanager
+def _marker(folder: Path, *, wanted: bool) -> Iterator[str | None]:
+    """The name of a file that lies in `folder` for a while; None where it is not wanted or cannot be written."""
+    path = folder / f".doctor-marker-{uuid.uuid4().hex}"
+    try:
+        if wanted:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        yield path.name if wanted else None
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    try:
+        return check()
+    except Exception as error:  # a broken install can raise anything: it is a finding, and the other checks go on
+        return [Finding(subject, f"{type(error).__name__}: {error}: pip install -c constraints.txt -e . again", True)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    storage = options.storage.expanduser().resolve()
+    faults = 0
+    for finding in _findings(options, storage):
+        faults += finding.is_fault
+        print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
+    print("ready" if not faults else f"{faults} fault(s)")
+    return 1 if faults else 0
+
+
+def _findings(options: argparse.Namespace, storage: Path) -> Iterator[Finding]:
+    here = check_packages()
+    yield from here
+    if any(finding.is_fault for finding in here):
+        return  # nothing else would tell more than that
+    yield from check_cluster(options.address, data=options.data, storage=storage)
+    if options.tracking_uri:
+        yield from check_tracking(options.tracking_uri)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m study.doctor", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--address", default=os.environ.get("RAY_ADDRESS"), help="of a Ray cluster (default: this machine)"
+    )
+    parser.add_argument("--data", default="mini", metavar="mini|hub|FOLDER", help="what the study will train on (mini)")
+    parser.add_argument(
+        "--storage", type=Path, default=Path("runs"), metavar="FOLDER", help="where the study will be written (runs)"
+    )
+    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server to ask as well")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
