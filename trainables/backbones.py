@@ -1,14 +1,16 @@
 """Layerwise encoders: the embedding step and then one layer at a time, for ALBERT, BERT, ELECTRA and RoBERTa.
 
-The modules are those of `transformers`; only the walk over the layers is ours. With the same weights the full walk
-equals the model of `transformers`. Attention goes through PyTorch's scaled_dot_product_attention, with the padding mask
-prepared once. `pool` is what the family's own sequence classifier does below its last linear layer: tanh(dense([CLS]))
-for ALBERT, BERT and RoBERTa, gelu(dense([CLS])) for ELECTRA.
+The modules are those of `transformers`; only the walk over the layers is ours, and a family is one small adapter that
+says where its modules are. With the same weights the full walk equals the model of `transformers`. Attention goes
+through PyTorch's scaled_dot_product_attention, with the padding mask prepared once. `pool` is what the family's own
+sequence classifier does below its last linear layer: tanh(dense([CLS])) for ALBERT, BERT and RoBERTa, and
+gelu(dense([CLS])) for ELECTRA.
 """
 
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -22,28 +24,33 @@ MINI_VOCABULARY = 8_000  # words
 _SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """Where a family keeps what a walk needs."""
+
+    project: nn.Module  # from the width of the embeddings to that of the layers
+    layers: list[nn.Module]  # in order of use; a shared layer is there several times
+    pooler: nn.Linear
+    activation: Callable[[Tensor], Tensor]  # of the pooler
+
+
 class LayerwiseEncoder(nn.Module):
-    """An encoder that runs one layer at a time. Subclasses adapt one family each."""
+    """An encoder that runs one layer at a time."""
 
-    def __init__(self, backbone: PreTrainedModel, pooler: nn.Linear, num_layers: int) -> None:
-        """Wraps a base model of `transformers`.
-
-        Args:
-            backbone: with SDPA attention.
-            pooler: the dense layer of `pool`.
-            num_layers: the first of the backbone's, 0 is all.
-
-        Raises:
-            ValueError: the backbone has fewer layers.
-        """
+    def __init__(self, model: PreTrainedModel, parts: _Parts) -> None:
+        """Made by `layerwise`."""
         super().__init__()
-        depth = backbone.config.num_hidden_layers
-        if num_layers > depth:
-            raise ValueError(f"num_hidden_layers is {num_layers}; this backbone has {depth} layers")
-        self.backbone = backbone
-        self.pooler = pooler
-        self.num_layers = num_layers or depth
-        self.hidden_size: int = backbone.config.hidden_size
+        self.num_layers = len(parts.layers)
+        self.hidden_size: int = model.config.hidden_size
+        self.configuration = model.config  # that of `transformers`, to make the same encoder again
+        self.has_token_types = model.config.type_vocab_size > 1
+        self.embeddings = model.base_model.embeddings
+        self.project = parts.project
+        distinct = list(dict.fromkeys(parts.layers))
+        self.layers = nn.ModuleList(distinct)
+        self.layer_order = [distinct.index(layer) for layer in parts.layers]
+        self.pooler = parts.pooler
+        self.activation = parts.activation
 
     def embed(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -54,96 +61,80 @@ class LayerwiseEncoder(nn.Module):
             input_ids: (batch, tokens), int64; so the two others.
             token_type_ids: ignored by backbones that have none.
         """
-        if self.backbone.config.type_vocab_size < 2:
-            token_type_ids = None
-        hidden = self.backbone.embeddings(input_ids, token_type_ids=token_type_ids)
-        return self._project(hidden), attention_mask[:, None, None, :].bool()  # (batch, 1, 1, tokens)
+        hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
+        return self.project(hidden), attention_mask[:, None, None, :].bool()  # (batch, 1, 1, tokens)
 
     def layer(self, index: int, hidden: Tensor, mask: Tensor) -> Tensor:
         """Hidden states (batch, tokens, hidden) after the layer `index`, from 0."""
-        return self._layers()[index](hidden, mask)
+        return self.layers[self.layer_order[index]](hidden, mask)
 
     def pool(self, hidden: Tensor) -> Tensor:
         """(batch, hidden) from the first token."""
-        return torch.tanh(self.pooler(hidden[:, 0]))
+        return self.activation(self.pooler(hidden[:, 0]))
 
     def parameter_depths(self) -> dict[str, int]:
         """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 the pooler.
 
         A layer that is used several times (ALBERT) lies where it is used last.
         """
-        depths = {
-            parameter: index + 1 for index, layer in enumerate(self._layers()) for parameter in layer.parameters()
-        }
-        depths |= {parameter: self.num_layers + 1 for parameter in self.pooler.parameters()}
-        return {name: depths.get(parameter, 0) for name, parameter in self.named_parameters()}
+        last_use = {layer: index + 1 for index, layer in enumerate(self.layer_order)}
+        return {name: self._depth(name.split("."), last_use) for name, _ in self.named_parameters()}
 
-    def _project(self, hidden: Tensor) -> Tensor:
-        return hidden
-
-    def _layers(self) -> list[nn.Module]:
-        return list(self.backbone.encoder.layer)[: self.num_layers]
+    def _depth(self, path: list[str], last_use: dict[int, int]) -> int:
+        if path[0] == "layers":
+            return last_use[int(path[1])]
+        return self.num_layers + 1 if path[0] == "pooler" else 0
 
 
-class AlbertEncoder(LayerwiseEncoder):
-    """ALBERT: layers are shared within a hidden group, which may hold several inner layers."""
-
-    def _project(self, hidden: Tensor) -> Tensor:
-        return self.backbone.encoder.embedding_hidden_mapping_in(hidden)
-
-    def _layers(self) -> list[nn.Module]:
-        # Groups are spread over the backbone's whole depth, also when only its first layers are used.
-        config = self.backbone.config
-        groups = self.backbone.encoder.albert_layer_groups
-        return [
-            groups[int(index / (config.num_hidden_layers / config.num_hidden_groups))]
-            for index in range(self.num_layers)
-        ]
+def _albert(model: PreTrainedModel, num_layers: int) -> _Parts:
+    """Layers are shared within a hidden group, which may hold several inner layers."""
+    config, encoder = model.config, model.base_model.encoder
+    # Groups are spread over the backbone's whole depth, also when only its first layers are used.
+    layers_per_group = config.num_hidden_layers / config.num_hidden_groups
+    layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
+    pooler = model.base_model.pooler or _new_pooler(model)
+    return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh)
 
 
-class BertEncoder(LayerwiseEncoder):
-    """BERT."""
+def _bert(model: PreTrainedModel, num_layers: int) -> _Parts:
+    base = model.base_model
+    pooler = base.pooler.dense if base.pooler else _new_pooler(model)
+    return _Parts(nn.Identity(), list(base.encoder.layer[:num_layers]), pooler, torch.tanh)
 
 
-class RobertaEncoder(LayerwiseEncoder):
-    """RoBERTa. Its positions are counted from the token ids, by its own embeddings."""
+def _roberta(model: PreTrainedModel, num_layers: int) -> _Parts:
+    """The pooler is that of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
+    layers = list(model.base_model.encoder.layer[:num_layers])
+    return _Parts(nn.Identity(), layers, _head_pooler(model), torch.tanh)
 
 
-class ElectraEncoder(LayerwiseEncoder):
-    """ELECTRA: embeddings may be narrower than the layers."""
-
-    def _project(self, hidden: Tensor) -> Tensor:
-        project = getattr(self.backbone, "embeddings_project", None)
-        return hidden if project is None else project(hidden)
-
-    def pool(self, hidden: Tensor) -> Tensor:
-        """(batch, hidden) from the first token."""
-        return nn.functional.gelu(self.pooler(hidden[:, 0]))
+def _electra(model: PreTrainedModel, num_layers: int) -> _Parts:
+    """Embeddings may be narrower than the layers. The pooler is that of ELECTRA's sequence classifier."""
+    project = getattr(model.base_model, "embeddings_project", nn.Identity())
+    layers = list(model.base_model.encoder.layer[:num_layers])
+    return _Parts(project, layers, _head_pooler(model), nn.functional.gelu)
 
 
-_ENCODERS: dict[str, type[LayerwiseEncoder]] = {
-    "albert": AlbertEncoder,
-    "bert": BertEncoder,
-    "electra": ElectraEncoder,
-    "roberta": RobertaEncoder,
-}
+_ADAPTERS = {"albert": _albert, "bert": _bert, "electra": _electra, "roberta": _roberta}
 
 
 def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """The layerwise encoder of a model of `transformers`, sharing its weights.
 
     Args:
-        model: a base model, or a model for sequence classification, whose own pooling layer is then used. A model
-            without one (ELECTRA, RoBERTa) gets a new one, drawn from PyTorch's global generator.
+        model: a base model or one for sequence classification, with SDPA attention. Where it has no layer for `pool`
+            (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
         num_layers: the first of the model's, 0 is all.
 
     Raises:
         ValueError: another family, or fewer layers.
     """
-    family = model.config.model_type
-    if family not in _ENCODERS:
+    family, depth = model.config.model_type, model.config.num_hidden_layers
+    if family not in _ADAPTERS:
         raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")
-    return _ENCODERS[family](model.base_model, _pooler_of(model), num_layers)
+    if num_layers > depth:
+        raise ValueError(f"num_hidden_layers is {num_layers}; this backbone has {depth} layers")
+    return LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
 
 
 def load_encoder(checkpoint: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
@@ -239,15 +230,11 @@ def _check_size(checkpoint: str, model: PreTrainedModel, config: TrainingConfig,
         )
 
 
-def _pooler_of(model: PreTrainedModel) -> nn.Linear:
-    """The dense layer between the first token and the classifier, which each family keeps in another place."""
-    head, pooler = getattr(model, "classifier", None), getattr(model.base_model, "pooler", None)
-    if model.config.model_type == "albert" and pooler is not None:
-        return pooler
-    if model.config.model_type == "bert" and pooler is not None:
-        return pooler.dense
-    if hasattr(head, "dense"):
-        return head.dense
+def _head_pooler(model: PreTrainedModel) -> nn.Linear:
+    return model.classifier.dense if hasattr(model, "classifier") else _new_pooler(model)
+
+
+def _new_pooler(model: PreTrainedModel) -> nn.Linear:
     size = model.config.hidden_size
     return initialised(nn.Linear(size, size), model.config.initializer_range)
 

@@ -36,7 +36,7 @@ class PonderModel(EarlyExitModel):
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
         self.lambda_head = LambdaHead(encoder.hidden_size, config)
 
-    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of the classifier and of λ, and what Λ carries to the next layer."""
         pooled = self.encoder.pool(hidden)
         logits = self.classifier(self.dropout(pooled))
@@ -104,22 +104,23 @@ class LambdaHead(nn.Module):
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":
-            self.features: nn.Module = nn.RNN(width, width, config.num_lambda_layers, batch_first=True)
+            self.recurrent = nn.RNN(width, width, config.num_lambda_layers, batch_first=True)
         else:
-            hidden = ((nn.Linear(width, width), nn.Tanh()) for _ in range(config.num_lambda_layers))
-            self.features = nn.Sequential(*(module for pair in hidden for module in pair))
+            self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(config.num_lambda_layers))
         self.output = nn.Linear(width, 1)
         if config.lambda_bias_init == "prior":
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
 
-    def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logits (batch,), and what to carry: the recurrent state (batch, layers, size) or the pooled output."""
         if self.arch == "rnn":
             state = None if carried is None else carried.transpose(0, 1).contiguous()
-            features, state = self.features(self.dropout(pooled)[:, None], state)
+            features, state = self.recurrent(self.dropout(pooled)[:, None], state)
             return self.output(features[:, 0])[:, 0], state.transpose(0, 1)
         before = torch.zeros_like(pooled) if carried is None else carried
-        features = self.features(self.dropout(self._merged(pooled, before)))
+        features = self.dropout(self._merged(pooled, before))
+        for layer in self.hidden:
+            features = torch.tanh(layer(features))
         return self.output(features)[:, 0], pooled
 
     def _merged(self, pooled: Tensor, before: Tensor) -> Tensor:
