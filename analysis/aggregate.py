@@ -74,6 +74,17 @@ class Row:
     method: str
     cells: dict[str, Cell]  # by task
 
+    @property
+    def seeds(self) -> list[int]:
+        """The confirm seeds of the protocol."""
+        return next(iter(self.cells.values())).study.seeds
+
+    @cached_property
+    def backbones(self) -> str:
+        """The checkpoints under the row's cells, lower case, separated by blanks."""
+        names = {cell.study.backbone(cell.method, cell.task).lower() for cell in self.cells.values()}
+        return " ".join(sorted(names))
+
 
 def cell_of(study: Study, method: str, task: str) -> Cell:
     """The cell of an arm, empty where it has no completed confirm record yet."""

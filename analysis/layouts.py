@@ -9,15 +9,19 @@ import numpy as np
 
 from analysis import statistics
 from analysis.aggregate import Cell, Row, best_search_record, rows_of
+from analysis.beside import beside_published, mean_and_deviation
+from analysis.compare import BASELINE, Comparison, baseline_row, compare, marks
+from analysis.costs import ledger, ledger_notes, speed_facts
 from analysis.load import Study
-from analysis.protocol import is_mini, protocol_in_words, statistic_in_words
-from analysis.published import PublishedRow, published_rows
-from analysis.render import GAP, Block, Line, Table
-from study.record import Record
+from analysis.protocol import is_mini, protocol_in_words, seeds_in_words
+from analysis.published import published_rows
+from analysis.render import GAP, Line, Table
 from trainables.tasks import TASKS
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
-Measure = Callable[[Record], float]
+ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
+ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+ELECTRA_METRICS = {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}  # the others as everywhere
 
 
 def points(score: float) -> str:
@@ -25,33 +29,119 @@ def points(score: float) -> str:
     return f"{100 * score:.1f}"
 
 
-def task_columns(studies: list[Study], order: tuple[str, ...] = PAPER_TASKS) -> dict[str, str]:
-    """The layout's tasks in its order, then any other planned ones: name -> title."""
-    planned = {task for study in studies for task in study.tasks}
-    return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in planned - set(order)))}
-
-
 def dev_table(studies: list[Study]) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds."""
     rows = rows_of(studies)
-    paper = "PALBERT Tab.3" if _on_roberta(rows) else "PALBERT Tab.2"
-    lines, blocks, notes = _beside_published(rows, published_rows(paper), _median_line)
+    comparisons, entries = compare(rows), ledger(rows)
+    arrows = marks(rows, comparisons)
+    paper = "PALBERT Tab.3" if any("roberta" in row.backbones for row in rows) else "PALBERT Tab.2"
+    lines, blocks, notes = beside_published(rows, published_rows(paper), lambda row: _median_line(row, arrows))
     return Table(
         name="dev",
-        title=f"GLUE dev scores{' on mini-GLUE' if is_mini(studies[0]) else ''}, {statistic_in_words(studies[0])}",
-        columns=task_columns(studies) | {"macro": "macro"},
+        title=f"GLUE dev scores{_on_mini(studies)}, median over {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
         lines=lines,
         blocks=blocks,
-        caption=f"Points (100 x score). {_macro_in_words(rows)}{protocol_in_words(studies)}",
-        notes=seed_notes(rows) + notes,
-        sidecar=_sidecar(studies, rows) | {"macro": {row.label: macro(row) for row in rows}},
+        caption=" ".join(
+            [
+                "Points (100 x score).",
+                _macro_in_words(rows),
+                _marks_in_words(rows, comparisons),
+                protocol_in_words(studies),
+            ]
+        ),
+        notes=seed_notes(rows) + sampled_exit_notes(rows) + ledger_notes(entries) + notes,
+        sidecar=_sidecar(studies, rows, cell_facts)
+        | {
+            "macro": {row.label: macro(row) for row in rows},
+            "comparisons": [comparison.to_json() for comparison in comparisons],
+            "compute": [entry.to_json() for entry in entries],
+        },
     )
 
 
-def seed_notes(rows: list[Row]) -> list[str]:
-    """A line for every cell whose seeds are not exactly the protocol's."""
-    cells = [cell for row in rows for cell in row.cells.values()]
-    return [cell.describe() for cell in cells if cell.state != "complete"]
+def optimism_table(studies: list[Study]) -> Table:
+    """How much better the best search trial looked than its configuration is on fresh seeds."""
+    rows = rows_of(studies)
+    return Table(
+        name="optimism",
+        title=f"Optimism{_on_mini(studies)}: best search score minus confirmed median",
+        columns=task_columns(studies, PAPER_TASKS),
+        lines=[Line(row.label, {task: _optimism_text(cell) for task, cell in row.cells.items()}) for row in rows],
+        caption=f"Points. The search score is the one that selected. {protocol_in_words(studies)}",
+        notes=seed_notes(rows),
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"optimism": optimism_of(cell)}),
+    )
+
+
+def ablation_table(studies: list[Study]) -> Table:
+    """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
+    rows = rows_of(studies)
+    published = mean_and_deviation(published_rows("PALBERT Tab.1"))
+    lines, blocks, notes = beside_published(rows, published, _deviation_line)
+    return Table(
+        name="ablation",
+        title=f"GLUE dev scores{_on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, ABLATION_TASKS),
+        lines=lines,
+        blocks=blocks,
+        caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {protocol_in_words(studies)}",
+        notes=seed_notes(rows) + setting_notes(studies) + notes,
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | _mean_and_deviation(cell.scores)),
+    )
+
+
+def electra_table(studies: list[Study]) -> Table:
+    """ELECTRA's and ALECTRA's layout: MRPC and QQP by accuracy, STS-B by Spearman."""
+    rows = rows_of(studies)
+    published = published_rows("ELECTRA README") + published_rows("lmtuners") + published_rows("electra_pytorch")
+    lines, blocks, notes = beside_published(rows, published, _electra_line)
+    return Table(
+        name="electra",
+        title=f"GLUE dev scores{_on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, ELECTRA_TASKS),
+        lines=lines,
+        blocks=blocks,
+        caption=(
+            "Points. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of matched and mismatched "
+            f"here and in lmtuners, matched only in ELECTRA's README. {protocol_in_words(studies)}"
+        ),
+        notes=seed_notes(rows) + notes,
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"scores": electra_scores(cell)}),
+    )
+
+
+def speed_table(studies: list[Study]) -> Table:
+    """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
+    cells = [cell for row in rows_of(studies) for cell in row.cells.values()]
+    facts = {cell.name: speed_facts(cell) for cell in cells}
+    return Table(
+        name="speed",
+        title=f"Layers and time{_on_mini(studies)}, median over {seeds_in_words(studies[0])}",
+        first_column="arm",
+        columns={
+            "score": "score",
+            "num_layers": "depth",
+            "mean_layers": "mean layers",
+            "layer_ratio": "layer ratio",
+            "eval_seconds_per_epoch": "evaluation s",
+            "train_examples_per_second": "training ex/s",
+            "seconds_per_trial": "trial s",
+        },
+        lines=[Line(cell.name, _speed_texts(cell, facts[cell.name])) for cell in cells],
+        caption=(
+            "Layer ratio is depth / mean layers run per dev example. Measured: seconds of one dev evaluation, which is "
+            "one pass at full depth for every exit rule at once and so does not fall with the layers run; training "
+            f"examples per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
+        ),
+        sidecar=_sidecar(studies, rows_of(studies), lambda cell: cell_names(cell) | facts[cell.name]),
+    )
+
+
+def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
+    """The layout's tasks in its order, then any other planned ones: name -> title."""
+    planned = {task for study in studies for task in study.tasks}
+    return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in planned - set(order)))}
 
 
 def macro(row: Row) -> float | None:
@@ -61,6 +151,26 @@ def macro(row: Row) -> float | None:
     return float(np.mean([cell.median for cell in complete])) if len(complete) == len(PAPER_TASKS) else None
 
 
+def seed_notes(rows: list[Row]) -> list[str]:
+    """A line for every cell whose seeds are not exactly the protocol's."""
+    cells = [cell for row in rows for cell in row.cells.values()]
+    return [cell.describe() for cell in cells if cell.state != "complete"]
+
+
+def sampled_exit_notes(rows: list[Row]) -> list[str]:
+    """For every cell with a sampled exit: the spread over its draws, apart from the spread over seeds."""
+    notes = []
+    for cell in (cell for row in rows for cell in row.cells.values()):
+        drawn = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+        if len(drawn) == len(cell.records) > 1:
+            within, between = statistics.spread_of_sampled_exit(drawn, cell.scores)
+            notes.append(
+                f"{cell.name}: sampled exit: standard deviation {points(within)} over draws of one model, "
+                f"{points(between)} over seeds"
+            )
+    return notes
+
+
 def cell_text(cell: Cell, number: str) -> str:
     """The number, marked with its n where the seeds are not the protocol's; GAP where there is none."""
     if cell.state == "missing":
@@ -68,107 +178,135 @@ def cell_text(cell: Cell, number: str) -> str:
     return number if cell.state == "complete" else f"{number} (n={len(cell.records)})"
 
 
-def _sidecar(studies: list[Study], rows: list[Row]) -> dict[str, Any]:
+def cell_names(cell: Cell) -> dict[str, Any]:
+    """Which cell it is and which records make it: the sidecar's entry in every table."""
     return {
-        "protocol_hash": studies[0].protocol_hash,
-        "protocol": studies[0].protocol,
-        "studies": {study.name: study.records_digest for study in studies},
-        "incomplete": seed_notes(rows),
-        "cells": [cell_facts(cell) for row in rows for cell in row.cells.values()],
+        "method": cell.method,
+        "task": cell.task,
+        "study": cell.study.name,
+        "state": cell.state,
+        "n": len(cell.records),
+        "seeds": cell.seeds,
+        "seeds_wanted": cell.study.seeds,
+        "records": [record.key for record in cell.records],
+        "failed": [record.key for record in cell.failed],
+        "config": cell.config,
+        "backbone": cell.study.backbone(cell.method, cell.task),
     }
 
 
 def cell_facts(cell: Cell) -> dict[str, Any]:
-    """The sidecar's entry of a cell: its number in full, and what it was made from."""
-    study = cell.study
-    best = best_search_record(study.by_arm.get((cell.method, cell.task), []))
-    return {
-        "method": cell.method,
-        "task": cell.task,
-        "study": study.name,
-        "state": cell.state,
+    """The dev table's entry: the number in full, how sure it is, and the search behind it."""
+    best = best_search_record(cell.study.by_arm.get((cell.method, cell.task), []))
+    return cell_names(cell) | {
         "median": cell.median if cell.records else None,
         "summary": statistics.summary(cell.scores) if cell.records else None,
-        "n": len(cell.records),
-        "seeds": cell.seeds,
-        "seeds_wanted": study.seeds,
+        "interval": vars(statistics.median_interval(cell.scores)) if cell.records else None,
         "scores": cell.scores,
-        "records": [record.key for record in cell.records],
-        "failed": [record.key for record in cell.failed],
-        "config": cell.config,
-        "backbone": study.backbone(cell.method, cell.task),
         "best_search": best and {"record": best.key, "selection_score": best.selection_score},
+        "optimism": optimism_of(cell),
     }
 
 
-def _median_line(row: Row) -> Line:
+def optimism_of(cell: Cell) -> float | None:
+    """Best search score minus confirmed median; None while either is missing."""
+    best = best_search_record(cell.study.by_arm.get((cell.method, cell.task), []))
+    if best is None or best.selection_score is None or not cell.records:
+        return None
+    return statistics.optimism(best.selection_score, cell.median)
+
+
+def electra_scores(cell: Cell) -> list[float]:
+    """The scores of the confirm records in ELECTRA's metrics."""
+    metric = ELECTRA_METRICS.get(cell.task)
+    return [record.metrics[metric] for record in cell.records] if metric else cell.scores
+
+
+def _median_line(row: Row, arrows: dict[tuple[str, str], str]) -> Line:
     values = {task: cell_text(cell, points(cell.median)) for task, cell in row.cells.items()}
     mean = macro(row)
     if mean is not None:
         values["macro"] = points(mean)
     elif set(PAPER_TASKS) <= row.cells.keys():
         values["macro"] = GAP
-    return Line(row.label, values)
+    return Line(row.label, values, marks={task: arrow for (label, task), arrow in arrows.items() if label == row.label})
+
+
+def _deviation_line(row: Row) -> Line:
+    return Line(row.label, {task: cell_text(cell, _deviation_text(cell.scores)) for task, cell in row.cells.items()})
+
+
+def _deviation_text(scores: list[float]) -> str:
+    found = _mean_and_deviation(scores)
+    if found["mean"] is None:
+        return GAP
+    deviation = found["standard_deviation"]
+    return f"{points(found['mean'])} ± {GAP if deviation is None else points(deviation)}"
+
+
+def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
+    return {
+        "mean": float(np.mean(scores)) if scores else None,
+        "standard_deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+    }
+
+
+def _electra_line(row: Row) -> Line:
+    texts = {task: points(float(np.median(electra_scores(cell)))) for task, cell in row.cells.items() if cell.records}
+    return Line(row.label, {task: cell_text(cell, texts.get(task, GAP)) for task, cell in row.cells.items()})
+
+
+def _optimism_text(cell: Cell) -> str:
+    value = optimism_of(cell)
+    return GAP if value is None else cell_text(cell, f"{100 * value:+.1f}")
+
+
+def _speed_texts(cell: Cell, facts: dict[str, Any]) -> dict[str, str]:
+    formats = {"num_layers": ".0f", "mean_layers": ".2f", "layer_ratio": ".2f", "eval_seconds_per_epoch": ".2f"}
+    numbers = {name: GAP if value is None else format(value, formats.get(name, ".0f")) for name, value in facts.items()}
+    return {"score": cell_text(cell, points(cell.median)), **numbers}
+
+
+def _on_mini(studies: list[Study]) -> str:
+    return " on mini-GLUE" if is_mini(studies[0]) else ""
 
 
 def _macro_in_words(rows: list[Row]) -> str:
     if any(macro(row) is not None for row in rows):
-        return "Macro is the mean of the paper's eight tasks. "
-    return "Macro, the mean of the paper's eight tasks, is left out until all eight are complete. "
+        return "Macro is the mean of the paper's eight tasks."
+    return "Macro, the mean of the paper's eight tasks, is left out until all eight are complete."
 
 
-def _beside_published(
-    rows: list[Row], published: tuple[PublishedRow, ...], line_of: Callable[[Row], Line]
-) -> tuple[list[Line], list[Block], list[str]]:
-    """Our lines with the comparable published one beneath each; the published lines that belong apart; their notes."""
-    lines, used = [], set()
-    for row in rows:
-        lines.append(line_of(row))
-        for line in published:
-            if line.method == row.method and _comparable(row, line):
-                lines.append(_published_line(line))
-                used.add(line.label)
-    planned = {task for row in rows for task in row.cells} | {"macro"}
-    rest = [line for line in published if line.label not in used]
-    block = Block(_apart_title(rows, published[0], nothing_beside=not used), [_published_line(line) for line in rest])
-    return lines, [block] if rest else [], _published_notes(published, planned)
-
-
-def _published_notes(published: tuple[PublishedRow, ...], tasks: set[str]) -> list[str]:
-    """Each note on the published numbers of these tasks once, with the numbers it is about."""
-    about: dict[str, list[str]] = {}
-    for line in published:
-        for task, note in line.notes.items():
-            if task in tasks & TASKS.keys():
-                about.setdefault(note, []).append(f"{line.label} {TASKS[task].title}")
-    return [f"published {', '.join(names)}: {note}" for note, names in about.items()]
-
-
-def _comparable(row: Row, line: PublishedRow) -> bool:
-    cells = row.cells.values()
-    return not any(is_mini(cell.study) for cell in cells) and all(_has_backbone(cell, line.backbone) for cell in cells)
-
-
-def _has_backbone(cell: Cell, backbone: str) -> bool:
-    return backbone in cell.study.backbone(cell.method, cell.task).lower()
-
-
-def _apart_title(rows: list[Row], line: PublishedRow, *, nothing_beside: bool) -> str:
-    source = f"{line.paper}, {line.source}, {line.backbone}, dev, {line.statistic}"
-    if any(is_mini(cell.study) for row in rows for cell in row.cells.values()):
-        return f"Published, on real GLUE; not comparable with --data mini ({source})"
-    if nothing_beside:
-        backbones = sorted({cell.study.backbone(cell.method, cell.task) for row in rows for cell in row.cells.values()})
-        return f"Published, on another backbone than {', '.join(backbones)}; not comparable ({source})"
-    return f"Published, not run here ({source})"
-
-
-def _published_line(line: PublishedRow) -> Line:
-    texts = {task: f"{value:.1f}" for task, value in line.values.items()}
-    return Line(f"published {line.label}", texts, published=True)
-
-
-def _on_roberta(rows: list[Row]) -> bool:
-    return any(
-        "roberta" in cell.study.backbone(cell.method, cell.task).lower() for row in rows for cell in row.cells.values()
+def _marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
+    seeds = rows[0].seeds if rows else []
+    floor = (
+        f"A sign test over {len(seeds)} seeds alone cannot go below p = {statistics.sign_test_floor(len(seeds)):.4g}."
+        if len(seeds) > 1
+        else "One seed says nothing about the spread over seeds."
     )
+    baseline = baseline_row(rows)
+    if baseline is None or not any(baseline in (comparison.row, comparison.other) for comparison in comparisons):
+        return f"No marks: they need stored predictions of a row and of {BASELINE}'s. {floor}"
+    return (
+        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples with "
+        f"seeds as second level, Holm over tasks). {floor}"
+    )
+
+
+def setting_notes(studies: list[Study]) -> list[str]:
+    """A line for every study that sets fields of its methods' configurations: what its rows stand for."""
+    settings = {study.name: study.protocol.get("settings") or {} for study in studies}
+    return [
+        f"{name}: " + ", ".join(f"{field} {value}" for field, value in fields.items())
+        for name, fields in settings.items()
+        if fields
+    ]
+
+
+def _sidecar(studies: list[Study], rows: list[Row], facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "protocol": {study.protocol_hash: study.protocol for study in studies},
+        "studies": {study.name: study.records_digest for study in studies},
+        "incomplete": seed_notes(rows),
+        "cells": [facts(cell) for row in rows for cell in row.cells.values()],
+    }

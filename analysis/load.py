@@ -97,16 +97,15 @@ def load_study(folder: Path | str) -> Study:
     return Study(folder=folder, plan=plan, records=records)
 
 
-def load_studies(folders: list[Path]) -> list[Study]:
-    """The studies in `folders`, all of one protocol. ValueError names both hashes and the fields that differ."""
+def load_studies(folders: list[Path], *, apart_from: tuple[str, ...] = ()) -> list[Study]:
+    """The studies in `folders`. ValueError, with both hashes, if their protocols differ but in `apart_from`."""
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:
-        check_same_protocol(studies[0], other)
+        _check_same_protocol(studies[0], other, apart_from)
     return studies
 
 
-def check_same_protocol(first: Study, other: Study, *, apart_from: tuple[str, ...] = ()) -> None:
-    """ValueError unless the two protocols agree in every field but those of `apart_from`."""
+def _check_same_protocol(first: Study, other: Study, apart_from: tuple[str, ...]) -> None:
     fields = sorted(first.protocol.keys() | other.protocol.keys())
     differing = [name for name in fields if first.protocol.get(name) != other.protocol.get(name)]
     allowed = bool(differing) and set(differing) <= set(apart_from)

@@ -17,22 +17,23 @@ def is_mini(study: Study) -> bool:
     return study.protocol.get("data") == "mini"
 
 
-def statistic_in_words(study: Study) -> str:
+def seeds_in_words(study: Study) -> str:
     seeds = study.seeds
-    return f"median over {len(seeds)} seed{'s' if len(seeds) != 1 else ''} ({', '.join(map(str, seeds))})"
+    return f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''} ({', '.join(map(str, seeds))})"
 
 
 def protocol_in_words(studies: list[Study]) -> str:
     """One paragraph: what the numbers are, how they were selected, every other rule, and the hash."""
-    study = studies[0]
-    rules = dict(study.protocol)
+    rules = dict(studies[0].protocol)
     selection = rules.pop("selection", None)
     data = rules.pop("data", None)
     for told in ("aggregate", "metric"):
         rules.pop(told, None)
+    if len({study.protocol_hash for study in studies}) > 1:
+        rules.pop("settings")  # an ablation's: they differ from study to study and are named below its table
     others = ", ".join(f"{name} {_plain(value)}" for name, value in rules.items() if value not in (None, {}, []))
     sentences = [
-        f"Protocol {study.protocol_hash}: data {data}",
+        f"Protocol {', '.join(dict.fromkeys(study.protocol_hash for study in studies))}: data {data}",
         f"selection {selection} ({_SELECTION[selection]})" if selection in _SELECTION else f"selection {selection}",
         others,
     ]

@@ -7,14 +7,14 @@ says so in `note`. Tables show dev numbers only.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("published.csv")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PublishedRow:
     """One printed row of a published table; values are points."""
 
@@ -25,7 +25,11 @@ class PublishedRow:
     statistic: str
     source: str
     values: dict[str, float]  # by task, and "macro" where printed
+    texts: dict[str, str]  # the same as tables show them
     notes: dict[str, str]  # by task
+
+    def with_texts(self, texts: dict[str, str]) -> PublishedRow:
+        return replace(self, texts=texts)
 
 
 @cache
@@ -42,6 +46,7 @@ def published_rows(paper: str, *, split: str = "dev", statistic: str = "") -> tu
 
 def _row(facts: list[dict[str, str]]) -> PublishedRow:
     first = facts[0]
+    values = {fact["task"]: float(fact["value"]) for fact in facts}
     return PublishedRow(
         paper=first["paper"],
         label=first["label"],
@@ -49,6 +54,7 @@ def _row(facts: list[dict[str, str]]) -> PublishedRow:
         backbone=first["backbone"],
         statistic=first["statistic"],
         source=first["source"],
-        values={fact["task"]: float(fact["value"]) for fact in facts},
+        values=values,
+        texts={task: f"{value:.1f}" for task, value in values.items()},
         notes={fact["task"]: fact["note"] for fact in facts if fact["note"]},
     )

@@ -20,6 +20,7 @@ class Line:
     label: str
     values: dict[str, str]
     published: bool = False
+    marks: dict[str, str] = field(default_factory=dict)  # printed behind a value, by column; not in the CSV
 
 
 @dataclass(frozen=True)
@@ -183,4 +184,4 @@ def _html_lines(table: Table, lines: list[Line]) -> str:
 
 
 def _texts(line: Line, table: Table) -> list[str]:
-    return [line.values.get(name, "") for name in table.shown]
+    return [line.values.get(name, "") + line.marks.get(name, "") for name in table.shown]

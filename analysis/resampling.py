@@ -22,22 +22,27 @@ def resampled_scores(
     The same `seed` and `splits` give the same resamples, so that scores of two methods are paired. Examples are drawn
     within their dev split.
     """
-    names = np.unique(splits)
-    per_split = [
-        _resampled(task, predictions[:, splits == name], labels[splits == name], resamples, seed + i)
-        for i, name in enumerate(names)
-    ]
+    per_split = []
+    for number, name in enumerate(np.unique(splits)):
+        rng = np.random.default_rng(seed + number)
+        chosen, own = predictions[:, splits == name], labels[splits == name]
+        step = max(1, _WEIGHTS_AT_ONCE // len(own))
+        parts = [
+            _weighted_scores(task, _draw_weights(rng, min(step, resamples - start), len(own)), chosen, own)
+            for start in range(0, resamples, step)
+        ]
+        per_split.append(np.concatenate(parts))
     return np.mean(per_split, axis=0)
 
 
-def _resampled(task: Task, predictions: np.ndarray, labels: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    step = max(1, _WEIGHTS_AT_ONCE // len(labels))
-    parts = [
-        _weighted_scores(task, _draw_weights(rng, min(step, resamples - start), len(labels)), predictions, labels)
-        for start in range(0, resamples, step)
-    ]
-    return np.concatenate(parts)
+def plain_scores(task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """The task's score of each model on the examples as they are, (models,)."""
+    per_split = []
+    for name in np.unique(splits):
+        own = labels[splits == name]
+        weights = np.full((1, len(own)), 1 / len(own))
+        per_split.append(_weighted_scores(task, weights, predictions[:, splits == name], own)[0])
+    return np.mean(per_split, axis=0)
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:

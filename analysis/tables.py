@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.command_line import run
-from analysis.layouts import dev_table
+from analysis.layouts import ablation_table, dev_table, electra_table, optimism_table, speed_table
 from analysis.load import Study, load_studies
 from analysis.render import FORMATS, Format, Table, render
 
@@ -26,13 +26,19 @@ class WrittenTables:
     incomplete: list[str]  # one line per cell: its name, and how its seeds differ from the protocol's
 
     def text(self, format: Format = "md") -> str:
-        """The dev table, for a terminal."""
+        """The first table (the dev table), for a terminal."""
         return render(self.tables[0], format)
 
 
 def make_tables(studies: list[Study]) -> list[Table]:
     """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
-    return [dev_table(studies)]
+    tables = [dev_table(studies), speed_table(studies), optimism_table(studies), ablation_table(studies)]
+    return [*tables, electra_table(studies)] if _any_electra(studies) else tables
+
+
+def _any_electra(studies: list[Study]) -> bool:
+    arms = [(study, method, task) for study in studies for method in study.methods for task in study.tasks]
+    return any("electra" in method + study.backbone(method, task).lower() for study, method, task in arms)
 
 
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
@@ -41,8 +47,15 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False) -> Wri
     ValueError, with nothing written: a folder is no study, studies of different protocols, or `strict` and a cell
     whose seeds are not exactly the protocol's.
     """
-    studies = load_studies(folders)
-    tables = make_tables(studies)
+    return _write(make_tables(load_studies(folders)), out, strict)
+
+
+def write_ablation(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
+    """Writes the ablation table alone: its studies may differ in the settings of their methods, which it names."""
+    return _write([ablation_table(load_studies(folders, apart_from=("settings",)))], out, strict)
+
+
+def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:
     incomplete = tables[0].sidecar["incomplete"]
     if strict and incomplete:
         raise ValueError("--strict: " + "; ".join(incomplete))
@@ -72,11 +85,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder for the files (default: the study's tables/)")
     parser.add_argument("--format", choices=FORMATS, default="md", help="what is printed; all formats are written")
     parser.add_argument("--strict", action="store_true", help="a cell with other seeds than the protocol's is an error")
+    parser.add_argument(
+        "--ablation", action="store_true", help="one ablation table of studies that differ in --set only"
+    )
     options = parser.parse_args(arguments)
     if options.out is None and len(options.studies) > 1:
         raise ValueError("--out is needed for the tables of several studies")
     out = options.out or options.studies[0] / "tables"
-    written = write_tables(options.studies, out, strict=options.strict)
+    write = write_ablation if options.ablation else write_tables
+    written = write(options.studies, out, strict=options.strict)
     print(written.text(options.format), end="")
     return 0
 

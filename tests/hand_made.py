@@ -7,6 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from trainables.tasks import TASKS, compute_metrics, predictions_from_logits, score
+
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = {
     "data": "hub",
@@ -103,3 +107,105 @@ def arm(method: str, task: str, scores: list[float | None], **fields: Any) -> li
     search = record(method, task, best, seed=1, phase="search", **fields)
     confirm = [record(method, task, score, seed=42 + i, trial=i, **fields) for i, score in enumerate(scores)]
     return [search, *confirm]
+
+
+def predicted_study(
+    folder: Path, methods: dict[str, float], tasks: list[str], *, num_examples: int = 400, **plan: Any
+) -> Path:
+    """A whole study folder as the engine leaves it: records, predictions and journal that agree with each other.
+
+    `methods` gives each method's chance of a right answer. The exit of `pondernet` is sampled.
+    """
+    records = []
+    for number, (method, chance) in enumerate(methods.items()):
+        for task in tasks:
+            for seed in SEEDS:
+                arrays = predictions(method, task, chance, seed=seed, num_examples=num_examples, salt=number)
+                row = record(method, task, 0.0, seed=seed, trial=seed - 42) | scores_of(task, arrays)
+                records.append(row)
+                store_predictions(folder, row, arrays)
+            config = row["config"]
+            best = max(kept["score"] for kept in records if (kept["method"], kept["task"]) == (method, task))
+            for trial in range(4):
+                searched = {"seed": trial, "trial": trial, "phase": "search"}
+                learning_rate = config if trial == 0 else config | {"learning_rate": 1e-5 * (trial + 1)}
+                found = record(method, task, best - 0.01 * trial, config=learning_rate, **searched)
+                records.append(found if trial < 3 else found | {"status": "stopped", "epochs": 2, "epoch": 2})
+    write_study(folder, records, **plan)
+    write_journal(folder, records)
+    return folder
+
+
+def predictions(
+    method: str, task: str, chance: float, *, seed: int, num_examples: int, salt: int
+) -> dict[str, np.ndarray]:
+    """The arrays of a predictions file. Examples differ in ease, in the same way for every method and seed."""
+    shared, rng = np.random.default_rng(len(task)), np.random.default_rng([seed, salt, len(task)])
+    ease = shared.uniform(-0.2, 0.2, num_examples)
+    right = rng.random(num_examples) < np.clip(chance + ease, 0, 1)
+    if TASKS[task].is_regression:
+        labels = shared.uniform(0, 5, num_examples)
+        logits = (labels + np.where(right, 0.1, 2.0) * rng.normal(size=num_examples))[:, None]
+    else:
+        labels = shared.integers(TASKS[task].num_labels, size=num_examples)
+        logits = np.eye(TASKS[task].num_labels)[np.where(right, labels, (labels + 1) % TASKS[task].num_labels)]
+    splits = TASKS[task].dev_splits
+    layers = np.full(num_examples, 12) if method == "albert" else 12 - rng.integers(8, size=num_examples)
+    settings = np.linspace(0.1, 1.0, 10)
+    arrays = {
+        "ids": np.arange(num_examples),
+        "split": np.array([splits[i % len(splits)] for i in range(num_examples)]),
+        "labels": labels,
+        "logits": logits,
+        "exit_layers": layers,
+        "sweep_rule": np.array(["threshold"] * 10),
+        "sweep_setting": settings,
+        "sweep_score": chance - 0.1 * (1 - settings) ** 2,
+        "sweep_mean_layers": 1 + 11 * settings,
+    }
+    if method == "pondernet":
+        first = scores_of(task, arrays)["score"]
+        draws = np.array([0.0, 0.02, -0.02, 0.01])
+        arrays |= {"draw_scores": first + draws, "draw_mean_layers": layers.mean() + draws}
+    return arrays
+
+
+def scores_of(task: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The record's numbers that these predictions give."""
+    answers = predictions_from_logits(TASKS[task], arrays["logits"])
+    metrics = compute_metrics(TASKS[task], answers, arrays["labels"], arrays["split"])
+    found, layers = score(TASKS[task], metrics), float(arrays["exit_layers"].mean())
+    if "draw_scores" in arrays:
+        metrics["sample_std"] = float(np.std(arrays["draw_scores"], ddof=1))
+        found, layers = float(arrays["draw_scores"].mean()), float(arrays["draw_mean_layers"].mean())
+    return {"score": found, "selection_score": found, "metrics": metrics, "mean_layers": layers}
+
+
+def store_predictions(folder: Path, row: dict, arrays: dict[str, np.ndarray]) -> None:
+    (folder / "predictions").mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "predictions" / f"{row['key']}.npz", **arrays)
+
+
+def write_journal(folder: Path, records: list[dict]) -> None:
+    """The events of a study in which the trials ran one after another."""
+    events = [{"event": "launch_began", "launch": 1, "command": "python -m study.launch", "versions": {}}]
+    for row in records:
+        names = ("key", "method", "task", "phase", "trial", "seed", "config")
+        events.append({"event": "trial_started", **{name: row[name] for name in names}, "launch": 1})
+        for epoch in range(1, row["epochs"] + 1):
+            selection_score = (row["score"] or 0.0) - 0.02 * abs(epoch - (row["epoch"] or 1))
+            reported = {"epoch": epoch, "selection_score": selection_score, "mean_layers": row["mean_layers"]}
+            histogram = [0] * 6 + [50, 50, 100, 100, 50, 50]
+            events.append({"event": "epoch_reported", "key": row["key"], **reported, "exit_histogram": histogram})
+        if row["status"] == "stopped":
+            decision = {"rung": row["epochs"], "score": row["score"], "cutoff": row["score"] + 0.01, "decision": "stop"}
+            events.append(
+                {"event": "asha_decided", **{name: row[name] for name in names[:3]}, **decision, "recorded": 3}
+            )
+        ended = {"key": row["key"], "status": row["status"], "error": row["error"], "record": row}
+        events.append({"event": "trial_ended", **ended})
+    events.append({"event": "launch_ended", "launch": 1, "status": "complete"})
+    stamped = [
+        {"time": f"2026-01-01T00:{i // 60 % 60:02}:{i % 60:02}.000000+00:00", **event} for i, event in enumerate(events)
+    ]
+    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in stamped))

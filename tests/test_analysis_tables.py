@@ -10,7 +10,8 @@ import pytest
 from hand_made import SEEDS, arm, record, write_study
 
 from analysis.load import load_study
-from analysis.tables import write_tables
+from analysis.published import published_rows
+from analysis.tables import write_ablation, write_tables
 
 EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
 SCORES = [0.70, 0.74, 0.71, 0.73, 0.725]  # median 0.725
@@ -223,3 +224,84 @@ def test_doubled_record_is_refused(tmp_path):
     records = arm("palbert", "rte", SCORES)
     with pytest.raises(ValueError, match=r"records.jsonl:7: the record .* was already on line 2"):
         load_study(write_study(tmp_path, [*records, records[1]]))
+
+
+def test_ablation_is_mean_and_deviation_beside_table_1(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
+    text = (tmp_path / "ablation.md").read_text()
+    assert "72.1 ± 1.6" in text  # numpy: mean 0.721, std (n - 1) 0.01597
+    assert "77.8 ± 1.2" in text
+
+
+def test_ablation_of_studies_that_differ_in_settings_has_a_row_for_each(tmp_path):
+    plain = write_study(tmp_path / "plain", arm("palbert", "rte", SCORES), protocol={"settings": {}})
+    records = arm("palbert", "rte", [0.6] * 5, protocol_hash="bbbb")
+    settings = {"settings": {"num_lambda_layers": 0}}
+    bare = write_study(tmp_path / "bare", records, protocol=settings, protocol_hash="bbbb")
+    write_ablation([plain, bare], tmp_path / "out")
+    text = (tmp_path / "out" / "ablation.md").read_text()
+    assert "| palbert (plain) " in text and "| palbert (bare) " in text
+    assert "- bare: num_lambda_layers 0" in text
+    assert "Protocol aaaa000011112222, bbbb" in text
+
+
+def test_ablation_refuses_studies_that_differ_in_more_than_settings(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    records = arm("palbert", "rte", SCORES, protocol_hash="bbbb")
+    two = write_study(tmp_path / "two", records, protocol={"data": "mini"}, protocol_hash="bbbb")
+    with pytest.raises(ValueError, match="data: hub against mini"):
+        write_ablation([one, two], tmp_path / "out")
+
+
+def test_electra_layout_uses_its_own_metrics(tmp_path):
+    metrics = {"accuracy": 0.88, "f1": 0.92}
+    records = arm("electra-small", "mrpc", [0.9] * 5, metrics=metrics)
+    metrics = {"pearson": 0.88, "spearman": 0.86}
+    records += arm("electra-small", "stsb", [0.87] * 5, metrics=metrics)
+    write_tables([write_study(tmp_path, records, checkpoint="google/electra-small-discriminator")], tmp_path)
+    with (tmp_path / "electra.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["mrpc"], row["stsb"]) == ("88.0", "86.0")
+    assert "lmtuners" in (tmp_path / "electra.md").read_text()
+
+
+def test_electra_layout_is_left_out_without_electra(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
+    assert not (tmp_path / "electra.md").exists()
+
+
+def test_speed_table_has_layers_and_their_ratio(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES, mean_layers=7.5))], tmp_path)
+    with (tmp_path / "speed.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["arm"], row["mean_layers"], row["layer_ratio"]) == ("palbert/rte", "7.50", "1.60")
+
+
+def test_optimism_is_best_search_minus_confirmed_median(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)  # search 0.74, median 0.725
+    with (tmp_path / "optimism.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["rte"] == "+1.5"
+
+
+def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells():
+    with (Path(__file__).parents[1] / "analysis" / "published.csv").open() as file:
+        facts = list(csv.DictReader(file))
+    assert all(fact["source"] and fact["confidence"] for fact in facts)
+    swapped = {(fact["label"], fact["task"]) for fact in facts if "swapped" in fact["note"]}
+    assert swapped == {(label, task) for label in ("ALBERT", "PABEE", "PALBERT") for task in ("mnli", "qqp")}
+
+
+def test_published_macros_are_the_means_of_their_cells():
+    for paper in ("PALBERT Tab.2", "PALBERT Tab.3"):
+        for row in published_rows(paper) + published_rows(paper, split="test"):
+            mean = sum(row.values[task] for task in EIGHT) / 8
+            assert row.values["macro"] == pytest.approx(mean, abs=0.0501), row.label
+
+
+def test_latex_is_a_booktabs_table_with_its_characters_escaped(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), checkpoint="a_b")], tmp_path)
+    text = (tmp_path / "dev.tex").read_text()
+    assert r"\toprule" in text and r"\bottomrule" in text
+    assert r"a\_b" in text
+    assert "–" not in text and "±" not in (tmp_path / "ablation.tex").read_text()

@@ -1,0 +1,135 @@
+"""Paired comparisons of methods on a task, from per-example predictions with the seeds as a second level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from analysis import statistics
+from analysis.aggregate import Cell, Row
+from analysis.predictions import TOLERANCE, Predictions, predictions_path, read_predictions
+from analysis.resampling import plain_scores, resampled_scores
+from trainables.tasks import TASKS
+
+RESAMPLES = 1_000
+BASELINE = "albert"  # marks compare with its row: no early exit
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One pair of rows on one task."""
+
+    row: str
+    other: str
+    task: str
+    test: statistics.PairedTest
+    adjusted_p_value: float  # Holm over the tasks of this pair
+    mcnemar: list[float]  # p-value per pair of seeds, both in ascending order; empty for regression
+
+    @property
+    def holds(self) -> bool:
+        return self.adjusted_p_value < statistics.ALPHA
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"row": self.row, "other": self.other, "task": self.task, **vars(self.test)}
+        return own | {"adjusted_p_value": self.adjusted_p_value, "holds": self.holds, "mcnemar": self.mcnemar}
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A cell's predictions of every seed, and its scores on the shared resamples."""
+
+    predictions: list[Predictions]
+    scores: list[float]
+    resampled: np.ndarray  # (resamples, seeds)
+
+    def pairs_with(self, other: _Sample) -> bool:
+        """Whether both answered the same examples."""
+        mine, theirs = self.predictions[0], other.predictions[0]
+        return all(np.array_equal(getattr(mine, name), getattr(theirs, name)) for name in ("ids", "split", "labels"))
+
+
+def compare(rows: list[Row]) -> list[Comparison]:
+    """Every pair of rows on every task where both have stored predictions of at least two seeds."""
+    samples = {
+        (row.label, task): sample
+        for row in rows
+        for task, cell in row.cells.items()
+        if (sample := _sample(cell)) is not None
+    }
+    return [comparison for one, other in combinations(rows, 2) for comparison in _pair(one, other, samples)]
+
+
+def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str, str], str]:
+    """↑ or ↓ by (row label, task), where a row is better or worse than the baseline's row and the test holds."""
+    baseline = baseline_row(rows)
+    found = {}
+    for comparison in comparisons:
+        if comparison.holds and baseline in (comparison.row, comparison.other):
+            is_other = comparison.row == baseline
+            better = (comparison.test.difference > 0) != is_other
+            found[comparison.other if is_other else comparison.row, comparison.task] = "↑" if better else "↓"
+    return found
+
+
+def baseline_row(rows: list[Row]) -> str | None:
+    """The label of the row that marks compare with; None where no row is the baseline's, or several are."""
+    labels = [row.label for row in rows if row.method == BASELINE]
+    return labels[0] if len(labels) == 1 else None
+
+
+def _pair(one: Row, other: Row, samples: dict[tuple[str, str], _Sample]) -> list[Comparison]:
+    tasks = [
+        task
+        for task in one.cells
+        if (mine := samples.get((one.label, task)))
+        and (theirs := samples.get((other.label, task)))
+        and mine.pairs_with(theirs)
+    ]
+    tests = []
+    for task in tasks:
+        mine, theirs = samples[one.label, task], samples[other.label, task]
+        tests.append(statistics.paired_bootstrap(mine.resampled, theirs.resampled, mine.scores, theirs.scores))
+    adjusted = statistics.holm([test.p_value for test in tests])
+    return [
+        Comparison(
+            one.label, other.label, task, test, p_value, _mcnemar(samples[one.label, task], samples[other.label, task])
+        )
+        for task, test, p_value in zip(tasks, tests, adjusted, strict=True)
+    ]
+
+
+def _sample(cell: Cell) -> _Sample | None:
+    """The cell's predictions; None unless every one of at least two seeds has stored them for the same examples."""
+    if len(cell.records) < 2:
+        return None
+    read = [read_predictions(cell.study, record) for record in cell.records]
+    found = [predictions for predictions in read if predictions is not None]
+    if len(found) < len(read) or len({predictions.labels.tobytes() for predictions in found}) > 1:
+        return None
+    answers = np.stack([predictions.answers for predictions in found])  # (seeds, n)
+    data = (TASKS[cell.task], answers, found[0].labels, found[0].split)
+    scores = plain_scores(*data).tolist()
+    _check_scores(cell, found, scores)
+    return _Sample(found, scores, resampled_scores(*data, resamples=RESAMPLES, seed=0))
+
+
+def _check_scores(cell: Cell, found: list[Predictions], scores: list[float]) -> None:
+    for record, predictions, value in zip(cell.records, found, scores, strict=True):
+        told = record.score if predictions.draw_scores is None else float(predictions.draw_scores[0])
+        if told is None or abs(told - value) > TOLERANCE:
+            path = predictions_path(cell.study, record)
+            raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {told}")
+
+
+def _mcnemar(one: _Sample, other: _Sample) -> list[float]:
+    if TASKS[one.predictions[0].task].is_regression:
+        return []
+    return [
+        statistics.mcnemar(mine.answers == mine.labels, theirs.answers == theirs.labels)
+        for mine, theirs in zip(one.predictions, other.predictions, strict=False)
+    ]

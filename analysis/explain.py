@@ -1,0 +1,122 @@
+"""From a cell to its runs.
+
+python -m analysis.explain runs/NAME palbert/rte
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+from pathlib import Path
+
+from analysis.aggregate import Cell, best_search_record, cell_of
+from analysis.command_line import run
+from analysis.layouts import points
+from analysis.load import Study, load_study
+from analysis.predictions import predictions_path
+from study.record import Record
+
+
+def explain(study: Study, name: str) -> str:
+    """Everything behind one cell, as text. ValueError: the study has no such cell."""
+    names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
+    if name not in names:
+        raise ValueError(f"no cell named {name!r} in {study.folder}; available: {', '.join(names)}")
+    method, task = name.split("/")
+    cell = cell_of(study, method, task)
+    parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell)]
+    if cell.records:
+        parts += [f"configuration: {json.dumps(cell.config, sort_keys=True)}", *_provenance_lines(cell)]
+    return "\n".join(parts) + "\n"
+
+
+def journal_lines(study: Study, key: str) -> list[str]:
+    """Where the journal tells of a trial: file, line and event, each epoch left out."""
+    return [
+        f"{study.folder / 'events.jsonl'}:{number}: {event['event']} {event.get('time', '')}"
+        for number, event in enumerate(study.events, start=1)
+        if event.get("key") == key and event["event"] != "epoch_reported"
+    ]
+
+
+def mlflow_run_ids(study: Study) -> dict[str, str]:
+    """MLflow's run id by trial key, from the study's own store; empty where it tracks elsewhere or not at all.
+
+    Read with sqlite alone: analysis works where MLflow is not installed. The table is `tags` of MLflow 3.
+    """
+    store = study.folder.resolve() / "mlflow.db"
+    if not store.exists():
+        return {}
+    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
+    try:
+        return dict(connection.execute("SELECT value, run_uuid FROM tags WHERE key = 'key'"))
+    except sqlite3.Error as error:
+        raise ValueError(f"{store}: not an MLflow store: {error}") from None
+    finally:
+        connection.close()
+
+
+def _headline(cell: Cell) -> str:
+    number = f"{points(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
+    return f"{cell.name} in {cell.study.folder}: {number} ({cell.describe().removeprefix(f'{cell.name}: ')})"
+
+
+def _confirm_lines(cell: Cell) -> list[str]:
+    run_ids = mlflow_run_ids(cell.study)
+    return [line for record in (*cell.records, *cell.failed) for line in _record_lines(cell.study, record, run_ids)]
+
+
+def _search_lines(cell: Cell) -> list[str]:
+    records = cell.study.by_arm.get((cell.method, cell.task), [])
+    search = [record for record in records if record.phase == "search"]
+    best = best_search_record(records)
+    lines = [f"search: {len(search)} trials, {sum(record.status == 'completed' for record in search)} completed"]
+    if best is not None and best.selection_score is not None:
+        lines.append(f"best search trial: {best.trial}, key {best.key}, {points(best.selection_score)} points")
+    return lines
+
+
+def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list[str]:
+    result = (
+        f"failed: {record.error}" if record.score is None else f"{points(record.score)} points at epoch {record.epoch}"
+    )
+    predictions = predictions_path(study, record)
+    details = {
+        "metrics": json.dumps(record.metrics) if record.metrics else "",
+        "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
+        "checkpoint": record.checkpoint or "",
+        "predictions": str(predictions) if predictions.exists() else "",
+        "ran": f"{record.started} to {record.ended} on {record.host} ({record.device})",
+        "MLflow run": run_ids.get(record.key) or f"search for tags.key = '{record.key}'",
+    }
+    lines = [f"  seed {record.seed}: {result}; key {record.key}"]
+    lines += [f"    {name}: {value}" for name, value in details.items() if value]
+    return lines + [f"    {line}" for line in journal_lines(study, record.key)]
+
+
+def _provenance_lines(cell: Cell) -> list[str]:
+    """What made the numbers; a line for each value that the confirm trials do not share."""
+    found = {
+        "protocol": {record.protocol_hash for record in cell.records},
+        "commit": {record.git_commit or "unknown" for record in cell.records},
+        "data fingerprint": {record.data_fingerprint for record in cell.records},
+        "versions": {json.dumps(record.versions, sort_keys=True) for record in cell.records},
+    }
+    backbone = cell.study.backbone(cell.method, cell.task)
+    return [f"backbone: {backbone or 'not in the plan'}"] + [
+        f"{name}: {' | '.join(sorted(values))}" for name, values in found.items()
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis.explain", description="From a cell to its runs.")
+    parser.add_argument("study", type=Path, metavar="runs/NAME")
+    parser.add_argument("cell", metavar="METHOD/TASK")
+    options = parser.parse_args(arguments)
+    print(explain(load_study(options.study), options.cell), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
