@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -86,6 +84,11 @@ class Row:
         return " ".join(sorted(names))
 
 
+def arm_records(cell: Cell) -> list[Record]:
+    """All records of the cell's arm, of every phase and status."""
+    return cell.study.by_arm.get((cell.method, cell.task), [])
+
+
 def cell_of(study: Study, method: str, task: str) -> Cell:
     """The cell of an arm, empty where it has no completed confirm record yet."""
     records = study.by_arm.get((method, task), [])
@@ -137,15 +140,6 @@ def _rows_of_method(method: str, studies: list[Study]) -> list[Row]:
         Row(f"{method} ({study.name})", method, {task: cell_of(study, method, task) for task in study.tasks})
         for study in studies
     ]
-
-
-def config_text(config: dict[str, Any]) -> str:
-    """The configuration as one line of canonical JSON."""
-    return json.dumps(config, sort_keys=True)
-
-
-def values_of(cell: Cell, value: Callable[[Record], float]) -> list[float]:
-    return [value(record) for record in cell.records]
 
 
 def _score(record: Record) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis import statistics
-from analysis.aggregate import Cell, Row
+from analysis.aggregate import Cell, Row, arm_records
 from study.record import Record
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
@@ -43,11 +43,6 @@ def ledger(rows: list[Row]) -> list[Entry]:
     on_gpu = any(record.gpu_seconds > 0 for own in records.values() for record in own)
     seconds: Callable[[Record], float] = seconds_on_gpu if on_gpu else seconds_of_clock
     return [_entry(label, own, "GPU" if on_gpu else "wall-clock", seconds) for label, own in records.items()]
-
-
-def arm_records(cell: Cell) -> list[Record]:
-    """All records of the cell's arm, of every phase and status."""
-    return cell.study.by_arm.get((cell.method, cell.task), [])
 
 
 def seconds_on_gpu(record: Record) -> float:

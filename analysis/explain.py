@@ -10,7 +10,7 @@ import json
 import sqlite3
 from pathlib import Path
 
-from analysis.aggregate import Cell, best_search_record, cell_of
+from analysis.aggregate import Cell, arm_records, best_search_record, cell_of
 from analysis.command_line import run
 from analysis.layouts import points
 from analysis.load import Study, load_study
@@ -68,7 +68,7 @@ def _confirm_lines(cell: Cell) -> list[str]:
 
 
 def _search_lines(cell: Cell) -> list[str]:
-    records = cell.study.by_arm.get((cell.method, cell.task), [])
+    records = arm_records(cell)
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
     lines = [f"search: {len(search)} trials, {sum(record.status == 'completed' for record in search)} completed"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analysis import statistics
-from analysis.aggregate import Cell, Row, best_search_record, rows_of
+from analysis.aggregate import Cell, Row, arm_records, best_search_record, rows_of
 from analysis.beside import beside_published, mean_and_deviation
 from analysis.compare import BASELINE, Comparison, baseline_row, compare, marks
 from analysis.costs import ledger, ledger_notes, speed_facts
@@ -197,7 +197,7 @@ def cell_names(cell: Cell) -> dict[str, Any]:
 
 def cell_facts(cell: Cell) -> dict[str, Any]:
     """The dev table's entry: the number in full, how sure it is, and the search behind it."""
-    best = best_search_record(cell.study.by_arm.get((cell.method, cell.task), []))
+    best = best_search_record(arm_records(cell))
     return cell_names(cell) | {
         "median": cell.median if cell.records else None,
         "summary": statistics.summary(cell.scores) if cell.records else None,
@@ -210,7 +210,7 @@ def cell_facts(cell: Cell) -> dict[str, Any]:
 
 def optimism_of(cell: Cell) -> float | None:
     """Best search score minus confirmed median; None while either is missing."""
-    best = best_search_record(cell.study.by_arm.get((cell.method, cell.task), []))
+    best = best_search_record(arm_records(cell))
     if best is None or best.selection_score is None or not cell.records:
         return None
     return statistics.optimism(best.selection_score, cell.median)
