@@ -11,10 +11,18 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
 from trainables.checkpoints import FAMILIES, MINI_CHECKPOINTS, check_checkpoint, family_of
@@ -37,7 +45,7 @@ class _Parts:
 class LayerwiseEncoder(nn.Module):
     """An encoder that runs one layer at a time."""
 
-    def __init__(self, model: PreTrainedModel, parts: _Parts) -> None:
+    def __init__(self, model: Any, parts: _Parts) -> None:
         """Made by `layerwise`."""
         super().__init__()
         self.num_layers = len(parts.layers)
@@ -86,7 +94,7 @@ class LayerwiseEncoder(nn.Module):
         return self.num_layers + 1 if path[0] == "pooler" else 0
 
 
-def _albert(model: PreTrainedModel, num_layers: int) -> _Parts:
+def _albert(model: Any, num_layers: int) -> _Parts:
     """Layers are shared within a hidden group, which may hold several inner layers."""
     config, encoder = model.config, model.base_model.encoder
     # Groups are spread over the backbone's whole depth, also when only its first layers are used.
@@ -96,19 +104,19 @@ def _albert(model: PreTrainedModel, num_layers: int) -> _Parts:
     return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh)
 
 
-def _bert(model: PreTrainedModel, num_layers: int) -> _Parts:
+def _bert(model: Any, num_layers: int) -> _Parts:
     base = model.base_model
     pooler = base.pooler.dense if base.pooler else _new_pooler(model)
     return _Parts(nn.Identity(), list(base.encoder.layer[:num_layers]), pooler, torch.tanh)
 
 
-def _roberta(model: PreTrainedModel, num_layers: int) -> _Parts:
+def _roberta(model: Any, num_layers: int) -> _Parts:
     """The pooler is that of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
     layers = list(model.base_model.encoder.layer[:num_layers])
     return _Parts(nn.Identity(), layers, _head_pooler(model), torch.tanh)
 
 
-def _electra(model: PreTrainedModel, num_layers: int) -> _Parts:
+def _electra(model: Any, num_layers: int) -> _Parts:
     """Embeddings may be narrower than the layers. The pooler is that of ELECTRA's sequence classifier."""
     project = getattr(model.base_model, "embeddings_project", nn.Identity())
     layers = list(model.base_model.encoder.layer[:num_layers])
@@ -157,7 +165,7 @@ def load_encoder(checkpoint: str, config: TrainingConfig, *, vocab_size: int) ->
     return layerwise(model, config.num_hidden_layers)
 
 
-def load_tokenizer(checkpoint: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerFast:
+def load_tokenizer(checkpoint: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
     """The tokenizer of a checkpoint; that of a tiny backbone is made from the most frequent words of `texts()`.
 
     Raises:
@@ -197,8 +205,6 @@ def _mini_model(family: str, vocab_size: int, config: TrainingConfig) -> PreTrai
         max_position_embeddings=config.max_length + _reserved_positions(family, pad_token_id=0),
         type_vocab_size=1 if family == "roberta" else 2,
         pad_token_id=0,
-        # Weights of such a narrow network start larger than BERT's 0.02, or six layers hardly change their input.
-        initializer_range=0.1,
         **_dropouts(config),
     )
     return AutoModel.from_config(model_config, attn_implementation="sdpa", **_options(family))
@@ -230,11 +236,11 @@ def _check_size(checkpoint: str, model: PreTrainedModel, config: TrainingConfig,
         )
 
 
-def _head_pooler(model: PreTrainedModel) -> nn.Linear:
+def _head_pooler(model: Any) -> nn.Linear:
     return model.classifier.dense if hasattr(model, "classifier") else _new_pooler(model)
 
 
-def _new_pooler(model: PreTrainedModel) -> nn.Linear:
+def _new_pooler(model: Any) -> nn.Linear:
     size = model.config.hidden_size
     return initialised(nn.Linear(size, size), model.config.initializer_range)
 

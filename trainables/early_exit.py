@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -55,9 +55,8 @@ class EarlyExitModel(nn.Module, ABC):
         with self.autocast(batch):
             steps = list(self.walk(batch))
         logits = torch.stack([logits.float() for logits, _ in steps])
-        if steps[0][1] is None:
-            return LayerOutputs(logits, None)
-        return LayerOutputs(logits, torch.stack([exit_logits.sigmoid() for _, exit_logits in steps]))
+        lambdas = [exit_logits.sigmoid() for _, exit_logits in steps if exit_logits is not None]
+        return LayerOutputs(logits, torch.stack(lambdas) if lambdas else None)
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
@@ -77,7 +76,7 @@ class EarlyExitModel(nn.Module, ABC):
             logits, exit_logits, carried = self.exit_head(index, hidden, carried)
             yield logits, exit_logits
 
-    def autocast(self, batch: Batch):
+    def autocast(self, batch: Batch) -> AbstractContextManager:
         """Context of the configured precision; parameters stay float32."""
         if self.precision == "float32":
             return nullcontext()
@@ -110,11 +109,14 @@ class EarlyExitModel(nn.Module, ABC):
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
         """Name, learning rate and weight decay of one parameter's group."""
-        steps_down = self.encoder.num_layers + 1 - depth
-        rate = config.learning_rate * config.layer_decay**steps_down
+        rate = config.learning_rate * config.layer_decay ** self.decay_steps(depth)
         weight_decay = config.weight_decay if parameter.ndim > 1 else 0.0
         where = f"depth {depth}" if config.layer_decay < 1 else "model"
         return where if weight_decay == config.weight_decay else f"{where}, no decay", rate, weight_decay
+
+    def decay_steps(self, depth: int) -> int:
+        """How many times `layer_decay` is applied at a depth: none to the heads, once to the top layer, and so on."""
+        return self.encoder.num_layers + 1 - depth
 
     def _embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.encoder.embed(batch["input_ids"], batch["attention_mask"], batch.get("token_type_ids"))

@@ -1,5 +1,6 @@
 """Models without a Λ head: one classifier on the last layer, or one on every layer."""
 
+import torch
 from torch import Tensor, nn
 
 from trainables import electra_small
@@ -50,9 +51,9 @@ class ClassifierPerLayer(EarlyExitModel):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
-        losses = [self.task_losses(logits, batch["labels"]).mean() for logits, _ in self.walk(batch)]
-        weights = range(1, len(losses) + 1)
-        return {"loss": sum(weight * loss for weight, loss in zip(weights, losses)) / sum(weights)}
+        losses = torch.stack([self.task_losses(logits, batch["labels"]).mean() for logits, _ in self.walk(batch)])
+        weights = torch.arange(1, len(losses) + 1).to(losses)
+        return {"loss": (weights * losses).sum() / weights.sum()}
 
     def sweep_rules(self) -> list[ExitRule]:
         """Every patience."""
@@ -66,16 +67,14 @@ class ElectraModel(LastLayerModel):
         """A new classifier on [CLS] or on the encoder's pooled output."""
         super().__init__(encoder, num_labels, config)
         self.uses_pooler = config.head == "pooled"
-        self.extra_steps_down = 1 if config.layer_decay_convention == "released" else 0
+        self.layer_decay_convention = config.layer_decay_convention
         encoder.pooler.requires_grad_(self.uses_pooler)
 
     def pooled(self, hidden: Tensor) -> Tensor:
         """(batch, hidden)."""
         return super().pooled(hidden) if self.uses_pooler else hidden[:, 0]
 
-    def parameter_group(
-        self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
-    ) -> tuple[str, float, float]:
-        """In the released code every layer lies one step further down, below a step that nothing takes."""
-        is_head = depth > self.encoder.num_layers
-        return super().parameter_group(config, name, parameter, depth if is_head else depth - self.extra_steps_down)
+    def decay_steps(self, depth: int) -> int:
+        """In the released code everything below the head lies one step further down."""
+        steps = super().decay_steps(depth)
+        return steps + 1 if steps and self.layer_decay_convention == "released" else steps

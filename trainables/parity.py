@@ -132,12 +132,13 @@ def build_model(case: Case) -> EarlyExitModel:
     """
     config = AlbertConfig(**case.albert_config)
     encoder = layerwise(AlbertModel._from_config(config, attn_implementation="sdpa"))
+    num_labels = case.albert_config.get("num_labels", 2)
     model: EarlyExitModel
     if case.method == "pabee":
         rule = Patience(1, case.settings["regression_threshold"])
-        model = ClassifierPerLayer(encoder, rule, config.num_labels, TrainingConfig(**_NO_TRAINING))
+        model = ClassifierPerLayer(encoder, rule, num_labels, TrainingConfig(**_NO_TRAINING))
     else:
-        model = PonderModel(encoder, config.num_labels, _ponder_config(case))
+        model = PonderModel(encoder, num_labels, _ponder_config(case))
     weights = {ours: tensor for name, tensor in case.weights.items() if (ours := our_name(name)) is not None}
     _check_names(case, set(model.state_dict()), set(weights))
     try:
@@ -256,7 +257,8 @@ def _ponder_training(case: Case, model: EarlyExitModel) -> tuple[Quantities, Qua
     assert isinstance(model, PonderModel)
     terms = model.loss(case.batch)
     terms["loss"].backward()
-    exit_head, rest = [], []
+    exit_head: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (exit_head if name.startswith("lambda_head.") else rest).append(parameter)
     batched = {

@@ -57,8 +57,10 @@ class PonderModel(EarlyExitModel):
 
     def walk_until_cut(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """Logits per layer and logits of λ (layers, batch), of the layers until every example's posterior is cut."""
-        all_logits, all_exit_logits = [], []
+        all_logits: list[Tensor] = []
+        all_exit_logits: list[Tensor] = []
         for logits, exit_logits in self.walk(batch):
+            assert exit_logits is not None
             all_logits.append(logits)
             all_exit_logits.append(exit_logits)
             cdf = log_posterior(torch.stack(all_exit_logits).detach()).exp().sum(0)
