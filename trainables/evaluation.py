@@ -1,0 +1,150 @@
+"""Evaluating a model: one full-depth pass, then the exit rule, and every other setting of it, on the stored outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables.early_exit import EarlyExitModel
+from trainables.examples import Examples
+from trainables.exits import ExitResult, LayerOutputs, Sampled, apply_exit, sweep
+from trainables.state import write_atomically
+from trainables.tasks import Task, compute_metrics, predictions_from_logits, score
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model's answers under its own exit rule, and what they are worth."""
+
+    outputs: LayerOutputs  # of all layers, on the CPU, in the order of the examples
+    draws: tuple[ExitResult, ...]  # one, or as many as a sampled exit is repeated
+    draw_metrics: tuple[dict[str, float], ...]  # of each draw
+    metrics: dict[str, float]  # mean over the draws; for a sampled exit also its spread and its expectation
+    score: float  # mean over the draws
+
+    @property
+    def num_layers(self) -> int:
+        """Depth of the model."""
+        return len(self.outputs.logits)
+
+    @property
+    def mean_layers(self) -> float:
+        """Layers run per example, mean over the draws."""
+        return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
+
+    @property
+    def exit_histogram(self) -> list[float]:
+        """Examples that leave after layer 1, 2, ..., mean over the draws."""
+        counts = [torch.bincount(draw.exit_layer, minlength=self.num_layers + 1)[1:] for draw in self.draws]
+        return torch.stack(counts).double().mean(0).tolist()
+
+
+def evaluate(
+    model: EarlyExitModel,
+    task: Task,
+    examples: Examples,
+    *,
+    batch_size: int,
+    num_draws: int,
+    generator: torch.Generator,
+) -> Evaluation:
+    """Answers and metrics of a model on labelled examples.
+
+    Args:
+        batch_size: of the full-depth pass.
+        num_draws: how often a sampled exit is repeated; the others need one.
+        generator: of a sampled exit, on the CPU.
+    """
+    outputs = full_depth_outputs(model, examples, batch_size)
+    draws = tuple(apply_exit(model.exit_rule, outputs, generator) for _ in range(num_draws))
+    draw_metrics = tuple(_metrics(task, draw.logits, examples) for draw in draws)
+    scores = [score(task, metrics) for metrics in draw_metrics]
+    metrics = {name: float(np.mean([draw[name] for draw in draw_metrics])) for name in draw_metrics[0]}
+    if isinstance(model.exit_rule, Sampled):
+        metrics |= {"sample_std": _standard_deviation(scores), **_expected(task, outputs, examples)}
+    return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))
+
+
+def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
+    """Outputs of all layers for all examples, on the CPU, in their order.
+
+    Examples of similar length share a batch, so that little is computed on padding.
+    """
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    order = np.argsort(-examples.lengths, kind="stable")  # longest first: what does not fit fails at once
+    batches = (order[start : start + batch_size] for start in range(0, len(order), batch_size))
+    parts = [model.all_exits(examples.batch(rows, device)) for rows in batches]
+    model.train(was_training)
+    back = torch.from_numpy(np.argsort(order))
+    logits = torch.cat([part.logits for part in parts], dim=1).cpu()[:, back]  # (layers, n, labels)
+    lambdas = [part.lambdas for part in parts if part.lambdas is not None]
+    return LayerOutputs(logits, torch.cat(lambdas, dim=1).cpu()[:, back] if lambdas else None)
+
+
+def write_predictions(
+    path: Path, model: EarlyExitModel, task: Task, examples: Examples, evaluation: Evaluation
+) -> None:
+    """Write what the model said about every example, and the sweep over every q and t (npz, nothing pickled).
+
+    Arrays: `ids`, `split`, `labels`, `logits` (n, labels) and `exit_layers` of the first draw; `sweep_rule`,
+    `sweep_setting` (NaN where a rule has none), `sweep_score`, `sweep_mean_layers`; for a sampled exit also
+    `draw_scores` and `draw_mean_layers`.
+    """
+    results = list(sweep(model.sweep_rules(), evaluation.outputs))
+    arrays = {
+        "ids": examples.ids,
+        "split": examples.splits,
+        "labels": examples.labels,
+        "logits": evaluation.draws[0].logits.numpy(),
+        "exit_layers": evaluation.draws[0].exit_layer.numpy(),
+        "sweep_rule": np.array([rule.name for rule, _ in results], dtype=np.str_),
+        "sweep_setting": np.array(
+            [np.nan if rule.setting is None else rule.setting for rule, _ in results], dtype=float
+        ),
+        "sweep_score": np.array([score(task, _metrics(task, result.logits, examples)) for _, result in results]),
+        "sweep_mean_layers": np.array([result.exit_layer.double().mean().item() for _, result in results]),
+    }
+    if isinstance(model.exit_rule, Sampled):
+        arrays["draw_scores"] = np.array([score(task, metrics) for metrics in evaluation.draw_metrics])
+        arrays["draw_mean_layers"] = np.array([draw.exit_layer.double().mean().item() for draw in evaluation.draws])
+    write_atomically(path, lambda file: _write_arrays(file, arrays))
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with path.open("wb") as file:  # by name, savez would append its own ending
+        np.savez(file, **arrays)
+
+
+def _metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
+    return compute_metrics(task, predictions_from_logits(task, logits.numpy()), examples.labels, examples.splits)
+
+
+def _standard_deviation(scores: list[float]) -> float:
+    return float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+
+
+def _expected(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str, float]:
+    """Expectation over the sampled exit of the layers run and, for classes, of the accuracy: exact, no draw needed."""
+    probabilities = exit_probabilities(outputs)  # (layers, n)
+    layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
+    expected = {"expected_mean_layers": float((layers @ probabilities).mean())}
+    if not task.is_regression:
+        correct = outputs.logits.argmax(dim=2) == torch.from_numpy(np.asarray(examples.labels))
+        expected["expected_accuracy"] = float((probabilities * correct).sum(0).mean())
+    return expected
+
+
+def exit_probabilities(outputs: LayerOutputs) -> Tensor:
+    """Probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
+    assert outputs.lambdas is not None
+    leave = outputs.lambdas.double().clone()
+    leave[-1] = 1
+    stay = torch.cumprod(1 - leave, dim=0).roll(1, dims=0)
+    stay[0] = 1
+    return leave * stay

@@ -1,0 +1,101 @@
+"""The files of one trial: its state, from which training goes on, and its trained model.
+
+A trial's folder holds
+
+    state.pt             everything that the next epoch depends on; replaced as a whole
+    model-epoch-3/       the best epoch so far: model.safetensors and model.json
+
+Whatever moment the process is killed at, `state.pt` is a whole state whose model folder is there. Nothing here is
+unpickled: `state.pt` is read with `weights_only`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+STATE = "state.pt"
+WEIGHTS = "model.safetensors"
+DESCRIPTION = "model.json"
+
+
+def write_state(folder: Path, state: dict[str, Any]) -> None:
+    """Replace the state in `folder`, whole or not at all. `state` holds tensors, numbers, strings, lists and dicts."""
+    write_atomically(folder / STATE, lambda file: torch.save(state, file))
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The state that `write_state` left in `folder`, on the CPU.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not (folder / STATE).is_file():
+        raise ValueError(f"{folder}: no saved trial, {STATE} is missing")
+    return torch.load(folder / STATE, map_location="cpu", weights_only=True)
+
+
+def model_folder(folder: Path, epoch: int) -> Path:
+    """Where the model of an epoch lies in a trial's folder."""
+    return folder / f"model-epoch-{epoch}"
+
+
+def write_model(
+    folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Make, or replace, the folder of a trained model: `model.safetensors`, `model.json` and the tokenizer's files."""
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    save_file(weights, unfinished / WEIGHTS)
+    (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+    tokenizer.save_pretrained(unfinished)
+    for path in unfinished.iterdir():
+        _flush(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(unfinished, folder)
+
+
+def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and description of a trained model.
+
+    Raises:
+        ValueError: the folder holds no trained model.
+    """
+    for name in (WEIGHTS, DESCRIPTION):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder}: no trained model, {name} is missing")
+    return load_file(folder / WEIGHTS), json.loads((folder / DESCRIPTION).read_text())
+
+
+def remove_other_models(folder: Path, keep: Path | None) -> None:
+    """Delete every model in a trial's folder but `keep`, and what a killed process left half written."""
+    for path in [*folder.glob("model-epoch-*"), *folder.glob(".model-epoch-*")]:
+        if path != keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Replace `path` by what `write` puts into the file it is given, whole or not at all, safe from a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(unfinished)
+        _flush(unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

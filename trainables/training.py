@@ -1,0 +1,354 @@
+"""One trial in a plain Python process: train, evaluate after every epoch, keep the best one, save and go on.
+
+Everything random is a function of the seed, of what it is for and of the epoch: new weights, data order, dropout and
+sampled exits each have numbers of their own. So evaluating cannot change training, nothing random has to be saved, and
+the caller's generators stay as they were. On a CPU the same spec with the same number of threads gives the same weights
+bit for bit, whether resumed or not; on a GPU up to the order in which kernels add up gradients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import get_scheduler
+
+import trainables
+from trainables.backbones import load_encoder
+from trainables.config import TrainingConfig
+from trainables.early_exit import EarlyExitModel
+from trainables.evaluation import Evaluation, evaluate, write_predictions
+from trainables.examples import Examples, hold_out_slice, load_examples, tokenizer_of
+from trainables.state import model_folder, read_model, read_state, remove_other_models, write_model, write_state
+from trainables.tasks import find_task
+
+EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
+STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
+
+
+class TrainingError(RuntimeError):
+    """A trial cannot go on, and the cause is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """All that a trial's numbers depend on."""
+
+    method: str
+    task: str
+    config: dict[str, Any]  # every field of the method's Config
+    seed: int
+    data: str  # "mini", "hub" or a folder
+    checkpoint: str  # pretrained encoder: hub name, folder or a tiny one
+    selection: Literal["dev", "holdout"] = "dev"  # what stops and selects: dev, or a slice of train
+    report_dev: bool = True  # under holdout: whether the outcome reads dev
+    start_from: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
+
+
+class TrainingRun:
+    """One trial under way. After each epoch it can be saved, and goes on from there in another process.
+
+    `history` holds the rows of the epochs run.
+    """
+
+    def __init__(self, spec: TrialSpec, *, device: str = "cpu", cache: Path) -> None:
+        """A trial before its first epoch.
+
+        Args:
+            device: `cpu`, `cuda` or `cuda:N`.
+            cache: folder of tokenised data, shared by all trials of a machine.
+
+        Raises:
+            ValueError: the spec names something that there is not, or a value that is not allowed.
+        """
+        self.spec = spec
+        self.history: list[dict[str, Any]] = []
+        self._device = torch.device(device)
+        self._cache = cache
+        self._task = find_task(spec.task)
+        self._config: TrainingConfig = trainables.load(spec.method).Config(**spec.config)
+        self._tokenizer = tokenizer_of(spec.checkpoint, self._task, spec.data)
+        self._train_set, self._selection_set = self._load_train_and_selection()
+        self._model = self._new_model().to(self._device)
+        self._optimizer, self._schedule = self._new_optimizer()
+        self._best_weights: dict[str, Tensor] = {}
+        self._saved_model: Path | None = None
+
+    @classmethod
+    def resume(cls, folder: Path, *, device: str = "cpu", cache: Path) -> TrainingRun:
+        """The trial that was saved in `folder`, to continue as if it had never stopped.
+
+        Raises:
+            ValueError: no trial is saved there.
+        """
+        state = read_state(folder)
+        spec = TrialSpec(**state["spec"])
+        run = cls(replace(spec, start_from=None), device=device, cache=cache)  # its start is in the saved weights
+        run.spec = spec
+        run.history = state["history"]
+        run._model.load_state_dict(state["model"])
+        run._optimizer.load_state_dict(state["optimizer"])
+        run._schedule.load_state_dict(state["schedule"])
+        if run.best_epoch:
+            run._saved_model = model_folder(folder, run.best_epoch)
+            run._best_weights, _ = read_model(run._saved_model)
+        return run
+
+    @property
+    def best_epoch(self) -> int:
+        """The first epoch with the highest selection score; 0 before any."""
+        return self.history[-1]["best_epoch"] if self.history else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are run, or too many in a row without improvement."""
+        epochs, stop_after = len(self.history), self._config.stop_after
+        return epochs >= self._config.epochs or 0 < stop_after <= epochs - self.best_epoch
+
+    def run_epoch(self) -> dict[str, Any]:
+        """Train for one epoch and evaluate on the selection split: the row of this epoch.
+
+        Raises:
+            TrainingError: the loss is not finite, or memory does not suffice.
+        """
+        assert not self.finished
+        epoch = len(self.history) + 1
+        began = time.monotonic()
+        train_loss = self._train(epoch)
+        trained = time.monotonic()
+        evaluation = self._evaluate(self._selection_set, epoch)
+        best_score = self.history[self.best_epoch - 1]["selection_score"] if self.best_epoch else -math.inf
+        improved = evaluation.score > best_score  # a tie is no improvement, nor is NaN
+        if improved:
+            self._best_weights = _copied(self._model.state_dict())
+        before = self.history[-1] if self.history else {"train_examples": 0, "train_seconds": 0.0, "eval_seconds": 0.0}
+        row = {
+            "epoch": epoch,
+            "selection_score": evaluation.score,
+            "score": evaluation.score if self.spec.selection == "dev" else None,
+            "metrics": evaluation.metrics,
+            "mean_layers": evaluation.mean_layers,
+            "num_layers": evaluation.num_layers,
+            "exit_histogram": evaluation.exit_histogram,
+            "train_loss": train_loss,
+            "train_examples": before["train_examples"] + len(self._train_set),
+            "train_seconds": before["train_seconds"] + trained - began,
+            "eval_seconds": before["eval_seconds"] + time.monotonic() - trained,
+            "best_epoch": epoch if improved else self.best_epoch,
+            "improved": improved,
+        }
+        self.history.append(row)
+        row["finished"] = self.finished
+        return row
+
+    def save(self, folder: Path) -> None:
+        """Replace what is saved in `folder` by the present state and the best epoch's model, whole or not at all."""
+        best = model_folder(folder, self.best_epoch)
+        if self.best_epoch and best != self._saved_model:
+            write_model(best, self._best_weights, self._description(), self._tokenizer)
+            self._saved_model = best
+        state = {
+            "spec": asdict(self.spec),
+            "history": self.history,
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+        }
+        write_state(folder, state)
+        remove_other_models(folder, keep=self._saved_model)
+
+    def outcome(self, predictions: Path | None = None) -> dict[str, Any]:
+        """What the trial's record says: every number of the selected epoch, and the costs of the whole trial.
+
+        Under `holdout` this reads dev for the first time, if the spec says `report_dev`; if not, the split that is
+        reported is the slice of train.
+
+        Args:
+            predictions: where to write the answers on the reported split (npz, see `write_predictions`).
+        """
+        best, last = self.history[self.best_epoch - 1], self.history[-1]
+        reported = {name: best[name] for name in ("metrics", "mean_layers", "num_layers")}
+        reported |= {"score": best["selection_score"], "eval_seconds": last["eval_seconds"]}
+        reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
+        if reads_dev or predictions is not None:
+            reported = self._report(self._load_dev() if reads_dev else self._selection_set, predictions)
+        return {
+            **reported,
+            "selection_score": best["selection_score"],
+            "epoch": self.best_epoch,
+            "epochs": len(self.history),
+            "train_examples": last["train_examples"],
+            "train_seconds": last["train_seconds"],
+            "checkpoint": None if self._saved_model is None else str(self._saved_model),
+        }
+
+    def _report(self, examples: Examples, predictions: Path | None) -> dict[str, Any]:
+        """Numbers of the best epoch's model on the reported split; the run's own model is left as it is."""
+        began = time.monotonic()
+        present = _copied(self._model.state_dict())
+        self._model.load_state_dict(self._best_weights)
+        evaluation = self._evaluate(examples, self.best_epoch)
+        if predictions is not None:
+            write_predictions(predictions, self._model, self._task, examples, evaluation)
+        self._model.load_state_dict(present)
+        return {
+            "score": evaluation.score,
+            "metrics": evaluation.metrics,
+            "mean_layers": evaluation.mean_layers,
+            "num_layers": evaluation.num_layers,
+            "eval_seconds": self.history[-1]["eval_seconds"] + time.monotonic() - began,
+        }
+
+    def _train(self, epoch: int) -> float:
+        """One pass over the training examples: the mean loss of its steps."""
+        self._model.train()
+        losses: list[Tensor] = []
+        rates: list[float] = []
+        with own_random_numbers(self.spec.seed, "dropout", epoch, self._device), self._naming_memory_errors():
+            for rows in self._training_batches(epoch):
+                rates.append(self._learning_rate())
+                losses.append(self._step(self._train_set.batch(rows, self._device)))
+                if len(losses) % STEPS_BETWEEN_CHECKS == 0:
+                    self._check_finite(losses[-STEPS_BETWEEN_CHECKS:], rates[-STEPS_BETWEEN_CHECKS:])
+        self._check_finite(losses, rates)
+        return torch.stack(losses).mean().item()
+
+    def _step(self, batch: dict[str, Tensor]) -> Tensor:
+        with self._model.autocast(batch):
+            loss = self._model.loss(batch)["loss"]
+        self._optimizer.zero_grad()
+        loss.backward()
+        if self._config.gradient_clip:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.gradient_clip)
+        self._optimizer.step()
+        self._schedule.step()
+        return loss.detach()
+
+    def _training_batches(self, epoch: int) -> list[np.ndarray]:
+        order = torch.randperm(len(self._train_set), generator=own_generator(self.spec.seed, "order", epoch))
+        return [rows.numpy() for rows in order.split(self._config.batch_size)]
+
+    def _evaluate(self, examples: Examples, epoch: int) -> Evaluation:
+        with self._naming_memory_errors():
+            evaluation = evaluate(
+                self._model,
+                self._task,
+                examples,
+                batch_size=EVALUATION_FACTOR * self._config.batch_size,
+                num_draws=getattr(self._config, "sample_draws", None) or 1,
+                generator=own_generator(self.spec.seed, "exits", epoch),
+            )
+        if not evaluation.outputs.logits.isfinite().all():
+            raise TrainingError(
+                f"outputs are not finite after step {self._schedule.last_epoch} at learning rate "
+                f"{self._learning_rate():.3g}; try a lower learning_rate"
+            )
+        return evaluation
+
+    def _check_finite(self, losses: list[Tensor], rates: list[float]) -> None:
+        """Raises for the first of the latest steps whose loss is not finite."""
+        broken = (~torch.stack(losses).isfinite()).nonzero()
+        if len(broken):
+            first = int(broken[0])
+            step = self._schedule.last_epoch - len(losses) + first + 1
+            raise TrainingError(
+                f"loss is {losses[first].item()} at step {step}, learning rate {rates[first]:.3g}; "
+                "try a lower learning_rate"
+            )
+
+    def _learning_rate(self) -> float:
+        """The present one of the parts that have the configured one at the peak."""
+        return self._config.learning_rate * self._schedule.lr_lambdas[0](self._schedule.last_epoch)
+
+    @contextmanager
+    def _naming_memory_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
+                raise
+            size = self._config.batch_size
+            raise TrainingError(f"out of memory with batch_size {size}; try {max(1, size // 2)}") from error
+
+    def _load_train_and_selection(self) -> tuple[Examples, Examples]:
+        train = self._load(self._task.train_split)
+        return hold_out_slice(train) if self.spec.selection == "holdout" else (train, self._load_dev())
+
+    def _load_dev(self) -> Examples:
+        return self._load(*self._task.dev_splits)
+
+    def _load(self, *splits: str) -> Examples:
+        return load_examples(
+            self._task, splits, self.spec.data, self._tokenizer, max_length=self._config.max_length, cache=self._cache
+        )
+
+    def _new_model(self) -> EarlyExitModel:
+        with own_random_numbers(self.spec.seed, "weights", 0, self._device):
+            encoder = load_encoder(self.spec.checkpoint, self._config, vocab_size=len(self._tokenizer))
+            model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
+        if self.spec.start_from is not None:
+            _start_encoder(model, Path(self.spec.start_from))
+        return model
+
+    def _new_optimizer(self) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+        """AdamW and its schedule over all epochs. With weight decay 0 and a constant rate it is PALBERT's Adam."""
+        config = self._config
+        optimizer = torch.optim.AdamW(self._model.parameter_groups(config), eps=config.adam_epsilon, fused=True)
+        num_steps = config.epochs * math.ceil(len(self._train_set) / config.batch_size)
+        kind = {"constant": "constant_with_warmup", "linear": "linear"}[config.schedule]
+        warmup = round(config.warmup_ratio * num_steps)
+        return optimizer, get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=num_steps)
+
+    def _description(self) -> dict[str, Any]:
+        best = self.history[self.best_epoch - 1]
+        return {
+            "spec": asdict(self.spec),
+            "epoch": best["epoch"],
+            "selection_score": best["selection_score"],
+            "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
+        }
+
+
+@contextmanager
+def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
+    """PyTorch's global generators give numbers of this seed, purpose and epoch, and afterwards go on as before."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(_derived_seed(seed, purpose, epoch))
+        yield
+
+
+def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
+    """A generator on the CPU for this seed, purpose and epoch."""
+    return torch.Generator().manual_seed(_derived_seed(seed, purpose, epoch))
+
+
+def _derived_seed(seed: int, purpose: str, epoch: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()[:8]) >> 1
+
+
+def _start_encoder(model: EarlyExitModel, folder: Path) -> None:
+    """Give the model the encoder of a trained one."""
+    weights, description = read_model(folder)
+    prefix = "encoder."
+    encoder = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    try:
+        model.encoder.load_state_dict(encoder)
+    except RuntimeError as error:
+        source = description["spec"]
+        raise ValueError(
+            f"start_from {folder}: its encoder ({source['checkpoint']}, task {source['task']}) does not fit: {error}"
+        ) from error
+
+
+def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.to("cpu", copy=True) for name, value in weights.items()}
