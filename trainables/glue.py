@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables import mini_glue
 from trainables.tasks import Task
 
 HUB_NAME = "nyu-mll/glue"
@@ -39,8 +40,6 @@ def load_split(task: Task, split: str, data: str) -> Split:
     if split not in task.splits:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
     if data == "mini":
-        from trainables import mini_glue
-
         return _split_of(task, [_Row(*row) for row in mini_glue.generate(task, split)])
     source, rows = _hub_rows(task, split) if data == "hub" else _folder_rows(task, split, data)
     if not rows:
@@ -92,8 +91,6 @@ def _read_splits(task: Task) -> tuple[str, ...]:
 
 def _split_fingerprint(task: Task, split: str, data: str) -> str:
     if data == "mini":
-        from trainables import mini_glue
-
         return f"mini {mini_glue.VERSION} {mini_glue.SEED}"
     if data == "hub":
         return f"{HUB_NAME} {_hub_revision(task)}"
