@@ -158,17 +158,20 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """For every cell with a sampled exit: the spread over its draws, apart from the spread over seeds."""
+    """A line for every row with a sampled exit: the spread over its draws, apart from the spread over seeds."""
     notes = []
-    for cell in (cell for row in rows for cell in row.cells.values()):
-        drawn = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
-        if len(drawn) == len(cell.records) > 1:
-            within, between = statistics.spread_of_sampled_exit(drawn, cell.scores)
-            notes.append(
-                f"{cell.name}: sampled exit: standard deviation {points(within)} over draws of one model, "
-                f"{points(between)} over seeds"
-            )
+    for row in rows:
+        spreads = {task: spread for task, cell in row.cells.items() if (spread := _spread_of_draws(cell)) is not None}
+        texts = [f"{TASKS[task].title} {points(within)} / {points(over)}" for task, (within, over) in spreads.items()]
+        if texts:
+            head = "sampled exit, standard deviation over draws of one model / over seeds"
+            notes.append(f"{row.label}: {head}: {', '.join(texts)}")
     return notes
+
+
+def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
+    drawn = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+    return statistics.spread_of_sampled_exit(drawn, cell.scores) if len(drawn) == len(cell.records) > 1 else None
 
 
 def cell_text(cell: Cell, number: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -47,31 +48,44 @@ PANEL_INCHES = (2.9, 2.3)
 PANELS_PER_ROW = 4
 
 
-def pictures(study: Study) -> dict[str, Figure]:
-    """Every picture that the study has something to show in, by name."""
+@dataclass(frozen=True)
+class Picture:
+    """A figure with the name of its files and the sentence that belongs below it."""
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+def pictures(study: Study) -> list[Picture]:
+    """Every picture that the study has something to show in."""
     rows = rows_of([study])
     with matplotlib.rc_context(STYLE):
-        made = {
-            "seeds": seeds_picture(rows),
-            "score-against-layers": layers_picture(rows),
-            "exit-layers": exits_picture(rows),
-            "search-progress": progress_picture(rows),
-            **{f"learning-curves-{row.method}": curves_picture(row) for row in rows},
-            "hyperparameters": hyperparameters_picture(rows),
-            "importance": importance_picture(rows),
-        }
-    return {name: figure for name, figure in made.items() if figure is not None}
+        made: list[tuple[str, Callable[..., Figure | None], Figure | None]] = [
+            ("seeds", seeds_picture, seeds_picture(rows)),
+            ("score-against-layers", layers_picture, layers_picture(rows)),
+            ("exit-layers", exits_picture, exits_picture(rows)),
+            ("search-progress", progress_picture, progress_picture(rows)),
+            *((f"learning-curves-{row.method}", curves_picture, curves_picture(row)) for row in rows),
+            ("hyperparameters", hyperparameters_picture, hyperparameters_picture(rows)),
+            ("importance", importance_picture, importance_picture(rows)),
+        ]
+        for _, _, figure in made:
+            if figure is not None:
+                figure.draw_without_rendering()  # lays the panels out once, not again for every file format
+                figure.set_layout_engine("none")
+    return [Picture(name, _first_line(function), figure) for name, function, figure in made if figure is not None]
 
 
-def write_pictures(study: Study, folder: Path) -> list[Path]:
-    """Writes every picture as SVG and PNG; returns the files."""
+def write_pictures(pictures: list[Picture], folder: Path) -> list[Path]:
+    """Writes every picture as NAME.svg and NAME.png; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for name, figure in pictures(study).items():
+    for picture in pictures:
         for format in ("svg", "png"):
-            path = folder / f"{name}.{format}"
+            path = folder / f"{picture.name}.{format}"
             temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_bytes(picture_bytes(figure, format))
+            temporary.write_bytes(picture_bytes(picture.figure, format))
             os.replace(temporary, path)
             files.append(path)
     return files
@@ -82,7 +96,7 @@ def picture_bytes(figure: Figure, format: str) -> bytes:
     metadata = {"Date": None} if format == "svg" else {"Software": None}
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format=format, metadata=metadata, bbox_inches="tight")
+        figure.savefig(buffer, format=format, metadata=metadata)
     return buffer.getvalue()
 
 
@@ -123,7 +137,6 @@ def exits_picture(rows: list[Row]) -> Figure | None:
             shares = 100 * np.bincount(layers, minlength=depth + 1)[1:] / len(layers)
             edges = np.arange(depth + 1) + 0.5
             axes.stairs(shares, edges, color=COLOURS[number], ls=LINES[number], lw=1.5, label=cell.method)
-            axes.stairs(shares, edges, color=COLOURS[number], fill=True, alpha=0.15)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     leaving = [
@@ -213,6 +226,11 @@ def importance_picture(rows: list[Row]) -> Figure | None:
     return figure
 
 
+def _first_line(function: Callable[..., Any]) -> str:
+    """A picture's caption is the first line of its docstring."""
+    return (function.__doc__ or "").splitlines()[0]
+
+
 Draw = Callable[[Axes, list[tuple[int, Cell]]], None]
 
 
@@ -230,8 +248,8 @@ def _panels_per_task(
     tasks = [task for task in TASKS if any(cell.task == task for _, cell in numbered)]
     if not tasks:
         return None
-    columns = min(PANELS_PER_ROW, len(tasks))
-    lines = -(-len(tasks) // columns)
+    lines = -(-len(tasks) // PANELS_PER_ROW)
+    columns = -(-len(tasks) // lines)
     width, height = max(PANEL_INCHES[0] * columns, 4.0), PANEL_INCHES[1] * lines + 0.3
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False).ravel()

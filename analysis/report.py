@@ -1,0 +1,121 @@
+"""One self-contained HTML page about a study: tables, pictures, protocol, compute and what is missing.
+
+python -m analysis.report runs/NAME
+
+The page needs no network and no other file. The pictures are also written to runs/NAME/pictures as SVG and PNG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from analysis.aggregate import rows_of
+from analysis.command_line import run
+from analysis.costs import hours, ledger, ledger_notes
+from analysis.load import Study, load_study
+from analysis.plots import pictures, write_pictures
+from analysis.protocol import protocol_in_words
+from analysis.render import html_fragment
+from analysis.tables import make_tables, write_text
+from trainables.tasks import TASKS
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def write_report(folder: Path) -> Path:
+    """Writes `report.html` and `pictures/` into the study folder; returns the page. ValueError: it is no study."""
+    study = load_study(folder)
+    drawn = pictures(study)
+    folder = study.folder / "pictures"
+    write_pictures(drawn, folder)
+    images = {picture.name: (folder / f"{picture.name}.svg").read_bytes() for picture in drawn}
+    captions = {picture.name: picture.caption for picture in drawn}
+    return write_text(study.folder / "report.html", report_page(study, images, captions))
+
+
+def report_page(study: Study, images: dict[str, bytes], captions: dict[str, str]) -> str:
+    """The page as text; `images` are SVG files by name, each with its caption."""
+    rows, tables = rows_of([study]), {table.name: table for table in make_tables([study])}
+    entries = ledger(rows)
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("report.html.j2").render(
+        study=study,
+        tables={"electra": ""} | {name: html_fragment(table) for name, table in tables.items()},
+        picture=_embedder(images, captions),
+        names=list(images),
+        incomplete=tables["dev"].sidecar["incomplete"],
+        num_cells=sum(len(row.cells) for row in rows),
+        comparisons=tables["dev"].sidecar["comparisons"],
+        titles={name: task.title for name, task in TASKS.items()},
+        ledger=entries,
+        ledger_notes=ledger_notes(entries),
+        hours=hours,
+        p_text=_p_text,
+        provenance=_provenance(study),
+    )
+
+
+def _embedder(images: dict[str, bytes], captions: dict[str, str]) -> Callable[[str], Markup]:
+    """A function that gives a picture by name as a figure with its caption; nothing where it was not drawn."""
+
+    def embed(name: str) -> Markup:
+        if name not in images:
+            return Markup("")
+        image = Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(
+            captions[name], base64.b64encode(images[name]).decode()
+        )
+        figure = '<figure id="picture-{}"><div class="scroll">{}</div><figcaption>{}</figcaption></figure>\n'
+        return Markup(figure).format(name, image, captions[name])
+
+    return embed
+
+
+def _p_text(p_value: float) -> str:
+    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+
+
+def _provenance(study: Study) -> dict[str, str]:
+    """What was asked for, under which rules, and what it ran with."""
+    plan, records = study.plan, study.records
+    found: dict[str, Any] = {
+        "protocol": protocol_in_words([study]),
+        "methods": ", ".join(study.methods),
+        "tasks": ", ".join(TASKS[task].title for task in study.tasks),
+        "search trials per arm": plan.get("samples"),
+        "confirm seeds": ", ".join(map(str, study.seeds)),
+        "backbones": ", ".join(
+            sorted({study.backbone(method, task) for method in study.methods for task in study.tasks})
+        ),
+        "command line": plan.get("command"),
+        "commits": ", ".join(sorted({record.git_commit for record in records if record.git_commit})),
+        "data fingerprints": ", ".join(
+            sorted({f"{TASKS[record.task].title} {record.data_fingerprint}" for record in records})
+        ),
+        "devices": ", ".join(sorted({f"{record.host} {record.device}" for record in records})),
+        "versions": " | ".join(sorted({json.dumps(record.versions, sort_keys=True) for record in records})),
+        "ran": f"{min(record.started for record in records)} to {max(record.ended for record in records)}"
+        if records
+        else "",
+        "records, SHA-256": study.records_digest,
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m analysis.report", description="One HTML page about a study.")
+    parser.add_argument("study", type=Path, metavar="runs/NAME")
+    options = parser.parse_args(arguments)
+    print(write_report(options.study))
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
