@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ class Engine:
         self._storage = storage
         self._resources = resources
         self._keys: dict[str, str] = {}  # Ray's trial id -> key
+        self._training: set[str] = set()  # keys of trials that have an actor
         self._optuna = OptunaJournal(folder / "optuna.journal")
         for arm in state.arms:
             self._optuna.add_ended(arm.search)
@@ -80,6 +82,7 @@ class Engine:
                     storage_path=ray_storage,
                     verbose=0,
                     callbacks=[_Progress(self)],
+                    stop=_StopWhenDrained(self),
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
             )
@@ -105,17 +108,32 @@ class Engine:
         if row["finished"] or decision == "stop":
             self._end(key)
             return TrialScheduler.STOP
-        return TrialScheduler.STOP if self.state.draining else TrialScheduler.CONTINUE
+        if self.state.draining:  # its epoch is saved
+            self._training.discard(key)
+            return TrialScheduler.STOP
+        return TrialScheduler.CONTINUE
+
+    def begun(self, ray_id: str) -> None:
+        """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
+        if not self.state.draining:
+            self._training.add(self._keys[ray_id])
+
+    @property
+    def drained(self) -> bool:
+        """Whether Ctrl-C was pressed, and every trial has saved the epoch that it was in."""
+        return self.state.draining and not self._training
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
         """A trial's actor, process or node is gone: hand the trial out again, or give it up."""
         key = self._keys[ray_id]
+        self._training.discard(key)
         if self.state.retry(key, error, counts=not preempted) > self.max_failures:
             self._end(key, error=error)
 
     # ---- inside
 
     def _end(self, key: str, *, error: str | None = None) -> None:
+        self._training.discard(key)
         record = self.state.end(key, error=error)
         prune(self._storage, record)
         self._optuna.add_ended(self.state.arm(record.method, record.task).search)
@@ -184,7 +202,18 @@ class _Scheduler(_StaysHere, FIFOScheduler):
         return self._engine.reported(trial.trial_id, json.loads(result[MESSAGE]))
 
 
+class _StopWhenDrained(_StaysHere, tune.Stopper):
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._engine.drained
+
+
 class _Progress(_StaysHere, tune.Callback):
+    def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        self._engine.begun(trial.trial_id)
+
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
         error = Path(trial.error_file).read_text().strip().splitlines()[-1] if trial.error_file else "unknown error"
         self._engine.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
@@ -214,17 +243,31 @@ def _drain_on_interrupt(state: StudyState) -> Iterator[None]:
 def ray_cluster(address: str | None, *, num_cpus: int | None = None) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one started here on loopback for as long as it is needed."""
     os.environ.update(RAY_SETTINGS)
-    ray.init(
-        address=address or "local",
-        num_cpus=None if address else num_cpus,
-        include_dashboard=None if address else False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    _check_reachable(address)
+    try:
+        ray.init(
+            address=address or "local",
+            num_cpus=None if address else num_cpus,
+            include_dashboard=None if address else False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, RuntimeError) as error:
+        raise ValueError(f"--address {address}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str | None) -> None:
+    """Ray itself waits for a minute and logs while it does."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise ValueError(f"--address {address}: no Ray cluster answers there ({error})") from None
 
 
 # Read by Ray when its modules and workers start.
@@ -235,5 +278,6 @@ RAY_SETTINGS = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the record holds the error
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }

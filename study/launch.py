@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from study import profiles
 from study.plan import (
@@ -46,8 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error is said."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"study.launch: {message}; see --help\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m study.launch", description=DESCRIPTION, epilog=EPILOG)
+    parser = _OneLineParser(prog="python -m study.launch", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
     what = parser.add_argument_group("what to study (defaults come from the profile)")
     what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
@@ -77,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def plan_from(arguments: argparse.Namespace) -> tuple[Plan, str]:
     """The profile's plan with the command line laid over it, and why this profile."""
+    _check_ranges(arguments)
     profile, why = _profile(arguments)
     plan = profiles.load(profile)
     import search_spaces
@@ -139,6 +147,18 @@ def _profile(arguments: argparse.Namespace) -> tuple[str, str]:
 def local_gpus() -> int:
     """NVIDIA GPUs of this machine, counted without loading a driver."""
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def _check_ranges(arguments: argparse.Namespace) -> None:
+    for name, value, allowed in (
+        ("gpus-per-trial", arguments.gpus_per_trial, "0 or more"),
+        ("cpus-per-trial", arguments.cpus_per_trial, "0 or more"),
+        ("max-failures", arguments.max_failures, "0 or more"),
+    ):
+        if value is not None and value < 0:
+            raise ValueError(f"--{name} is {value}; allowed: {allowed}")
+    if arguments.name is not None and Path(arguments.name).name != arguments.name:
+        raise ValueError(f"--name is {arguments.name!r}; allowed: the name of a folder, which is made in --out")
 
 
 def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pan
 def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespace, *, why: str) -> int:
     """The launch's exit status. ValueError, with nothing run, if the study cannot be opened."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    (folder / "predictions").mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder)
-    try:
+    with ExitStack() as stack:
+        if arguments.address:
+            stack.enter_context(ray_cluster(arguments.address))  # before anything is created
+        make_folders(folder)
+        journal = stack.enter_context(closing(Journal(folder)))
         append, events = journal.append, journal.events
         state = StudyState(folder.name, resolved, events=events, append=append, provenance=provenance())
         write_json(folder / "plan.json", plan_json(folder, resolved))
@@ -42,9 +45,14 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
         else:
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
             tables = _launch(state, folder, arguments)
-    finally:
-        journal.close()
     return conclude(state, folder, tables, as_json=arguments.json)
+
+
+def make_folders(folder: Path) -> None:
+    try:
+        (folder / "predictions").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"study folder {folder} cannot be made: {error.strerror}") from None
 
 
 def cluster_gpus(address: str) -> int:
@@ -90,7 +98,7 @@ def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> W
     mirror = start_mirror(folder, arguments.tracking_uri)
     status: LaunchStatus = "failed"
     try:
-        with ray_cluster(arguments.address):
+        with nullcontext() if ray.is_initialized() else ray_cluster(None):
             resources = resources_of(arguments)
             with View(state, slots=lambda: slots(resources), output=sys.stderr) as view:
                 storage = Path(arguments.storage).resolve() if arguments.storage else folder.resolve()
@@ -102,7 +110,7 @@ def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> W
                     max_failures=arguments.max_failures,
                     on_progress=view.update,
                 ).run()
-        status = "drained" if state.draining else "complete"
+        status = "complete" if state.finished else "drained"
     except KeyboardInterrupt:
         state.draining, status = True, "interrupted"
     finally:
@@ -160,7 +168,7 @@ def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json:
     print(f"\n{tables.text()}")
     for line in failed:
         print(f"failed: {line}")
-    if state.draining:
+    if not state.finished:
         print(f"interrupted; continue:  {command_line()}")
     print(f"browse:      mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
     print(f"regenerate:  python -m analysis.tables {folder}")

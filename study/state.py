@@ -134,18 +134,14 @@ class StudyState:
         return self._arms[method, task]
 
     @property
-    def running(self) -> list[Trial]:
-        return [trial for trial in self._trials.values() if trial.handed_out and not trial.record]
-
-    @property
     def unfinished(self) -> list[Trial]:
         """Trials that were started and have not ended, running now or not."""
         return [trial for trial in self._trials.values() if not trial.record]
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is running and nothing is left to hand out."""
-        return not self.running and (self.draining or not (self.unfinished or any(map(self._has_work, self.arms))))
+        """Whether every trial of the plan has ended."""
+        return not (self.unfinished or any(map(self._has_work, self.arms)))
 
     def missing_confirm(self, arm: ArmState) -> list[int]:
         """Seeds of the arm's confirm trials that have not been started; empty while its search goes on."""

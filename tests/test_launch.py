@@ -1,0 +1,154 @@
+"""The command line, without Ray: pytest tests/test_launch.py"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from study import launch
+
+SHARED_GLUE = Path(__file__).parents[1].parent / "shared" / "glue"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "study.launch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+
+
+def refused(capsys, tmp_path: Path, *arguments: str) -> str:
+    """The one line with which the launch was refused; nothing may have been created."""
+    out = tmp_path / "runs"
+    try:
+        status = launch.main([*arguments, "--out", str(out)])
+    except SystemExit as stop:
+        status = stop.code
+    printed = capsys.readouterr()
+    assert status == 2 and printed.out == "" and not out.exists()
+    assert printed.err.count("\n") == 1, printed.err
+    return printed.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "bert"], "no method named 'bert'; available: albert, electra-small, pabee, palbert, pondernet"),
+        (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
+        (["--task", ","], "no task given; available: sst2"),
+        (["--profile", "huge"], "no profile named 'huge'; available: auto, mini, paper"),
+        (["--sampler", "cma"], "no sampler named 'cma'; available: tpe, random, grid"),
+        (["--selection", "test"], "no selection named 'test'; available: dev, holdout"),
+        (["--samples", "0"], "--samples is 0; allowed: 1 or more"),
+        (["--seeds", "-1"], "--seeds is -1; allowed: 1 or more"),
+        (["--epochs", "0"], "--epochs is 0; allowed: 1 or more"),
+        (["--samples", "many"], "argument --samples: invalid int value: 'many'"),
+        (["--task", "qqp", "--data", "/nowhere"], "no file /nowhere/QQP/train.tsv"),
+        (["--checkpoint", "/nowhere"], "checkpoint '/nowhere' is not a folder"),
+        (["--checkpoint", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
+        (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
+        (["--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
+        (["--set", "lambda_layer_arch=conv"], "'conv'; it must be one of: linear, linear_cat, linear_diff, rnn"),
+        (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),
+        (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: 0 or more"),
+        (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
+    assert message in refused(capsys, tmp_path, *arguments)
+
+
+def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
+    from study.journal import write_json
+    from study.run import plan_json
+
+    plan, _ = launch.plan_from(launch.build_parser().parse_args(["--task", "rte", "--epochs", "2"]))
+    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    folder.mkdir()
+    write_json(folder / "plan.json", plan_json(folder, resolved))
+    assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"study {folder} was made under protocol {resolved.protocol_hash}, this command asks for" in error
+    assert "protocol epochs 2 on disk, 3 asked for" in error
+    assert error.count("\n") == 1 and [path.name for path in folder.iterdir()] == ["plan.json"]
+
+
+def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path):
+    from study.journal import write_json
+    from study.run import plan_json
+
+    plan, _ = launch.plan_from(launch.build_parser().parse_args(["--task", "rte"]))
+    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    folder.mkdir()
+    on_disk = plan_json(folder, resolved)
+    on_disk["protocol"]["selection"] = "holdout"
+    write_json(folder / "plan.json", on_disk)
+    assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
+    assert f"plan.json was edited: its protocol_hash is {on_disk['protocol_hash']}" in capsys.readouterr().err
+
+
+def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
+    from study.journal import write_json
+    from study.run import plan_json
+
+    def prepared(*arguments: str):
+        plan, _ = launch.plan_from(launch.build_parser().parse_args(list(arguments)))
+        return launch.prepare(plan, name="s", out=tmp_path)
+
+    resolved, folder = prepared("--task", "rte", "--samples", "4", "--seeds", "5")
+    folder.mkdir()
+    write_json(folder / "plan.json", plan_json(folder, resolved))
+    extended, _ = prepared("--task", "cola", "--method", "albert", "--samples", "6", "--seeds", "2")
+    assert [arm.name for arm in extended.arms] == ["palbert/rte", "palbert/cola", "albert/rte", "albert/cola"]
+    assert {arm.samples for arm in extended.arms} == {6} and extended.seeds == (42, 43, 44, 45, 46)
+    assert extended.protocol_hash == resolved.protocol_hash
+
+
+def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
+    done = run("--method", "all", "--task", "rte,cola", "--dry-run", "--out", str(tmp_path / "runs"))
+    assert done.returncode == 0 and "10 arms, 40 search and 50 confirm trials; nothing was run" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_as_json_holds_the_plan(tmp_path):
+    done = run("--sampler", "grid", "--profile", "mini", "--dry-run", "--json", "--out", str(tmp_path))
+    plan = json.loads(done.stdout)
+    assert plan["methods"] == ["palbert"] and plan["seeds"] == [42, 43, 44, 45, 46]
+    assert plan["protocol"]["sampler"] == "grid" and len(plan["protocol_hash"]) == 16
+
+
+def test_help_and_dry_run_import_none_of_torch_ray_and_mlflow():
+    for arguments in (["--help"], ["--dry-run"]):
+        code = (
+            "import sys\nfrom study import launch\n"
+            f"try: launch.main({arguments!r})\nexcept SystemExit: pass\n"
+            "print(sorted({'torch', 'ray', 'mlflow', 'transformers', 'datasets'} & set(sys.modules)))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_setting_is_fixed_and_no_longer_tuned():
+    plan, _ = launch.plan_from(launch.build_parser().parse_args(["--task", "rte", "--set", "beta=0.5"]))
+    from study.plan import resolve
+
+    (arm,) = resolve(plan).arms
+    assert arm.fixed["beta"] == 0.5 and "beta" not in arm.space
+
+
+def test_the_paper_grid_has_12_points_for_baselines_and_36_for_palbert():
+    from study.plan import resolve
+
+    arguments = ["--method", "all", "--task", "rte", "--profile", "paper", "--data", "mini"]
+    plan, _ = launch.plan_from(launch.build_parser().parse_args([*arguments, "--checkpoint", "mini-albert"]))
+    samples = {arm.method: arm.samples for arm in resolve(plan).arms}
+    assert {samples[method] for method in ("albert", "pabee", "pondernet")} == {12}
+    assert samples["palbert"] == 36
+
+
+@pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
+def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
+    assert launch.main(["--task", "rte", "--data", str(SHARED_GLUE), "--dry-run", "--out", str(tmp_path)]) == 0
+    assert "palbert/rte" in capsys.readouterr().out
+    assert launch.main(["--task", "stsb", "--data", str(SHARED_GLUE), "--out", str(tmp_path)]) == 2
+    assert "STS-B/train.tsv" in capsys.readouterr().err
