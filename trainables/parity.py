@@ -108,8 +108,10 @@ def read_case(folder: Path) -> Case:
         settings = dict(content["case"])
         method, expected = settings.pop("method"), content["expected"]
         labels_type = torch.float32 if content["albert_config"].get("num_labels") == 1 else torch.int64
-        batch = {name: torch.tensor(values, dtype=torch.int64) for name, values in content["batch"].items()}
-        batch["labels"] = torch.tensor(content["batch"]["labels"], dtype=labels_type)
+        batch = {
+            name: torch.tensor(values, dtype=labels_type if name == "labels" else torch.int64)
+            for name, values in content["batch"].items()
+        }
         return Case(
             name=folder.name,
             method=method,
@@ -167,13 +169,8 @@ def compare(case: Case) -> Iterator[Comparison]:
     """
     model = build_model(case)
     yield from _compare_training(case, model)
-    for size, batches in (("batched", [case.batch]), ("batch 1", list(_examples(case.batch)))):
-        for setting, expected in case.eval.items():
-            for way, ours in _inferred(model, _rule(case, setting), batches):
-                for quantity in expected:
-                    allowed = 0.0 if quantity == "exit_layer" else TOLERANCE
-                    difference = _largest_difference(ours[quantity], expected[quantity])
-                    yield Comparison(f"eval {setting} {quantity} ({size}, {way})", difference, allowed)
+    yield from _compare_evaluation(case, model, [case.batch], "batched")
+    yield from _compare_evaluation(case, model, list(_examples(case.batch)), "batch 1")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -223,8 +220,8 @@ def _ponder_config(case: Case) -> PonderConfig:
         # The original's 1 is a bare linear layer; from 2 on it counts the hidden tanh layers.
         num_lambda_layers=0 if layers == 1 and arch != "rnn" else layers,
         lambda_bias_init="default",
-        beta=case.train["beta"],
-        prior_lambda=case.train["prior_lambda"],
+        beta=case.train.get("beta", 0.5),
+        prior_lambda=case.train.get("prior_lambda", 0.1),
         epsilon=case.settings["epsilon"],
         kl_direction="prior_posterior",
         posterior_tail="constant",
@@ -243,14 +240,27 @@ def _check_names(case: Case, ours: set[str], theirs: set[str]) -> None:
 
 def _compare_training(case: Case, model: EarlyExitModel) -> Iterator[Comparison]:
     batched, one_by_one = _TRAINING[case.method](case, model)
-    unknown = set(case.train) - set(batched) - {"beta", "prior_lambda"}
-    if unknown:
-        raise ValueError(f"{case.name}: unknown expected quantities: {', '.join(sorted(unknown))}")
+    _check_quantities(case, set(case.train), set(batched) | {"beta", "prior_lambda"})
     for how, quantities in (("batched", batched), ("batch 1", one_by_one)):
         for quantity, ours in quantities.items():
             if quantity in case.train:
                 difference = _largest_difference(ours, case.train[quantity])
                 yield Comparison(f"train {quantity} ({how})", difference, TOLERANCE)
+
+
+def _compare_evaluation(case: Case, model: EarlyExitModel, batches: list[Batch], size: str) -> Iterator[Comparison]:
+    for setting, expected in case.eval.items():
+        for way, ours in _inferred(model, _rule(case, setting), batches):
+            _check_quantities(case, set(expected), set(ours))
+            for quantity in expected:
+                allowed = 0.0 if quantity == "exit_layer" else TOLERANCE
+                difference = _largest_difference(ours[quantity], expected[quantity])
+                yield Comparison(f"eval {setting} {quantity} ({size}, {way})", difference, allowed)
+
+
+def _check_quantities(case: Case, expected: set[str], ours: set[str]) -> None:
+    if unknown := sorted(expected - ours):
+        raise ValueError(f"{case.name}: unknown expected quantities: {', '.join(unknown)}")
 
 
 def _ponder_training(case: Case, model: EarlyExitModel) -> tuple[Quantities, Quantities]:
