@@ -11,11 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainables import mini_glue
 from trainables.tasks import Task
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
 
@@ -213,8 +217,13 @@ def _hub_rows(task: Task, split: str) -> tuple[str, list[_Row]]:
         dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)
-    labels = [None] * len(dataset)
-    if split not in task.test_splits:
-        names = dataset.features["label"].names if task.labels else ()
-        labels = [task.labels.index(names[label]) if task.labels else label for label in table["label"]]
+    labels = _hub_labels(task, dataset, table["label"]) if split not in task.test_splits else [None] * len(dataset)
     return f"{HUB_NAME} {task.name}", [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]
+
+
+def _hub_labels(task: Task, dataset: "Dataset", labels: list[Any]) -> list[Any]:
+    """Classes in our order, matched by name."""
+    if task.is_regression:
+        return labels
+    names = dataset.features["label"].names
+    return [task.labels.index(names[label]) for label in labels]
