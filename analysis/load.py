@@ -7,11 +7,14 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas
+from typing import TYPE_CHECKING, Any
 
 from study.record import Record, read_json_lines, read_records
+
+if TYPE_CHECKING:
+    import pandas
+
+RUNS = Path(__file__).parents[1] / "runs"
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,8 @@ class Study:
     def frame(self) -> pandas.DataFrame:
         """One row per record with the file's fields, those outside the contract too; `config` and `metrics` are
         spread into columns `config.FIELD` and `metrics.NAME`."""
+        import pandas  # takes half a second to import, and no table needs it
+
         rows = [row for _, row in read_json_lines(self.folder / "records.jsonl")]
         return pandas.json_normalize(rows, max_level=1)
 
@@ -128,7 +133,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def newest_study(root: Path | str) -> Path:
+def newest_study(root: Path | str = RUNS) -> Path:
     """The study folder under `root` whose plan was written last. ValueError where there is none."""
     plans = sorted(Path(root).glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
     if not plans:

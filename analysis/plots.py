@@ -56,6 +56,10 @@ class Picture:
     caption: str
     figure: Figure
 
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return picture_bytes(self.figure, "svg").decode()
+
 
 def pictures(study: Study) -> list[Picture]:
     """Every picture that the study has something to show in."""

@@ -51,6 +51,10 @@ class Table:
         ours = [line for line in self.lines if not line.published]
         return {name: title for name, title in self.columns.items() if any(line.values.get(name) for line in ours)}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return html_fragment(self)
+
 
 def render(table: Table, format: Format) -> str:
     """The table as text of this format."""

@@ -7,7 +7,6 @@ a matrix product gives all resamples. Spearman keeps the ranks of the whole dev 
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 from trainables.tasks import Task
 
@@ -87,6 +86,8 @@ def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -
 
 
 def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata  # takes a second to import
+
     return _pearson(weights, rankdata(predictions, axis=1), rankdata(labels))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 LEVEL = 0.95  # of every interval that can reach it
 ALPHA = 0.05  # below it a difference is marked
@@ -45,7 +45,7 @@ def median_interval(scores: Sequence[float], *, level: float = 0.9) -> Interval:
     gives the same bounds and claims 95 %.)
     """
     ordered, n = sorted(scores), len(scores)
-    coverages = [1 - 2 * float(stats.binom.cdf(cut, n, 0.5)) for cut in range((n + 1) // 2)]
+    coverages = [1 - 2 * float(special.bdtr(cut, n, 0.5)) for cut in range((n + 1) // 2)]
     cut = max((cut for cut, coverage in enumerate(coverages) if coverage >= level), default=0)
     return Interval(low=ordered[cut], high=ordered[n - 1 - cut], coverage=coverages[cut])
 
@@ -59,6 +59,8 @@ def bootstrap_interval(
     seed: int = 0,
 ) -> Interval:
     """Bias-corrected and accelerated bootstrap interval of a statistic (it takes `axis`) of independent values."""
+    from scipy import stats  # takes a second to import
+
     result = stats.bootstrap(
         (np.asarray(values),), statistic, confidence_level=level, n_resamples=resamples, rng=np.random.default_rng(seed)
     ).confidence_interval
@@ -85,8 +87,8 @@ def paired_bootstrap(
     shares = zip(of_seeds, (len(scores), len(other_scores)), strict=True)
     freedom = variance**2 / max(sum(share**2 / (n - 1) for share, n in shares), 1e-12 * variance**2)
     error = variance**0.5
-    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
-    p_value = 2 * float(stats.t.sf(abs(difference) / error, freedom))
+    half = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * error
+    p_value = 2 * float(special.stdtr(freedom, -abs(difference) / error))
     return PairedTest(difference, difference - half, difference + half, p_value)
 
 
@@ -101,7 +103,7 @@ def mcnemar(correct: np.ndarray, other_correct: np.ndarray) -> float:
     """Exact two-sided p-value that two models are right equally often, from the examples on which they disagree."""
     wins = int(np.sum(correct & ~other_correct))
     losses = int(np.sum(~correct & other_correct))
-    return float(stats.binomtest(wins, wins + losses, 0.5).pvalue) if wins + losses else 1.0
+    return min(1.0, 2 * float(special.bdtr(min(wins, losses), wins + losses, 0.5)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

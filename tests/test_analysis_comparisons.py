@@ -84,7 +84,7 @@ def test_predictions_that_do_not_belong_to_their_record_stop_the_tables(tmp_path
 
 def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
     write_tables([predicted_study(tmp_path, {"pondernet": 0.7}, ["rte"])], tmp_path / "tables")
-    note = "pondernet/rte: sampled exit: standard deviation 1.7 over draws of one model, "
+    note = "pondernet: sampled exit, standard deviation over draws of one model / over seeds: RTE 1.7 / "
     assert note in (tmp_path / "tables" / "dev.md").read_text()
 
 

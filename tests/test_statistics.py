@@ -185,3 +185,10 @@ def test_paired_test_finds_a_large_difference():
     rng = np.random.default_rng(6)
     marked = [max(simulated_table(rng, tasks=4, effect=0.12)) < statistics.ALPHA for _ in range(20)]
     assert np.mean(marked) > 0.8
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (5, 5), (7, 6), (40, 2)])
+def test_mcnemar_equals_scipys_binomial_test(wins, losses):
+    correct = np.array([True] * wins + [False] * losses, dtype=bool)
+    expected = stats.binomtest(wins, wins + losses, 0.5).pvalue if wins + losses else 1.0
+    assert statistics.mcnemar(correct, ~correct) == pytest.approx(expected)
