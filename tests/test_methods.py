@@ -74,7 +74,7 @@ def test_loss_decreases(method, checkpoint, task_name):
     batch, _ = examples(task_name)
     optimizer = torch.optim.AdamW(model.parameter_groups(config_of(method)), fused=True)
     losses = []
-    for _ in range(6):
+    for _ in range(10):
         loss = model.loss(batch)["loss"]
         optimizer.zero_grad()
         loss.backward()

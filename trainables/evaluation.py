@@ -97,7 +97,7 @@ def write_predictions(
     `draw_scores` and `draw_mean_layers`.
     """
     results = list(sweep(model.sweep_rules(), evaluation.outputs))
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "ids": examples.ids,
         "split": examples.splits,
         "labels": examples.labels,
@@ -118,11 +118,12 @@ def write_predictions(
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     with path.open("wb") as file:  # by name, savez would append its own ending
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _metrics(task: Task, logits: Tensor, examples: Examples) -> dict[str, float]:
-    return compute_metrics(task, predictions_from_logits(task, logits.numpy()), examples.labels, examples.splits)
+    splits = examples.splits if examples.splits[0] in task.dev_splits else None  # None: a slice of train
+    return compute_metrics(task, predictions_from_logits(task, logits.numpy()), examples.labels, splits)
 
 
 def _standard_deviation(scores: list[float]) -> float:
@@ -135,7 +136,7 @@ def _expected(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str
     layers = torch.arange(1, len(probabilities) + 1, dtype=torch.float64)
     expected = {"expected_mean_layers": float((layers @ probabilities).mean())}
     if not task.is_regression:
-        correct = outputs.logits.argmax(dim=2) == torch.from_numpy(np.asarray(examples.labels))
+        correct = outputs.logits.argmax(dim=2) == torch.tensor(examples.labels)
         expected["expected_accuracy"] = float((probabilities * correct).sum(0).mean())
     return expected
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
+from trainables.backbones import load_tokenizer
 from trainables.early_exit import Batch
 from trainables.glue import hold_out, load_split
+from trainables.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.tokenised import tokenise
 
 HELD_OUT_SHARE = 0.1  # of train, under `selection: holdout`
 HELD_OUT_SEED = 0  # the same slice for all trials, or their selection scores could not be compared
@@ -21,7 +28,7 @@ class Examples:
 
     ids: np.ndarray  # (n,), row number in its file
     splits: np.ndarray  # (n,), name of its split
-    labels: np.ndarray | None  # (n,)
+    labels: np.ndarray  # (n,); (0,) on test
     starts: np.ndarray  # (n,), place of its first token
     lengths: np.ndarray  # (n,), tokens
     tokens: np.ndarray  # (all tokens,)
@@ -43,46 +50,45 @@ class Examples:
             "token_type_ids": np.where(mask, self.token_types[flat], 0),
         }
         batch = {name: _on_device(array.astype(np.int64), device) for name, array in arrays.items()}
-        if self.labels is not None:
+        if len(self.labels):
             batch["labels"] = _on_device(self.labels[rows], device)
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
-        """Only these rows, in this order."""
-        labels = None if self.labels is None else self.labels[rows]
-        return replace(
-            self,
-            ids=self.ids[rows],
-            splits=self.splits[rows],
-            labels=labels,
-            starts=self.starts[rows],
-            lengths=self.lengths[rows],
-        )
+        """Only these labelled rows, in this order."""
+        names = ("ids", "splits", "labels", "starts", "lengths")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
-def tokenizer_of(checkpoint, task, data):
-    from trainables.backbones import load_tokenizer
+def load_examples(
+    task: Task, splits: tuple[str, ...], data: str, tokenizer: PreTrainedTokenizerBase, *, max_length: int, cache: Path
+) -> Examples:
+    """The rows of the splits, tokenised; one split's tokens are memory-mapped.
 
-    return load_tokenizer(
-        checkpoint, texts=lambda: [t for row in load_split(task, task.train_split, data).texts for t in row]
-    )
-
-
-def load_examples(task, splits, data, tokenizer, *, max_length, cache):
-    parts = [load_split(task, s, data) for s in splits]
-    texts = [t for p in parts for t in p.texts]
-    enc = tokenizer(*[list(c) for c in zip(*texts)], truncation=True, max_length=max_length, return_token_type_ids=True)
-    lengths = np.array([len(x) for x in enc["input_ids"]])
+    Raises:
+        ValueError: see `load_split`.
+    """
+    parts = [tokenise(task, split, data, tokenizer, max_length=max_length, cache=cache) for split in splits]
+    moved = np.cumsum([0, *(len(part.tokens) for part in parts[:-1])])
     return Examples(
-        ids=np.concatenate([p.ids for p in parts]),
-        splits=np.concatenate([[s] * len(p.ids) for s, p in zip(splits, parts)]),
-        labels=None if parts[0].labels is None else np.concatenate([p.labels for p in parts]),
-        starts=np.cumsum(lengths) - lengths,
-        lengths=lengths,
-        tokens=np.concatenate(enc["input_ids"]),
-        token_types=np.concatenate(enc["token_type_ids"]),
+        ids=_joined([part.ids for part in parts]),
+        splits=np.repeat(splits, [len(part) for part in parts]),
+        labels=_joined([part.labels for part in parts if part.labels is not None]),
+        starts=_joined([part.starts + offset for part, offset in zip(parts, moved)]),
+        lengths=_joined([part.lengths for part in parts]),
+        tokens=_joined([part.tokens for part in parts]),
+        token_types=_joined([part.token_types for part in parts]),
         pad_token=tokenizer.pad_token_id,
     )
+
+
+@lru_cache(maxsize=8)  # a worker runs many trials of few tasks
+def tokenizer_of(checkpoint: str, task: Task, data: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint. Those of the tiny ones know the words of the task; of mini-GLUE, of all tasks, so
+    that one task can start from another's model."""
+    tasks = [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]
+    splits = (load_split(task, task.train_split, data) for task in tasks)
+    return load_tokenizer(checkpoint, texts=lambda: (text for split in splits for row in split.texts for text in row))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
@@ -96,3 +102,9 @@ def _on_device(array: np.ndarray, device: torch.device) -> Tensor:
     if device.type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)  # the copy overlaps with computing
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    if not arrays:
+        return np.empty(0)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)  # one stays a memory map

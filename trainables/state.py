@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
@@ -50,7 +50,7 @@ def model_folder(folder: Path, epoch: int) -> Path:
 
 
 def write_model(
-    folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerFast
+    folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerBase
 ) -> None:
     """Make, or replace, the folder of a trained model: `model.safetensors`, `model.json` and the tokenizer's files."""
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")

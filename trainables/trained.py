@@ -1,0 +1,44 @@
+"""A trained model from the folder that a trial left behind. Nothing else is needed: no checkpoint, data or network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+import trainables
+from trainables.backbones import layerwise
+from trainables.early_exit import EarlyExitModel
+from trainables.state import read_model
+from trainables.tasks import Task, find_task
+from trainables.training import TrialSpec
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The selected epoch of a trial."""
+
+    spec: TrialSpec
+    task: Task
+    model: EarlyExitModel  # in evaluation mode
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
+    """The model in `folder` (`checkpoint` of an outcome), with its tokenizer and the trial it comes from.
+
+    Raises:
+        ValueError: the folder holds no trained model.
+    """
+    weights, description = read_model(folder)
+    spec = TrialSpec(**description["spec"])
+    task, method = find_task(spec.task), trainables.load(spec.method)
+    config = method.Config(**spec.config)
+    with torch.random.fork_rng():  # weights drawn here are replaced below
+        backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
+        model = method.build(config, layerwise(backbone, config.num_hidden_layers), task)
+    model.load_state_dict(weights)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    return TrainedModel(spec, task, model.to(device).eval(), tokenizer)
