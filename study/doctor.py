@@ -1,19 +1,22 @@
 """Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
 
-Checks packages, Ray, GPUs, data, storage and tracking, and says of each fault what to do about it. Exit status: 0 ready,
-1 faults.
+Checks packages, Ray, GPUs, data, storage and tracking, and says of each fault what to do about it.
+Exit status: 0 ready, 1 faults.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import logging
 import os
 import platform
 import shutil
+import socket
 import sys
 import tempfile
 import time
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,11 +41,7 @@ class Finding:
 
 def check_packages() -> list[Finding]:
     """Every dependency of the project is there, in a version within its bounds."""
-    try:
-        requirements = importlib.metadata.requires(PROJECT) or []
-    except importlib.metadata.PackageNotFoundError:
-        return [Finding("packages", f"{PROJECT} is not installed: pip install -c constraints.txt -e .", True)]
-    faults = [fault for text in requirements if "extra ==" not in text and (fault := _missing(text))]
+    faults = [fault for text in _requirements() if (fault := _missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
     versions = ", ".join(f"{name} {version}" for name, version in versions_here().items())
@@ -58,6 +57,14 @@ def versions_here() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             pass
     return found
+
+
+def _requirements() -> list[str]:
+    """What the project needs, of its checkout or else of its installed package; without the extras."""
+    checkout = Path(__file__).parents[1] / "pyproject.toml"
+    if checkout.exists():
+        return tomllib.loads(checkout.read_text())["project"]["dependencies"]
+    return [text for text in importlib.metadata.requires(PROJECT) or [] if "extra ==" not in text]
 
 
 def _missing(requirement: str) -> str | None:
@@ -112,21 +119,21 @@ def check_data(data: str) -> list[Finding]:
     return [Finding("data", f"{data}: {', '.join(found)}{without}")]
 
 
-def check_storage(folder: Path, marker: str | None) -> list[Finding]:
-    """A file can be written into `folder` and read again, and the driver's `marker` is seen there."""
+def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
+    """A file can be written to where `folder` lies or will lie, and the `marker` of the driver is seen from here."""
+    place = _existing(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+        with tempfile.NamedTemporaryFile(dir=place, prefix=".doctor-") as file:
             file.write(b"written by study.doctor")
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         advice = "make it writable, or choose another --storage"
-        return [Finding("storage", f"{folder} cannot be written ({error.strerror}): {advice}", True)]
-    if marker is not None and not (folder / marker).exists():
+        return [Finding("storage", f"{place} cannot be written ({error.strerror}): {advice}", True)]
+    if marker is not None and not marker.exists():
         advice = "mount one shared folder at the same path on every node and give it as --storage"
         return [Finding("storage", f"{folder} is not the folder that the other nodes see: {advice}", True)]
-    free = shutil.disk_usage(folder).free / 1e9
+    free = shutil.disk_usage(place).free / 1e9
     if free < LITTLE_SPACE_GB:
         return [
             Finding("storage", f"{folder} has only {free:.1f} GB free: make room, or choose another --storage", True)
@@ -134,7 +141,12 @@ def check_storage(folder: Path, marker: str | None) -> list[Finding]:
     return [Finding("storage", f"{folder}, {free:.0f} GB free")]
 
 
-def check_node(*, gpus: float, data: str, storage: Path, marker: str | None) -> list[Finding]:
+def _existing(folder: Path) -> Path:
+    """`folder`, or the nearest one above it that is there."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def check_node(*, gpus: float, data: str, storage: Path, marker: Path | None) -> list[Finding]:
     """All that can only be seen on the node itself."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "packages": check_packages,
@@ -147,15 +159,14 @@ def check_node(*, gpus: float, data: str, storage: Path, marker: str | None) -> 
 
 def check_tracking(uri: str) -> list[Finding]:
     """The tracking store answers."""
-    from study.tracking import count_experiments, masked, outages, prepare_environment
+    from study.tracking import count_experiments, masked, outages, prepare_environment, reason
 
     prepare_environment()
     try:
         count = count_experiments(uri)
     except outages() as error:
-        reason = masked(str(error)).splitlines()[0]
         advice = "start the server, mend --tracking-uri, or go on without: python -m study.mirror catches up later"
-        return [Finding("tracking", f"{masked(uri)} does not answer ({reason}): {advice}", True)]
+        return [Finding("tracking", f"{masked(uri)} does not answer ({reason(error)}): {advice}", True)]
     return [Finding("tracking", f"{masked(uri)}, {count} experiments")]
 
 
@@ -165,9 +176,11 @@ def check_cluster(address: str | None, *, data: str, storage: Path) -> Iterator[
 
     where = f"the cluster at {address}" if address else "this machine"
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", include_dashboard=None)
+        if address:
+            _knock(address)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None)
     except Exception as error:  # Ray raises anything from ConnectionError to bare RuntimeError
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().partition("\n")[0]
         advice = (
             "is it up (ray status), is the address right, is Ray's version the same?" if address else "see ray's logs"
         )
@@ -178,10 +191,17 @@ def check_cluster(address: str | None, *, data: str, storage: Path) -> Iterator[
         total = ray.cluster_resources()
         size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
         yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
-        with _marker(storage, wanted=len(nodes) > 1) as marker:
+        with _marker(storage) as marker:
             yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """OSError where nothing listens at `address`; `ray.init` would wait for it without an end."""
+    host, _, port = address.rpartition("://")[-1].rpartition(":")
+    if port.isdigit():  # "auto" has none, and answers at once
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Finding]:
@@ -194,14 +214,15 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
         return doctor.versions_here(), doctor.check_node(gpus=gpus, **settings)
 
-    tasks = {
-        node["NodeManagerAddress"]: ray.remote(num_cpus=0, max_retries=0)(report)
+    tasks = [
+        ray.remote(num_cpus=0, max_retries=0)(report)
         .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
         .remote(node["Resources"].get("GPU", 0.0))
         for node in nodes
-    }
+    ]
     deadline = time.monotonic() + NODE_SECONDS
-    for host, task in tasks.items():
+    for node, task in zip(nodes, tasks, strict=True):
+        host = node["NodeManagerAddress"]
         try:
             versions, findings = ray.get(task, timeout=max(deadline - time.monotonic(), 1.0))
         except RayError as error:
@@ -221,16 +242,18 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 @contextmanager
-def _marker(folder: Path, *, wanted: bool) -> Iterator[str | None]:
-    """The name of a file that lies in `folder` for a while; None where it is not wanted or cannot be written."""
-    path = folder / f".doctor-marker-{uuid.uuid4().hex}"
+def _marker(folder: Path) -> Iterator[Path | None]:
+    """A file that lies by `folder` for a while; None where it cannot be written, which the check of storage tells."""
+    path = _existing(folder) / f".doctor-{uuid.uuid4().hex}"
     try:
-        if wanted:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.touch()
-        yield path.name if wanted else None
+        path.touch()
+    except OSError:
+        yield None
+        return
+    try:
+        yield path
     finally:
-        path.unlink(missing_ok=True)
+        path.unlink()
 
 
 def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
@@ -242,21 +265,21 @@ def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    storage = options.storage.expanduser().resolve()
     faults = 0
-    for finding in _findings(options, storage):
+    for finding in _findings(options):
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
     print("ready" if not faults else f"{faults} fault(s)")
     return 1 if faults else 0
 
 
-def _findings(options: argparse.Namespace, storage: Path) -> Iterator[Finding]:
+def _findings(options: argparse.Namespace) -> Iterator[Finding]:
     here = check_packages()
     yield from here
     if any(finding.is_fault for finding in here):
         return  # nothing else would tell more than that
-    yield from check_cluster(options.address, data=options.data, storage=storage)
+    data = options.data if options.data in ("mini", "hub") else str(Path(options.data).resolve())
+    yield from check_cluster(options.address, data=data, storage=options.storage.resolve())
     if options.tracking_uri:
         yield from check_tracking(options.tracking_uri)
 

@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from study.mirrored_runs import Run, StudyFacts, StudyRuns
-from study.tracking import Tracking, default_uri, is_fatal, masked, outages, prepare_environment
+from study.tracking import Tracking, default_uri, is_fatal, masked, outages, prepare_environment, reason
 
 POLL_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 15.0
@@ -135,11 +135,11 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
             mirrored.write(final=final)
         except outages() as error:
             if is_fatal(error):
-                raise ValueError(f"{masked(uri)} refuses: {masked(str(error))}") from None
+                raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
             mirrored.tracking, pause = None, min(2 * pause, LONGEST_PAUSE_SECONDS)
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:
-                raise TimeoutError(f"{masked(uri)} is away: {masked(str(error)).splitlines()[0]}") from None
+                raise TimeoutError(f"{masked(uri)} is away: {reason(error)}") from None
         else:
             pause = POLL_SECONDS
             if final:

@@ -64,6 +64,13 @@ def is_fatal(error: Exception) -> bool:
     return getattr(error, "error_code", None) in FATAL_ERRORS
 
 
+def reason(error: BaseException) -> str:
+    """The first line of what was at the bottom of `error`, without passwords."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    return masked(str(error) or type(error).__name__).splitlines()[0]
+
+
 def count_experiments(uri: str) -> int:
     """How many experiments the store at `uri` holds (1000 at most); raises `outages()` when it is away."""
     from mlflow.tracking import MlflowClient
