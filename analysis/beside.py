@@ -14,7 +14,7 @@ from trainables.tasks import TASKS
 def beside_published(
     rows: list[Row], published: tuple[PublishedRow, ...], line_of: Callable[[Row], Line]
 ) -> tuple[list[Line], list[Block], list[str]]:
-    """Our lines with the comparable published one beneath each; blocks of the others; notes on the published.
+    """Our lines with the comparable published one beneath each; blocks of the others; notes on comparable ones.
 
     Comparable is a row of the same method that was run on real GLUE and on the backbone of the published row.
     """
@@ -32,7 +32,7 @@ def beside_published(
         Block(title, [_published_line(other) for other in rest if titles[other] == title])
         for title in dict.fromkeys(titles.values())
     ]
-    return lines, blocks, _published_notes(published, planned)
+    return lines, blocks, _published_notes(published, planned) if used else []
 
 
 def mean_and_deviation(published: tuple[PublishedRow, ...]) -> tuple[PublishedRow, ...]:

@@ -71,7 +71,7 @@ def pictures(study: Study) -> list[Picture]:
             ("exit-layers", exits_picture, exits_picture(rows)),
             ("search-progress", progress_picture, progress_picture(rows)),
             *((f"learning-curves-{row.method}", curves_picture, curves_picture(row)) for row in rows),
-            ("hyperparameters", hyperparameters_picture, hyperparameters_picture(rows)),
+            *((f"hyperparameters-{row.method}", hyperparameters_picture, hyperparameters_picture(row)) for row in rows),
             ("importance", importance_picture, importance_picture(rows)),
         ]
         for _, _, figure in made:
@@ -187,28 +187,20 @@ def curves_picture(row: Row) -> Figure | None:
 
     figure = _panels_per_task([row], draw, xlabel="epoch", ylabel="selection score", has_legend=False, wants=_curves)
     if figure is not None:
-        figure.suptitle(f"{row.method}: grey search, blue confirm, × stopped by ASHA", fontsize=9)
+        figure.suptitle(row.label, fontsize=9)
     return figure
 
 
-def hyperparameters_picture(rows: list[Row]) -> Figure | None:
-    """Slices: points below the arm's best against each tuned field, all tasks of a method in one panel."""
-    fields = {row.label: tuned_fields(row) for row in rows}
-    width = max(map(len, fields.values()), default=0)
-    if width == 0:
+def hyperparameters_picture(row: Row) -> Figure | None:
+    """Slices: points below the arm's best against each tuned field, all tasks together; open where ASHA stopped."""
+    fields = tuned_fields(row)
+    if not fields:
         return None
-    shown = [row for row in rows if fields[row.label]]
-    size = (PANEL_INCHES[0] * width * 0.8, PANEL_INCHES[1] * len(shown))
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(shown), width, squeeze=False)
-    for row, line in zip(shown, grid, strict=True):
-        for place, axes in enumerate(line):
-            if place < len(fields[row.label]):
-                _draw_slice(axes, row, fields[row.label][place])
-            else:
-                axes.set_axis_off()
-        line[0].set_ylabel(f"{row.label}\npoints below best")
-    figure.suptitle("filled: completed, open: stopped by ASHA", fontsize=9)
+    figure, panels = _panel_grid(len(fields))
+    for axes, field in zip(panels, fields, strict=False):
+        _draw_slice(axes, row, field)
+    figure.suptitle(row.label, fontsize=9)
+    figure.supylabel("points below the best", fontsize=9)
     return figure
 
 
@@ -252,21 +244,27 @@ def _panels_per_task(
     tasks = [task for task in TASKS if any(cell.task == task for _, cell in numbered)]
     if not tasks:
         return None
-    lines = -(-len(tasks) // PANELS_PER_ROW)
-    columns = -(-len(tasks) // lines)
-    width, height = max(PANEL_INCHES[0] * columns, 4.0), PANEL_INCHES[1] * lines + 0.3
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    figure, panels = _panel_grid(len(tasks))
     for axes, task in zip(panels, tasks, strict=False):
         draw(axes, [(number, cell) for number, cell in numbered if cell.task == task])
         axes.set_title(TASKS[task].title)
-    for axes in panels[len(tasks) :]:
-        axes.set_axis_off()
     figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
     if has_legend:
-        _shared_legend(figure, list(panels))
+        _shared_legend(figure, panels)
     return figure
+
+
+def _panel_grid(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels, at most four side by side."""
+    lines = -(-count // PANELS_PER_ROW)
+    columns = -(-count // lines)
+    size = (max(PANEL_INCHES[0] * columns, 4.0), PANEL_INCHES[1] * lines + 0.3)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return figure, panels[:count]
 
 
 def _shared_legend(figure: Figure, panels: list[Axes]) -> None:
@@ -287,6 +285,9 @@ def _draw_slice(axes: Axes, row: Row, field: str) -> None:
     values = [record.config[field] for cell in row.cells.values() for record in _scored_search(cell)]
     if all(isinstance(value, float) and value > 0 for value in values) and max(values) > 5 * min(values):
         axes.set_xscale("log")
+    elif all(isinstance(value, int | float) for value in values):
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=all(isinstance(value, int) for value in values)))
+        axes.ticklabel_format(axis="x", style="sci", scilimits=(-2, 4))
     axes.invert_yaxis()
     axes.set_xlabel(field)
 

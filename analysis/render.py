@@ -167,7 +167,7 @@ def html_fragment(table: Table) -> str:
     body = _html_lines(table, table.lines)
     for block in table.blocks:
         title = html.escape(block.title)
-        body += f'<tbody><tr><th colspan="{len(table.shown) + 1}" class="block">{title}</th></tr></tbody>\n'
+        body += f'<tbody><tr><th colspan="{len(table.shown) + 1}" class="block"><div>{title}</div></th></tr></tbody>\n'
         body += _html_lines(table, block.lines)
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
     caption = f"<b>{html.escape(table.title)}.</b> {html.escape(table.caption)}"
