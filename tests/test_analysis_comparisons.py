@@ -22,6 +22,11 @@ def rows(tmp_path_factory):
     return rows_of([load_study(predicted_study(tmp_path_factory.mktemp("s"), methods, ["rte", "cola", "stsb"]))])
 
 
+@pytest.fixture(scope="module")
+def comparisons(rows):
+    return compare(rows)
+
+
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
 def test_plain_scores_are_those_of_the_tasks_own_metrics(name):
     arrays = make_predictions("palbert", name, 0.7, seed=1, num_examples=300, salt=0)
@@ -31,28 +36,28 @@ def test_plain_scores_are_those_of_the_tasks_own_metrics(name):
     assert found[0] == pytest.approx(score(TASKS[name], metrics))
 
 
-def test_every_pair_of_methods_is_compared_on_every_task(rows):
-    pairs = {(comparison.row, comparison.other, comparison.task) for comparison in compare(rows)}
+def test_every_pair_of_methods_is_compared_on_every_task(comparisons):
+    pairs = {(comparison.row, comparison.other, comparison.task) for comparison in comparisons}
     assert len(pairs) == 3 * 3
 
 
-def test_only_the_difference_that_holds_is_marked(rows):
-    found = marks(rows, compare(rows))
+def test_only_the_difference_that_holds_is_marked(rows, comparisons):
+    found = marks(rows, comparisons)
     assert {place: mark for place, mark in found.items() if place[0] == "palbert"} == {
         ("palbert", task): "↑" for task in ("rte", "cola", "stsb")
     }
     assert not any(row == "pabee" for row, _ in found)
 
 
-def test_the_difference_is_that_of_the_mean_scores(rows):
-    comparison = next(c for c in compare(rows) if (c.row, c.other, c.task) == ("albert", "palbert", "rte"))
+def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
+    comparison = next(c for c in comparisons if (c.row, c.other, c.task) == ("albert", "palbert", "rte"))
     by_label = {row.label: np.mean(row.cells["rte"].scores) for row in rows}
     assert comparison.test.difference == pytest.approx(by_label["albert"] - by_label["palbert"])
     assert comparison.test.low < comparison.test.difference < comparison.test.high
 
 
-def test_mcnemar_is_given_for_each_pair_of_seeds_and_not_for_regression(rows):
-    lengths = {comparison.task: len(comparison.mcnemar) for comparison in compare(rows)}
+def test_mcnemar_is_given_for_each_pair_of_seeds_and_not_for_regression(comparisons):
+    lengths = {comparison.task: len(comparison.mcnemar) for comparison in comparisons}
     assert lengths == {"rte": 5, "cola": 5, "stsb": 0}
 
 

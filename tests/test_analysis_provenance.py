@@ -16,7 +16,9 @@ from analysis.verify import main, verify
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    study = predicted_study(tmp_path_factory.mktemp("runs") / "s", {"palbert": 0.8, "pondernet": 0.75}, ["rte", "stsb"])
+    study = predicted_study(
+        tmp_path_factory.mktemp("runs") / "s", {"palbert": 0.8, "pondernet": 0.75}, ["rte", "stsb"], num_examples=60
+    )
     write_tables([study], study / "tables")
     return study
 
@@ -127,7 +129,7 @@ def test_pickled_predictions_are_not_loaded(study):
     path = first_predictions(study)
     with np.load(path) as file:
         arrays = dict(file)
-    np.savez(path, **arrays | {"ids": np.array([{"a": 1}] * 400, dtype=object)})
+    np.savez(path, **arrays | {"ids": np.array([{"a": 1}] * 60, dtype=object)})
     assert any("not a predictions file" in line and "allow_pickle=False" in line for line in verify(study))
 
 

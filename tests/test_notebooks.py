@@ -27,6 +27,7 @@ def test_there_are_three():
     assert [path.stem for path in NOTEBOOKS] == ["dev_tables", "search", "speed_against_quality"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom_on_a_study(path, study, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
