@@ -22,7 +22,7 @@ from trainables.exits import (
 )
 
 # A shared machine may stall for longer than hypothesis' deadline.
-settings.register_profile("exits", deadline=None, max_examples=60)
+settings.register_profile("exits", deadline=None, max_examples=40)
 settings.load_profile("exits")
 
 # Extremes and numbers whose sums fall on a quantile exactly (0.5, 0.25 + ...), beside any others.

@@ -22,8 +22,7 @@ def test_recorded_case_of_the_original_code(folder, capsys):
     assert status == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("num_labels", [1, 2])
-@pytest.mark.parametrize("num_lambda_layers", [1, 2, 3])
+@pytest.mark.parametrize(("num_lambda_layers", "num_labels"), [(1, 2), (2, 1), (3, 2)])
 @pytest.mark.parametrize("arch", ["linear", "linear_cat", "linear_diff", "rnn"])
 def test_ponder_case(arch, num_lambda_layers, num_labels, tmp_path, capsys):
     options = dict(arch=arch, num_lambda_layers=num_lambda_layers, num_labels=num_labels)
