@@ -230,6 +230,15 @@ def test_unreachable_name_says_how_to_work_offline(checkpoint):
     assert "\n" not in str(error.value)
 
 
+def test_cached_hub_checkpoint_passes_the_check_offline(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--someone--tiny-bert"
+    saved(repository / "snapshots" / "0123")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123")
+    check_checkpoint("someone/tiny-bert")
+
+
 def test_fingerprint_changes_with_a_folder_s_files(tmp_path):
     folder = saved(tmp_path)
     before = checkpoint_fingerprint(folder)

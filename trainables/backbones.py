@@ -137,6 +137,7 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     Raises:
         ValueError: another family, or fewer layers.
     """
+    assert model.config._attn_implementation == "sdpa", "the mask of `embed` is for SDPA attention"
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:
         raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")

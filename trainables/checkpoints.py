@@ -80,29 +80,39 @@ def _folder_files(checkpoint: str) -> set[str]:
 
 
 def _hub_files(name: str) -> set[str]:
-    """Names of a hub checkpoint's files; where the hub cannot be reached, of those in the local cache."""
-    from huggingface_hub import HfApi, try_to_load_from_cache
+    """Names of a hub checkpoint's files: of those in the local cache if they are enough, else as the hub lists them."""
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     try:
+        cached = _cached_files(name)
+        if all(cached.intersection(wanted) for wanted in (_WEIGHTS, _TOKENIZERS)):
+            return cached
         return {sibling.rfilename for sibling in HfApi().model_info(name, timeout=_HUB_SECONDS).siblings or ()}
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"checkpoint {name!r} is not on the hub; allowed: {_MENU}") from error
-    except Exception as error:  # whatever the network library of the day raises, and HF_HUB_OFFLINE
-        wanted = ("config.json", *_WEIGHTS, *_TOKENIZERS)
-        cached = {file for file in wanted if isinstance(try_to_load_from_cache(name, file), str)}
-        if not cached:
-            raise ValueError(
-                f"checkpoint {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENU}; "
-                "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
-            ) from error
-        return cached
+    except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
+        raise ValueError(
+            f"checkpoint {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENU}; "
+            "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
+        ) from error
+
+
+def _cached_files(name: str) -> set[str]:
+    from huggingface_hub import try_to_load_from_cache
+
+    wanted = ("config.json", *_WEIGHTS, *_TOKENIZERS)
+    return {file for file in wanted if isinstance(try_to_load_from_cache(name, file), str)}
 
 
 def _hub_configuration(name: str) -> Path:
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
 
-    return Path(hf_hub_download(name, "config.json"))
+    try:
+        return Path(hf_hub_download(name, "config.json"))
+    except HfHubHTTPError as error:  # for instance of a repository that asks for a token
+        raise ValueError(f"checkpoint {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
 
 
 def _check_one_of(checkpoint: str, files: set[str], wanted: tuple[str, ...], what: str) -> None:
