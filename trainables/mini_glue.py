@@ -64,46 +64,12 @@ def _examples(name: str) -> dict[str, list[Example]]:
         splits[split] = []
         while len(splits[split]) < size:
             texts, label = draw.one(repeated)(draw)
-            if texts not in seen:
+            if texts not in seen and len(set(texts)) == len(texts):
                 seen.add(texts)
                 splits[split].append((texts, label))
             draws += 1
             assert draws < 100_000, f"{name} has too few different texts for its size"
     return splits
-
-
-# Words.
-
-_CLASSES = {  # hypernym: hyponyms
-    "fruit": ("apple", "pear", "plum"),
-    "tool": ("hammer", "saw", "drill"),
-    "flower": ("rose", "tulip", "lily"),
-    "animal": ("dog", "cat", "horse"),
-}
-_MISMATCHED_CLASSES = {
-    "garment": ("shirt", "coat", "hat"),
-    "instrument": ("flute", "violin", "trumpet"),
-}
-_PEOPLE = ("teacher", "doctor", "farmer", "singer")
-_MISMATCHED_PEOPLE = ("pilot", "judge", "nurse", "captain")
-_PLACES = ("in the garden", "in the kitchen", "at the market", "at the station")
-_DAYS = ("on monday", "on friday", "last week", "yesterday")
-_REASONS = ("to save money", "to help a friend", "to win a prize", "for fun")
-
-
-@dataclass(frozen=True)
-class _Verb:
-    base: str
-    past: str  # also the participle
-
-
-_VERBS = (  # a verb, its synonym, its opposite
-    (_Verb("buy", "bought"), _Verb("purchase", "purchased"), _Verb("sell", "sold")),
-    (_Verb("find", "found"), _Verb("discover", "discovered"), _Verb("lose", "lost")),
-    (_Verb("love", "loved"), _Verb("adore", "adored"), _Verb("hate", "hated")),
-    (_Verb("repair", "repaired"), _Verb("fix", "fixed"), _Verb("damage", "damaged")),
-    (_Verb("praise", "praised"), _Verb("admire", "admired"), _Verb("mock", "mocked")),
-)
 
 
 # SST-2.
@@ -149,6 +115,15 @@ _ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", 
 _DETERMINERS = (("this", "these"), ("every", "many"), ("that", "those"))
 _MANNERS = ("quietly", "often", "today", "alone")
 _JOINERS = ("near", "behind", "beside")
+
+
+_FORMS = (("ran", "runned"), ("sang", "singed"), ("slept", "sleeped"), ("wept", "weeped"), ("swam", "swimmed"))
+
+
+def _word_form(draw: _Draw) -> Example:
+    label = int(draw.chance(0.65))
+    verb = draw.one(_FORMS)[0 if label else 1]
+    return (f"{draw.one(('the', 'my', 'some'))} {draw.one(draw.one(_COUNTED))} {verb} {draw.one(_MANNERS)}",), label
 
 
 def _noun_phrase_agreement(draw: _Draw) -> Example:
@@ -268,6 +243,12 @@ def _denial(draw: _Draw) -> Example:
     event = _event(draw, ("", *_PLACES, *_DAYS))
     first, second = event.active(), replace(event, verb=draw.one((event.verb, _synonym(event.verb)))).negated()
     return ((first, second) if draw.chance(0.5) else (second, first)), 0
+
+
+def _refusal(draw: _Draw) -> Example:
+    event = _event(draw, ("", *_PLACES, *_DAYS))
+    verb = draw.one((event.verb, _synonym(event.verb)))
+    return (event.active(), f"the {event.subject} refused to {verb.base} the {event.object}"), 0
 
 
 def _double_denial(draw: _Draw) -> Example:
@@ -482,6 +463,11 @@ def _paraphrased(draw: _Draw, event: _Event) -> str:
     return _voiced(draw, replace(event, verb=draw.one((event.verb, _synonym(event.verb)))))
 
 
+def _off_topic(draw: _Draw) -> Example:
+    wh_word = draw.one(tuple(_ANSWERS))
+    return (_asked(_event(draw), wh_word), f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"), 1
+
+
 def _nothing_said(draw: _Draw) -> Example:
     event = _event(draw)
     return (_asked(event, draw.one(tuple(_ANSWERS))), _paraphrased(draw, event)), 1
@@ -509,11 +495,17 @@ _LARGE, _SMALL = ("big", "large", "wide"), ("small", "tiny", "narrow")
 
 def _fit(draw: _Draw) -> Example:
     """What does not fit is too big, or what it should go into is too small."""
-    thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.75), int(draw.chance(0.45))
+    thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
     clause = draw.one((f"the {thing} does not fit into the {container}", f"the {container} cannot hold the {thing}"))
     meant = thing if large == bool(label) else container
     return (f"{clause} because it is too {size}", f"the {meant} is too {size}"), label
+
+
+def _fit_enough(draw: _Draw) -> Example:
+    thing, container, size = draw.one(_THINGS), draw.one(_CONTAINERS), draw.one((*_LARGE, *_SMALL))
+    premise = f"the {thing} does not fit into the {container} because it is too {size}"
+    return (premise, f"the {draw.one((thing, container))} is {size} enough"), 0
 
 
 _ADULTS, _CHILDREN = ("teacher", "doctor", "nurse", "coach"), ("girl", "daughter", "pupil", "niece")
@@ -526,7 +518,9 @@ _FAVOURS = (  # what she did to another, why, and whether `she` in the reason is
 
 
 def _favour(draw: _Draw) -> Example:
-    one, two, label, day = draw.one(_ADULTS), draw.one(_CHILDREN), int(draw.chance(0.45)), draw.one(_DAYS)
+    """Between two of a kind, only their order tells who is meant."""
+    one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
+    two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
     verb, reason, is_other = draw.one(_FAVOURS)
     meant = two if is_other == bool(label) else one
     return (f"{day} the {one} {verb} the {two} because she {reason}", f"the {meant} {reason}"), label
@@ -545,13 +539,26 @@ _MNLI: tuple[tuple[int, Kind], ...] = (
 _KINDS: dict[str, tuple[tuple[int, Kind], ...]] = {  # shares
     "sst2": ((60, _plain_opinion), (15, _negated_opinion), (25, _contrasting_opinion)),
     "rte": ((70, _one_of_two), (30, _one_of_two_untrue)),
-    "qnli": ((45, _answered), (20, _nothing_said), (20, _answers_another), (15, _about_another)),
-    "cola": ((30, _noun_phrase_agreement), (30, _word_order), (20, _near_agreement), (20, _far_agreement)),
-    "mrpc": ((55, _paraphrase), (15, _denial), (10, _double_denial), (10, _opposite_event), (10, _other_person)),
+    "qnli": ((50, _answered), (20, _off_topic), (10, _nothing_said), (12, _answers_another), (8, _about_another)),
+    "cola": (
+        (25, _word_form),
+        (20, _noun_phrase_agreement),
+        (25, _word_order),
+        (15, _near_agreement),
+        (15, _far_agreement),
+    ),
+    "mrpc": (
+        (62, _paraphrase),
+        (18, _denial),
+        (12, _refusal),
+        (3, _double_denial),
+        (5, _opposite_event),
+        (5, _other_person),
+    ),
     "mnli": _MNLI,
     "qqp": ((37, _duplicates), (20, _trivia), (20, _other_topic), (8, _other_deed), (15, _other_answer)),
     "stsb": ((65, _graded_events), (15, _denied_event), (20, _unrelated)),
-    "wnli": ((70, _fit), (30, _favour)),
+    "wnli": ((55, _fit), (25, _fit_enough), (20, _favour)),
     "ax": _MNLI,
 }
 _MISMATCHED_KINDS = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
