@@ -55,21 +55,23 @@ Kind = Callable[[_Draw], Example]
 
 @lru_cache(maxsize=None)
 def _examples(name: str) -> dict[str, list[Example]]:
-    draw, seen = _Draw(f"{SEED} {VERSION} {name}"), set()
-    draws = 0
-    splits: dict[str, list[Example]] = {}
+    draw = _Draw(f"{SEED} {VERSION} {name}")
+    seen: set[tuple[str, ...]] = set()
+    splits = {}
     for split, size in _SIZES[name].items():
         kinds = _MISMATCHED_KINDS if "mismatched" in split else _KINDS[name]
-        repeated = [kind for share, kind in kinds for _ in range(share)]
-        splits[split] = []
-        while len(splits[split]) < size:
-            texts, label = draw.one(repeated)(draw)
-            if texts not in seen and len(set(texts)) == len(texts):
-                seen.add(texts)
-                splits[split].append((texts, label))
-            draws += 1
-            assert draws < 100_000, f"{name} has too few different texts for its size"
+        by_share = [kind for share, kind in kinds for _ in range(share)]
+        splits[split] = [_unseen(draw, draw.one(by_share), seen) for _ in range(size)]
     return splits
+
+
+def _unseen(draw: _Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
+    """An example of this kind with texts that differ from each other and from all before, which are noted."""
+    texts, label = kind(draw)
+    while texts in seen or len(set(texts)) < len(texts):
+        texts, label = kind(draw)
+    seen.add(texts)
+    return texts, label
 
 
 # SST-2.
@@ -273,6 +275,8 @@ _TOPICS = {  # topic: what one may do there, how one may call that
     "guitar": (("learn the guitar", "study the guitar"), ("tune a guitar", "adjust guitar strings")),
     "visa": (("get a visa", "obtain a travel permit"), ("renew a visa", "extend a travel permit")),
     "laptop": (("speed up a laptop", "make a computer faster"), ("clean a laptop", "dust a computer")),
+    "tomato": (("grow tomatoes", "raise tomato plants"), ("cook tomatoes", "boil fresh tomatoes")),
+    "puppy": (("train a puppy", "teach a young dog"), ("wash a puppy", "bathe a young dog")),
     "muscle": (("build muscle", "gain strength"), ("rest a muscle", "relax after training")),
 }
 _ASKED = {  # what is wanted: how one may ask
@@ -289,7 +293,7 @@ def _question(draw: _Draw, deed: tuple[str, ...], asked: str) -> str:
 
 def _duplicates(draw: _Draw) -> Example:
     deed = draw.one(draw.one(tuple(_TOPICS.values())))
-    asked = "manner" if draw.chance(0.6) else draw.one(tuple(_ASKED))
+    asked = "manner" if draw.chance(0.4) else draw.one(tuple(_ASKED))
     return (_question(draw, deed, asked), _question(draw, deed, asked)), 1
 
 
@@ -548,7 +552,7 @@ _KINDS: dict[str, tuple[tuple[int, Kind], ...]] = {  # shares
         (15, _far_agreement),
     ),
     "mrpc": (
-        (62, _paraphrase),
+        (80, _paraphrase),
         (18, _denial),
         (12, _refusal),
         (3, _double_denial),
