@@ -165,7 +165,7 @@ def prune(storage: Path, record: Record) -> None:
     if record.phase == "search" or record.status != "completed":
         shutil.rmtree(folder, ignore_errors=True)
     else:
-        for name in ("state.pt", "clock.json"):
+        for name in ("state.pt", "clock.json", "trial.lock"):
             (folder / name).unlink(missing_ok=True)
 
 

@@ -85,6 +85,18 @@ class StudyLock:
         os.close(self._descriptor)
 
 
+def lock_holder(folder: Path) -> str | None:
+    """The launch that runs the study now, in words; None if none does."""
+    try:
+        with (folder / "launch.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return (folder / "launch.lock").read_text().strip() or "a launch that is just starting"
+    except FileNotFoundError:
+        pass
+    return None
+
+
 class Journal:
     """The facts of a study, read once at opening and appended to since.
 

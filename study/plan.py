@@ -19,6 +19,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
     distribution_to_json,
+    json_to_distribution,
 )
 
 import search_spaces
@@ -196,6 +197,26 @@ def _changes(where: str, before: dict[str, Any], after: dict[str, Any]) -> list[
 
 def _larger(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else max(first, second)
+
+
+def resolved_from_json(on_disk: dict[str, Any]) -> ResolvedPlan:
+    """The plan that a `plan.json` holds, as it was resolved then."""
+    protocol = on_disk["protocol"]
+    plan = Plan(
+        **{name: on_disk[name] for name in ("profile", "data", "checkpoint", "samples")},
+        **{name: protocol[name] for name in ("sampler", "selection", "epochs", "settings")},
+        **protocol["early_stopping"],
+        methods=tuple(on_disk["methods"]),
+        tasks=tuple(on_disk["tasks"]),
+        seeds=len(on_disk["seeds"]),
+    )
+    arms = tuple(_arm_from_json(row, on_disk["spaces"][name]) for name, row in on_disk["arms"].items())
+    return ResolvedPlan(plan=plan, arms=arms, protocol=protocol)
+
+
+def _arm_from_json(row: dict[str, Any], space: dict[str, Any]) -> Arm:
+    distributions = {name: json_to_distribution(json.dumps(value)) for name, value in space.items()}
+    return Arm(**row | {"first": tuple(row["first"]), "space": distributions})
 
 
 def digest(value: Any, length: int = 16) -> str:

@@ -15,7 +15,6 @@ from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-import optuna
 import ray
 
 from analysis.tables import WrittenTables, write_tables
@@ -30,7 +29,6 @@ PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pan
 
 def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespace, *, why: str) -> int:
     """The launch's exit status. ValueError, with nothing run, if the study cannot be opened."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     with ExitStack() as stack:
         if arguments.address:
             stack.enter_context(ray_cluster(arguments.address))  # before anything is created
@@ -39,6 +37,7 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
         append, events = journal.append, journal.events
         state = StudyState(folder.name, resolved, events=events, append=append, provenance=provenance())
         write_json(folder / "plan.json", plan_json(folder, resolved))
+        state.settle()
         if state.finished:
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             tables = write_tables([folder], folder / "tables")

@@ -29,6 +29,7 @@ class ArmSearch:
     def __init__(self, arm: Arm, *, sampler: str):
         self.arm = arm
         self._sampler_name = sampler
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study and trial
         self._study = optuna.create_study(direction="maximize", study_name=arm.name)
         self._trials: dict[str, Trial] = {}
         self._drawn: list[dict[str, Any]] = []

@@ -104,7 +104,6 @@ class StudyState:
         self.ended: list[Record] = []  # in the order they ended
         for event in events:
             self._apply(event)
-        self._settle()
 
     # ---- questions
 
@@ -176,6 +175,12 @@ class StudyState:
 
     def end_launch(self, status: LaunchStatus) -> None:
         self._record_event("launch_ended", launch=self.launch, status=status)
+
+    def settle(self) -> None:
+        """Ends the trials that had nothing left to do when an earlier launch broke off."""
+        for trial in self.unfinished:
+            if trial.last and (trial.last["finished"] or trial.stopped_at is not None):
+                self.end(trial.start["key"])
 
     def next_trial(self) -> Trial | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""
@@ -274,12 +279,6 @@ class StudyState:
         self.ended.append(trial.record)
         if trial.phase == "search":
             self._arm_of(trial).search.ended(trial.record)
-
-    def _settle(self) -> None:
-        """Ends the trials that had nothing left to do when an earlier launch broke off."""
-        for trial in self.unfinished:
-            if trial.last and (trial.last["finished"] or trial.stopped_at is not None):
-                self.end(trial.start["key"])
 
     def _arm_of(self, trial: Trial) -> ArmState:
         return self._arms[trial.start["method"], trial.start["task"]]

@@ -6,6 +6,7 @@ checkpoints are not used, and a trial that comes back first repeats the rows it 
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ray import tune
 
@@ -50,6 +51,7 @@ class StudyTrainable(tune.Trainable):
         torch.set_num_threads(assignment["threads"])
         self._assignment = assignment
         self._folder = Path(assignment["folder"])
+        self._lock = hold(self._folder)
         self._clock = Clock(self._folder / "clock.json")
         where = {"device": assignment["device"], "cache": cache_folder()}
         if (self._folder / "state.pt").exists():
@@ -88,9 +90,19 @@ class StudyTrainable(tune.Trainable):
     def _release(self) -> None:
         """Lets go of the model and its memory before the next trial."""
         vars(self).pop("_run", None)
+        if lock := vars(self).pop("_lock", None):
+            lock.close()
         gc.collect()
         if "torch" in sys.modules:
             sys.modules["torch"].cuda.empty_cache()
+
+
+def hold(folder: Path) -> IO[bytes]:
+    """The trial's lock, once nobody else holds it: an actor whose launcher was killed lives on for a moment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "trial.lock").open("wb")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 class Clock:

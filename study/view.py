@@ -58,34 +58,41 @@ class View:
             self._console.print(f"[{place}] {describe(record)}  {self._time_line()}", markup=False, soft_wrap=True)
 
     def _table(self) -> Group:
-        table = Table(box=None, pad_edge=False)
-        for column in ("arm", "search", "stopped", "failed", "running", "confirm", "best", "median"):
-            table.add_column(column, justify="left" if column == "arm" else "right")
-        for arm in self._state.arms:
-            table.add_row(arm.arm.name, *self._cells(arm))
+        table = arms_table(self._state)
         done = f"{len(self._state.ended)}/{self._state.total_trials} trials"
         word = "saving and stopping" if self._state.draining else done
         return Group(table, Text(f"{word}  {self._time_line()}"))
-
-    def _cells(self, arm: ArmState) -> list[str]:
-        search, confirm = arm.phase("search"), self._state.confirm_trials(arm)
-        ended = [trial.record for trial in search if trial.record]
-        running = sum(1 for trial in arm.trials.values() if trial.handed_out and not trial.record)
-        return [
-            f"{len(ended)}/{arm.arm.samples}",
-            _count([record.status == "stopped" for record in ended]),
-            _count([bool(trial.record and trial.record.status == "failed") for trial in arm.trials.values()]),
-            _count([True] * running),
-            f"{sum(1 for trial in confirm if trial.record)}/{len(self._state.resolved.seeds)}",
-            _points(best_score(search)),
-            _points(self._state.median(arm)),
-        ]
 
     def _time_line(self) -> str:
         elapsed = time.monotonic() - self._started
         left = self._state.remaining_seconds()
         eta = f", about {clock(left / max(1, self._slots()))} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
+
+
+def arms_table(state: StudyState) -> Table:
+    """How far every arm is."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("arm", "search", "stopped", "failed", "running", "confirm", "best", "median"):
+        table.add_column(column, justify="left" if column == "arm" else "right")
+    for arm in state.arms:
+        table.add_row(arm.arm.name, *_cells(state, arm))
+    return table
+
+
+def _cells(state: StudyState, arm: ArmState) -> list[str]:
+    search, confirm = arm.phase("search"), state.confirm_trials(arm)
+    searched = [trial.record for trial in search if trial.record]
+    failed = [trial for trial in arm.trials.values() if trial.record and trial.record.status == "failed"]
+    return [
+        f"{len(searched)}/{arm.arm.samples}",
+        _count([record for record in searched if record.status == "stopped"]),
+        _count(failed),
+        _count([trial for trial in arm.trials.values() if not trial.record]),
+        f"{sum(1 for trial in confirm if trial.record)}/{len(state.resolved.seeds)}",
+        _points(best_score(search)),
+        _points(state.median(arm)),
+    ]
 
 
 def describe(record: Record) -> str:
@@ -113,5 +120,5 @@ def _points(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.1f}"
 
 
-def _count(flags: list[bool]) -> str:
-    return str(sum(flags) or "")
+def _count(things: list) -> str:
+    return str(len(things) or "")

@@ -11,12 +11,8 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
-import optuna
-
 from study.plan import ResolvedPlan
 from study.state import StudyState, Trial
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 class Killed(Exception):
@@ -102,6 +98,7 @@ class Simulation:
             append=self.journal.append,
             provenance={"versions": {}, "git_commit": None},
         )
+        state.settle()
         state.begin_launch(command="", host="", pid=0)
         running: list[tuple[float, str, int, Trial]] = []  # when its next row comes, key, epoch, trial
         while not state.finished:

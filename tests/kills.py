@@ -1,0 +1,168 @@
+"""Kills the processes of a running study at random moments, on a Ray cluster of its own, until the study is done.
+
+    python tests/kills.py --kills 50
+
+The long form of tests/test_kills.py. Only processes that were started here are killed, by their numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray.cluster_utils import Cluster
+
+from study.asha import Asha
+from study.journal import read_events
+from study.plan import load_plan_json
+from study.record import Record, read_records
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("launcher", "worker", "node")
+
+
+@dataclass
+class KilledStudy:
+    """A study on a cluster of a head and two nodes with two slots each."""
+
+    folder: Path
+    arguments: list[str]
+    random: random.Random
+    killed: Counter = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        self.nodes = [self._add_node(), self._add_node()]
+
+    def run(self, kills: int) -> None:
+        """Kills `kills` times, each kind in turn, then lets the study end."""
+        try:
+            launcher = self._launch()
+            for number in range(kills):
+                if not self._wait_for_progress(launcher):
+                    break
+                launcher = self._kill(KINDS[number % len(KINDS)], launcher)
+            self._finish(launcher)
+        finally:
+            self.cluster.shutdown()
+
+    def _launch(self) -> subprocess.Popen:
+        command = [sys.executable, "-m", "study.launch", *self.arguments, "--address", self.cluster.address]
+        where = ["--out", str(self.folder.parent), "--name", self.folder.name, "--tracking-uri", "none"]
+        with (self.folder.parent / "launches.log").open("a") as log:
+            return subprocess.Popen([*command, *where], stdout=log, stderr=log, cwd=ROOT)
+
+    def _wait_for_progress(self, launcher: subprocess.Popen) -> bool:
+        """Waits until the launch has written an epoch, and a random moment more; False when the study is done."""
+        written, deadline = self._epochs(), time.monotonic() + 120
+        while self._epochs() <= written:
+            if launcher.poll() is not None:
+                return False
+            assert time.monotonic() < deadline, (self.folder.parent / "launches.log").read_text()[-2000:]
+            time.sleep(0.05)
+        time.sleep(self.random.random())
+        return launcher.poll() is None
+
+    def _epochs(self) -> int:
+        events = self.folder / "events.jsonl"
+        return events.read_bytes().count(b'"event":"epoch_reported"') if events.exists() else 0
+
+    def _kill(self, kind: str, launcher: subprocess.Popen) -> subprocess.Popen:
+        if kind == "launcher":
+            launcher.kill()
+            launcher.wait()
+            launcher = self._launch()
+        elif kind == "node":
+            self.cluster.remove_node(self.nodes.pop(self.random.randrange(2)), allow_graceful=False)
+            self.nodes.append(self._add_node())
+        else:
+            workers = self._workers()
+            if not workers:
+                return launcher
+            self.random.choice(workers).kill()
+        self.killed[kind] += 1
+        return launcher
+
+    def _workers(self) -> list[psutil.Process]:
+        """The actors that train, of this cluster alone."""
+        raylets = [psutil.Process(node.all_processes["raylet"][0].process.pid) for node in self.nodes]
+        children = [child for raylet in raylets for child in raylet.children(recursive=True)]
+        return [child for child in children if "Trainable" in child.name()]
+
+    def _finish(self, launcher: subprocess.Popen) -> None:
+        status = launcher.wait(timeout=600)
+        assert status == 0, (self.folder.parent / "launches.log").read_text()[-4000:]
+
+    def _add_node(self) -> Any:
+        return self.cluster.add_node(num_cpus=2, env_vars={"HF_HUB_OFFLINE": "1"})
+
+
+def check_nothing_lost_or_doubled(folder: Path, uninterrupted: Path) -> dict[str, int]:
+    """Holds a killed study against the uninterrupted one; counts of what was compared. AssertionErrors say what."""
+    records = read_records(folder / "records.jsonl")
+    assert len({record.key for record in records}) == len(records), "a record is doubled"
+    plan = load_plan_json(folder)
+    assert plan is not None
+    arms, seeds = len(plan["arms"]), len(plan["seeds"])
+    search, confirm = ([r for r in records if r.phase == phase] for phase in ("search", "confirm"))
+    assert len(search) == sum(plan["phases"]["search"].values()) and len(confirm) == arms * seeds
+    assert not [record.error for record in records if record.status == "failed"]
+    expected = {record.key: outcome(record) for record in read_records(uninterrupted / "records.jsonl")}
+    same = [record for record in records if record.status == "completed" and expected.get(record.key)]
+    same = [record for record in same if expected[record.key][0] == "completed"]
+    for record in same:
+        assert outcome(record) == expected[record.key], record.key
+    return {"records": len(records), "equal": len(same), "rungs": check_rungs(folder)}
+
+
+def outcome(record: Record) -> tuple:
+    return record.status, record.score, record.metrics, record.epoch, record.epochs, record.mean_layers
+
+
+def check_rungs(folder: Path) -> int:
+    """Replays ASHA's log; the number of decisions that came out the same."""
+    plan, rungs, events = load_plan_json(folder), {}, read_events(folder)
+    assert plan is not None
+    stopping = plan["protocol"]["early_stopping"]
+    decisions = [event for event in events if event["event"] == "asha_decided"]
+    for event in decisions:
+        arm = f"{event['method']}/{event['task']}"
+        epochs = plan["arms"][arm]["fixed"]["epochs"]
+        rung = Asha(grace=stopping["asha_grace"], factor=stopping["asha_factor"], max_epochs=epochs)
+        asha = rungs.setdefault(arm, rung)
+        decision = asha.decide(event["key"], epoch=event["rung"], score=event["score"])
+        assert decision is not None and vars(decision) == {name: event[name] for name in vars(decision)}
+        asha.apply(event)
+    return len(decisions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    arguments = ["--method", "albert,palbert", "--task", "rte,cola,sst2", "--sampler", "grid", "--samples", "6"]
+    arguments += ["--seeds", "5", "--profile", "mini", "--max-failures", "1000"]
+    with tempfile.TemporaryDirectory() as temporary:
+        folders = [Path(temporary) / name / "study" for name in ("uninterrupted", "killed")]
+        for folder, kills in zip(folders, (0, options.kills), strict=True):
+            folder.parent.mkdir()
+            study = KilledStudy(folder, arguments, random.Random(options.seed))
+            study.run(kills)
+            print(f"{folder.parent.name}: {sum(study.killed.values())} kills {dict(study.killed)}", flush=True)
+        print(check_nothing_lost_or_doubled(folders[1], folders[0]))
+
+
+if __name__ == "__main__":
+    main()
+    ray.shutdown()

@@ -1,0 +1,56 @@
+"""pytest tests/test_status.py"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from simulation import Simulation
+
+from study import profiles, status
+from study.journal import Journal, write_json
+from study.plan import resolve
+from study.run import plan_json
+
+
+def study_folder(folder: Path, *, events: int | None = None) -> Path:
+    """A simulated study, cut off after so many events."""
+    plan = dataclasses.replace(profiles.load("mini"), methods=("albert",), tasks=("rte", "cola"), samples=3, seeds=2)
+    simulation = Simulation(resolve(plan))
+    simulation.launch()
+    write_json(folder / "plan.json", plan_json(folder, simulation.resolved))
+    lines = [json.dumps(event) + "\n" for event in simulation.journal.events[:events]]
+    (folder / "events.jsonl").write_text("".join(lines))
+    return folder
+
+
+def test_a_complete_study_misses_nothing(tmp_path, capsys):
+    assert status.main([str(study_folder(tmp_path)), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["complete"] and facts["missing"] == facts["failed"] == facts["under_way"] == []
+    assert sum(facts["trials"].values()) == facts["total"] == 2 * (3 + 2)
+
+
+def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
+    assert status.main([str(study_folder(tmp_path, events=8))]) == 1
+    printed = capsys.readouterr().out
+    assert "missing: albert/rte: search 0 of 3" in printed and "under way: albert/rte search 0 at epoch" in printed
+
+
+def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
+    folder = study_folder(tmp_path, events=8)
+    journal = Journal(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    status.main([str(folder)])
+    assert "run by process" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    journal.close()
+
+
+@pytest.mark.parametrize("content", [None, "{}", "not json"])
+def test_a_folder_that_is_no_study_is_refused_in_one_line(tmp_path, capsys, content):
+    if content is not None:
+        (tmp_path / "plan.json").write_text(content)
+    assert status.main([str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error and error.count("\n") == 1
