@@ -68,7 +68,7 @@ def check_data(task: Task, data: str) -> None:
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
     """Hash of the content of one split, or of all that training reads (train and dev); 16 hexadecimal digits.
 
-    Of a folder: the bytes of the files. Of mini: the generator's version and seed. Of the hub: the dataset's revision.
+    Of a folder: of the bytes of the files. Of mini: of the generated rows. Of the hub: of the dataset's revision.
     """
     digest = hashlib.sha256()
     for name in (split,) if split else _read_splits(task):
@@ -95,7 +95,7 @@ def _read_splits(task: Task) -> tuple[str, ...]:
 
 def _split_fingerprint(task: Task, split: str, data: str) -> str:
     if data == "mini":
-        return f"mini {mini_glue.VERSION} {mini_glue.SEED}"
+        return hashlib.sha256(repr(mini_glue.generate(task, split)).encode()).hexdigest()
     if data == "hub":
         return f"{HUB_NAME} {_hub_revision(task)}"
     file = _existing_file(task, split, data)
@@ -127,28 +127,35 @@ def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
 
 def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]:
     file = _existing_file(task, split, folder)
-    lines = list(enumerate(_decoded_lines(file), start=1))
     labelled = split not in task.test_splits
-    if labelled and task.headerless:
-        header = list(task.headerless)
-    else:
-        header = lines.pop(0)[1].split("\t") if lines else []
-    columns = [*task.file_columns, *([task.label_column] if labelled else [])]
-    for column in columns if lines else ():
-        if column not in header:
-            raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
-    places = [header.index(column) for column in columns] if lines else []
+    header, lines = _table(file, task.headerless if labelled else ())
+    if not lines:
+        return file, []
+    text_places = [_place_of(column, header, file) for column in task.file_columns]
+    label_place = _place_of(task.label_column, header, file) if labelled else None
     rows = []
-    for row_id, (number, line) in enumerate(lines):
-        fields = line.split("\t")
-        if len(fields) < len(header) and task.has_cut_rows:
+    for row_id, (where, cells) in enumerate(lines):
+        if task.has_cut_rows and len(cells) < len(header):
             continue
-        if len(fields) != len(header):
-            raise ValueError(f"{file}, line {number}: {len(fields)} columns, not {len(header)}: {line[:80]!r}")
-        values = [fields[place] for place in places]
-        label = _parsed_label(task, values.pop(), f"{file}, line {number}") if labelled else None
-        rows.append(_Row(row_id, tuple(values), label))
+        if len(cells) != len(header):
+            raise ValueError(f"{where}: {len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}")
+        label = None if label_place is None else _parsed_label(task, cells[label_place], where)
+        rows.append(_Row(row_id, tuple(cells[place] for place in text_places), label))
     return file, rows
+
+
+def _table(file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[tuple[str, list[str]]]]:
+    """Column names, the first line's if none are given; and of each further line, where it is and its cells."""
+    lines = [(f"{file}, line {number}", line.split("\t")) for number, line in enumerate(_decoded_lines(file), start=1)]
+    if header or not lines:
+        return header, lines
+    return lines[0][1], lines[1:]
+
+
+def _place_of(column: str, header: Sequence[str], file: Path) -> int:
+    if column not in header:
+        raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
+    return header.index(column)
 
 
 def _existing_file(task: Task, split: str, folder: str) -> Path:

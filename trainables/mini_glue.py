@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from trainables.tasks import Task
 
-VERSION = 1  # raise it whenever a generated text changes: caches and fingerprints hang on it
-SEED = 2204_03276
+SEED = 0
 
 Example = tuple[tuple[str, ...], int | float]  # texts, label
 T = TypeVar("T")
@@ -55,7 +54,7 @@ Kind = Callable[[_Draw], Example]
 
 @lru_cache(maxsize=None)
 def _examples(name: str) -> dict[str, list[Example]]:
-    draw = _Draw(f"{SEED} {VERSION} {name}")
+    draw = _Draw(f"{SEED} {name}")
     seen: set[tuple[str, ...]] = set()
     splits = {}
     for split, size in _SIZES[name].items():
@@ -324,7 +323,7 @@ def _other_answer(draw: _Draw) -> Example:
 
 # STS-B: 5 for the same event, less for every part that differs, 0 for another subject altogether.
 
-_WEATHER = ("it rained", "it snowed", "the wind was strong", "the sky was clear", "the fog was thick")
+_WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
 
 
 def _graded_events(draw: _Draw) -> Example:
@@ -357,10 +356,10 @@ def _unrelated(draw: _Draw) -> Example:
 _ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
 
 
-def _less_said(draw: _Draw) -> Example:
+def _same_or_less_said(draw: _Draw) -> Example:
     event = _event(draw, (*_PLACES, *_DAYS))
-    verb = draw.one((event.verb, _synonym(event.verb)))
-    return (event.active(), _voiced(draw, replace(event, verb=verb, adjunct=""))), _ENTAILMENT
+    verb, adjunct = draw.one((event.verb, _synonym(event.verb))), draw.one((event.adjunct, ""))
+    return (event.active(), _voiced(draw, replace(event, verb=verb, adjunct=adjunct))), _ENTAILMENT
 
 
 def _more_general(draw: _Draw) -> Example:
@@ -386,13 +385,14 @@ def _someone_else(draw: _Draw) -> Example:
 
 def _denied(draw: _Draw) -> Example:
     event = _event(draw, ("", *_PLACES, *_DAYS))
-    verb = draw.one((event.verb, _synonym(event.verb)))
-    return (event.active(), replace(event, verb=verb, adjunct="").negated()), _CONTRADICTION
+    verb, adjunct = draw.one((event.verb, _synonym(event.verb))), draw.one((event.adjunct, ""))
+    return (event.active(), replace(event, verb=verb, adjunct=adjunct).negated()), _CONTRADICTION
 
 
 def _reversed(draw: _Draw) -> Example:
     event = _event(draw, ("", *_PLACES, *_DAYS))
-    return (event.active(), _voiced(draw, replace(event, verb=_opposite(draw, event.verb), adjunct=""))), _CONTRADICTION
+    verb, adjunct = _opposite(draw, event.verb), draw.one((event.adjunct, ""))
+    return (event.active(), _voiced(draw, replace(event, verb=verb, adjunct=adjunct))), _CONTRADICTION
 
 
 def _denied_premise(draw: _Draw) -> Example:
@@ -473,7 +473,7 @@ def _off_topic(draw: _Draw) -> Example:
 
 
 def _nothing_said(draw: _Draw) -> Example:
-    event = _event(draw)
+    event = _event(draw, ("with great care", "without any help", "by pure chance"))
     return (_asked(event, draw.one(tuple(_ANSWERS))), _paraphrased(draw, event)), 1
 
 
@@ -508,8 +508,8 @@ def _fit(draw: _Draw) -> Example:
 
 def _fit_enough(draw: _Draw) -> Example:
     thing, container, size = draw.one(_THINGS), draw.one(_CONTAINERS), draw.one((*_LARGE, *_SMALL))
-    premise = f"the {thing} does not fit into the {container} because it is too {size}"
-    return (premise, f"the {draw.one((thing, container))} is {size} enough"), 0
+    clause = draw.one((f"the {thing} does not fit into the {container}", f"the {container} cannot hold the {thing}"))
+    return (f"{clause} because it is too {size}", f"the {draw.one((thing, container))} is {size} enough"), 0
 
 
 _ADULTS, _CHILDREN = ("teacher", "doctor", "nurse", "coach"), ("girl", "daughter", "pupil", "niece")
@@ -531,7 +531,7 @@ def _favour(draw: _Draw) -> Example:
 
 
 _MNLI: tuple[tuple[int, Kind], ...] = (
-    (20, _less_said),
+    (20, _same_or_less_said),
     (12, _more_general),
     (6, _more_special),
     (18, _more_said),
