@@ -40,27 +40,32 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _Sample:
+class Sample:
     """A cell's predictions of every seed, and its scores on the shared resamples."""
 
     predictions: list[Predictions]
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
 
-    def pairs_with(self, other: _Sample) -> bool:
+    @property
+    def interval(self) -> statistics.Interval:
+        """What other dev examples could have made of the mean score of these models."""
+        return statistics.bootstrap_interval(self.resampled.mean(axis=1))
+
+    def pairs_with(self, other: Sample) -> bool:
         """Whether both answered the same examples."""
         mine, theirs = self.predictions[0], other.predictions[0]
         return all(np.array_equal(getattr(mine, name), getattr(theirs, name)) for name in ("ids", "split", "labels"))
 
 
-def compare(rows: list[Row]) -> list[Comparison]:
-    """Every pair of rows on every task where both have stored predictions of at least two seeds."""
-    samples = {
-        (row.label, task): sample
-        for row in rows
-        for task, cell in row.cells.items()
-        if (sample := _sample(cell)) is not None
-    }
+def samples_of(rows: list[Row]) -> dict[tuple[str, str], Sample]:
+    """By (row label, task), where every one of at least two seeds has stored predictions."""
+    found = {(row.label, task): _sample(cell) for row in rows for task, cell in row.cells.items()}
+    return {place: sample for place, sample in found.items() if sample is not None}
+
+
+def compare(rows: list[Row], samples: dict[tuple[str, str], Sample]) -> list[Comparison]:
+    """Every pair of rows on every task where both have a sample of the same examples."""
     return [comparison for one, other in combinations(rows, 2) for comparison in _pair(one, other, samples)]
 
 
@@ -82,7 +87,7 @@ def baseline_row(rows: list[Row]) -> str | None:
     return labels[0] if len(labels) == 1 else None
 
 
-def _pair(one: Row, other: Row, samples: dict[tuple[str, str], _Sample]) -> list[Comparison]:
+def _pair(one: Row, other: Row, samples: dict[tuple[str, str], Sample]) -> list[Comparison]:
     tasks = [
         task
         for task in one.cells
@@ -103,7 +108,7 @@ def _pair(one: Row, other: Row, samples: dict[tuple[str, str], _Sample]) -> list
     ]
 
 
-def _sample(cell: Cell) -> _Sample | None:
+def _sample(cell: Cell) -> Sample | None:
     """The cell's predictions; None unless every one of at least two seeds has stored them for the same examples."""
     if len(cell.records) < 2:
         return None
@@ -115,7 +120,7 @@ def _sample(cell: Cell) -> _Sample | None:
     data = (TASKS[cell.task], answers, found[0].labels, found[0].split)
     scores = plain_scores(*data).tolist()
     _check_scores(cell, found, scores)
-    return _Sample(found, scores, resampled_scores(*data, resamples=RESAMPLES, seed=0))
+    return Sample(found, scores, resampled_scores(*data, resamples=RESAMPLES, seed=0))
 
 
 def _check_scores(cell: Cell, found: list[Predictions], scores: list[float]) -> None:
@@ -126,7 +131,7 @@ def _check_scores(cell: Cell, found: list[Predictions], scores: list[float]) -> 
             raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {told}")
 
 
-def _mcnemar(one: _Sample, other: _Sample) -> list[float]:
+def _mcnemar(one: Sample, other: Sample) -> list[float]:
     if TASKS[one.predictions[0].task].is_regression:
         return []
     return [

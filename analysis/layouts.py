@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from analysis import statistics
 from analysis.aggregate import Cell, Row, arm_records, best_search_record, rows_of
 from analysis.beside import beside_published, mean_and_deviation
-from analysis.compare import BASELINE, Comparison, baseline_row, compare, marks
+from analysis.compare import BASELINE, Comparison, Sample, baseline_row, compare, marks, samples_of
 from analysis.costs import ledger, ledger_notes, speed_facts
 from analysis.load import Study
 from analysis.protocol import is_mini, protocol_in_words, seeds_in_words
@@ -24,15 +25,30 @@ ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 ELECTRA_METRICS = {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}  # the others as everywhere
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What the tables are made of, gathered once for all of them."""
+
+    studies: list[Study]
+    rows: list[Row]
+    samples: dict[tuple[str, str], Sample]  # stored predictions by (row label, task)
+
+
+def gather(studies: list[Study]) -> Evidence:
+    """The evidence in these studies, of one protocol. ValueError names predictions that are not their record's."""
+    rows = rows_of(studies)
+    return Evidence(studies, rows, samples_of(rows))
+
+
 def points(score: float) -> str:
     """A score in [-1, 1] as the papers print it."""
     return f"{100 * score:.1f}"
 
 
-def dev_table(studies: list[Study]) -> Table:
+def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds."""
-    rows = rows_of(studies)
-    comparisons, entries = compare(rows), ledger(rows)
+    studies, rows = evidence.studies, evidence.rows
+    comparisons, entries = compare(rows, evidence.samples), ledger(rows)
     arrows = marks(rows, comparisons)
     paper = "PALBERT Tab.3" if any("roberta" in row.backbones for row in rows) else "PALBERT Tab.2"
     lines, blocks, notes = beside_published(rows, published_rows(paper), lambda row: _median_line(row, arrows))
@@ -60,9 +76,37 @@ def dev_table(studies: list[Study]) -> Table:
     )
 
 
-def optimism_table(studies: list[Study]) -> Table:
+def intervals_table(evidence: Evidence) -> Table:
+    """How sure the dev table is: each median's range over seeds, and what other dev examples could have made of it."""
+    studies, rows = evidence.studies, evidence.rows
+    over_seeds = {(row.label, task): _median_interval(cell) for row in rows for task, cell in row.cells.items()}
+    over_examples = {place: sample.interval for place, sample in evidence.samples.items()}
+    coverage = next((interval.coverage for interval in over_seeds.values() if interval), 0.0)
+    return Table(
+        name="intervals",
+        title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, PAPER_TASKS),
+        lines=[
+            Line(f"{row.label}, {over}", {task: _interval_text(found.get((row.label, task))) for task in row.cells})
+            for row in rows
+            for over, found in (("seeds", over_seeds), ("dev examples", over_examples))
+        ],
+        caption=(
+            f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} %. Dev "
+            f"examples: 95 % bootstrap interval of the mean score of these models. {protocol_in_words(studies)}"
+        ),
+        notes=seed_notes(rows),
+        sidecar=_sidecar(studies, rows, cell_names)
+        | {
+            "over_seeds": [_interval_facts(place, interval) for place, interval in over_seeds.items()],
+            "over_examples": [_interval_facts(place, interval) for place, interval in over_examples.items()],
+        },
+    )
+
+
+def optimism_table(evidence: Evidence) -> Table:
     """How much better the best search trial looked than its configuration is on fresh seeds."""
-    rows = rows_of(studies)
+    studies, rows = evidence.studies, evidence.rows
     return Table(
         name="optimism",
         title=f"Optimism{_on_mini(studies)}: best search score minus confirmed median",
@@ -74,9 +118,9 @@ def optimism_table(studies: list[Study]) -> Table:
     )
 
 
-def ablation_table(studies: list[Study]) -> Table:
+def ablation_table(evidence: Evidence) -> Table:
     """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
-    rows = rows_of(studies)
+    studies, rows = evidence.studies, evidence.rows
     published = mean_and_deviation(published_rows("PALBERT Tab.1"))
     lines, blocks, notes = beside_published(rows, published, _deviation_line)
     return Table(
@@ -91,9 +135,9 @@ def ablation_table(studies: list[Study]) -> Table:
     )
 
 
-def electra_table(studies: list[Study]) -> Table:
+def electra_table(evidence: Evidence) -> Table:
     """ELECTRA's and ALECTRA's layout: MRPC and QQP by accuracy, STS-B by Spearman."""
-    rows = rows_of(studies)
+    studies, rows = evidence.studies, evidence.rows
     published = published_rows("ELECTRA README") + published_rows("lmtuners") + published_rows("electra_pytorch")
     lines, blocks, notes = beside_published(rows, published, _electra_line)
     return Table(
@@ -111,9 +155,10 @@ def electra_table(studies: list[Study]) -> Table:
     )
 
 
-def speed_table(studies: list[Study]) -> Table:
+def speed_table(evidence: Evidence) -> Table:
     """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
-    cells = [cell for row in rows_of(studies) for cell in row.cells.values()]
+    studies, rows = evidence.studies, evidence.rows
+    cells = [cell for row in rows for cell in row.cells.values()]
     facts = {cell.name: speed_facts(cell) for cell in cells}
     return Table(
         name="speed",
@@ -134,7 +179,7 @@ def speed_table(studies: list[Study]) -> Table:
             "one pass at full depth for every exit rule at once and so does not fall with the layers run; training "
             f"examples per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
         ),
-        sidecar=_sidecar(studies, rows_of(studies), lambda cell: cell_names(cell) | facts[cell.name]),
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | facts[cell.name]),
     )
 
 
@@ -204,7 +249,6 @@ def cell_facts(cell: Cell) -> dict[str, Any]:
     return cell_names(cell) | {
         "median": cell.median if cell.records else None,
         "summary": statistics.summary(cell.scores) if cell.records else None,
-        "interval": vars(statistics.median_interval(cell.scores)) if cell.records else None,
         "scores": cell.scores,
         "best_search": best and {"record": best.key, "selection_score": best.selection_score},
         "optimism": optimism_of(cell),
@@ -257,6 +301,18 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
 def _electra_line(row: Row) -> Line:
     texts = {task: points(float(np.median(electra_scores(cell)))) for task, cell in row.cells.items() if cell.records}
     return Line(row.label, {task: cell_text(cell, texts.get(task, GAP)) for task, cell in row.cells.items()})
+
+
+def _median_interval(cell: Cell) -> statistics.Interval | None:
+    return statistics.median_interval(cell.scores) if len(cell.records) > 1 else None
+
+
+def _interval_text(interval: statistics.Interval | None) -> str:
+    return f"{points(interval.low)} to {points(interval.high)}" if interval else GAP
+
+
+def _interval_facts(place: tuple[str, str], interval: statistics.Interval | None) -> dict[str, Any]:
+    return {"row": place[0], "task": place[1]} | (vars(interval) if interval else {})
 
 
 def _optimism_text(cell: Cell) -> str:

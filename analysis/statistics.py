@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,21 +50,10 @@ def median_interval(scores: Sequence[float], *, level: float = 0.9) -> Interval:
     return Interval(low=ordered[cut], high=ordered[n - 1 - cut], coverage=coverages[cut])
 
 
-def bootstrap_interval(
-    values: Sequence[float] | np.ndarray,
-    statistic: Callable[..., np.ndarray] = np.mean,
-    *,
-    level: float = LEVEL,
-    resamples: int = 2_000,
-    seed: int = 0,
-) -> Interval:
-    """Bias-corrected and accelerated bootstrap interval of a statistic (it takes `axis`) of independent values."""
-    from scipy import stats  # takes a second to import
-
-    result = stats.bootstrap(
-        (np.asarray(values),), statistic, confidence_level=level, n_resamples=resamples, rng=np.random.default_rng(seed)
-    ).confidence_interval
-    return Interval(low=float(result.low), high=float(result.high), coverage=level)
+def bootstrap_interval(resampled: np.ndarray, *, level: float = LEVEL) -> Interval:
+    """Percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Interval(low=low, high=high, coverage=level)
 
 
 def paired_bootstrap(

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.command_line import run
-from analysis.layouts import ablation_table, dev_table, electra_table, optimism_table, speed_table
+from analysis.layouts import (
+    ablation_table,
+    dev_table,
+    electra_table,
+    gather,
+    intervals_table,
+    optimism_table,
+    speed_table,
+)
 from analysis.load import Study, load_studies
 from analysis.render import FORMATS, Format, Table, render
 
@@ -32,8 +40,11 @@ class WrittenTables:
 
 def make_tables(studies: list[Study]) -> list[Table]:
     """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
-    tables = [dev_table(studies), speed_table(studies), optimism_table(studies), ablation_table(studies)]
-    return [*tables, electra_table(studies)] if _any_electra(studies) else tables
+    layouts = [dev_table, intervals_table, speed_table, optimism_table, ablation_table]
+    if _any_electra(studies):
+        layouts.append(electra_table)
+    evidence = gather(studies)
+    return [layout(evidence) for layout in layouts]
 
 
 def _any_electra(studies: list[Study]) -> bool:
@@ -52,7 +63,7 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False) -> Wri
 
 def write_ablation(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
     """Writes the ablation table alone: its studies may differ in the settings of their methods, which it names."""
-    return _write([ablation_table(load_studies(folders, apart_from=("settings",)))], out, strict)
+    return _write([ablation_table(gather(load_studies(folders, apart_from=("settings",))))], out, strict)
 
 
 def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:

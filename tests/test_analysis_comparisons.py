@@ -8,7 +8,7 @@ from hand_made import arm, predicted_study, record, scores_of, store_predictions
 from hand_made import predictions as make_predictions
 
 from analysis.aggregate import rows_of
-from analysis.compare import compare, marks
+from analysis.compare import compare, marks, samples_of
 from analysis.costs import ledger, ledger_notes
 from analysis.load import load_study
 from analysis.resampling import plain_scores
@@ -24,7 +24,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparisons(rows):
-    return compare(rows)
+    return compare(rows, samples_of(rows))
 
 
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
@@ -70,6 +70,19 @@ def test_marks_and_the_floor_of_five_seeds_stand_in_the_table(tmp_path):
     assert "↑" not in (tmp_path / "tables" / "dev.csv").read_text()
     (comparison,) = json.loads((tmp_path / "tables" / "dev.json").read_text())["comparisons"]
     assert comparison["holds"] is True
+
+
+def test_intervals_are_the_range_over_seeds_and_a_bootstrap_over_examples(tmp_path):
+    study = predicted_study(tmp_path, {"palbert": 0.8}, ["rte"])
+    scores = load_study(study).by_arm["palbert", "rte"][:5]
+    write_tables([study], tmp_path / "tables")
+    found = json.loads((tmp_path / "tables" / "intervals.json").read_text())
+    (seeds,), (examples,) = found["over_seeds"], found["over_examples"]
+    assert (seeds["low"], seeds["high"]) == (min(r.score for r in scores), max(r.score for r in scores))
+    assert seeds["coverage"] == 0.9375
+    mean, deviation = np.mean([r.score for r in scores]), np.sqrt(0.8 * 0.2 / 400)
+    assert mean - 2 * deviation < examples["low"] < mean < examples["high"] < mean + 2 * deviation
+    assert "with 93.75 %" in (tmp_path / "tables" / "intervals.md").read_text()
 
 
 def test_without_predictions_nothing_is_marked_and_the_caption_says_why(tmp_path):

@@ -36,11 +36,20 @@ def test_interval_of_a_median_covers_as_often_as_it_says(distribution):
     assert covered == pytest.approx(intervals[0].coverage, abs=3 * np.sqrt(0.9375 * 0.0625 / 4_000))
 
 
-def test_bootstrap_interval_of_a_mean_covers_as_often_as_it_says():
-    samples = np.random.default_rng(2).normal(size=(400, 60))
-    intervals = [statistics.bootstrap_interval(sample, resamples=400) for sample in samples]
-    covered = np.mean([interval.low <= 0 <= interval.high for interval in intervals])
-    assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 400))
+def test_bootstrap_interval_equals_scipys_percentile_method():
+    values = np.random.default_rng(2).normal(size=200)
+    resampled = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=999, rng=3)
+    interval = statistics.bootstrap_interval(resampled.bootstrap_distribution)
+    assert (interval.low, interval.high) == pytest.approx(tuple(resampled.confidence_interval))
+
+
+def test_bootstrap_interval_of_an_accuracy_covers_as_often_as_it_says():
+    task, rng = TASKS["rte"], np.random.default_rng(2)
+    answers = (rng.random((1_000, 250)) < 0.8).astype(int)  # 1,000 dev sets on which 1 is always right
+    resampled = resampled_scores(task, answers, np.ones(250, int), np.full(250, "dev"), resamples=400, seed=0)
+    intervals = [statistics.bootstrap_interval(column) for column in resampled.T]
+    covered = np.mean([interval.low <= 0.8 <= interval.high for interval in intervals])
+    assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 1_000))
 
 
 def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements():
