@@ -1,4 +1,4 @@
-"""Settings for every test: no network, no telemetry, no windows. Set before any library reads them."""
+"""Settings for every test: no network, no telemetry, no windows, one thread. Set before any library reads them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     MLFLOW_LOGGING_LEVEL="ERROR",
     MPLBACKEND="Agg",
+    OMP_NUM_THREADS="1",  # tiny tensors gain nothing from more, and on a busy machine threads wait for each other
     RAY_USAGE_STATS_ENABLED="0",
     TOKENIZERS_PARALLELISM="false",
 )

@@ -33,14 +33,6 @@ REPOSITORY = Path(__file__).parents[1]
 TIMES = ("train_seconds", "eval_seconds")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
@@ -99,9 +91,7 @@ def test_evaluating_does_not_change_training(cache, tmp_path):
 RESUME = """
 import sys
 from pathlib import Path
-import torch
 from trainables.training import TrainingRun
-torch.set_num_threads(1)
 cache, *folders = map(Path, sys.argv[1:])
 for folder in folders:
     run = TrainingRun.resume(folder, cache=cache)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,21 +72,40 @@ def evaluate(
 
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
-    """Outputs of all layers for all examples, on the CPU, in their order.
-
-    Examples of similar length share a batch, so that little is computed on padding.
-    """
-    was_training = model.training
-    model.eval()
-    device = next(model.parameters()).device
-    order = np.argsort(-examples.lengths, kind="stable")  # longest first: what does not fit fails at once
-    batches = (order[start : start + batch_size] for start in range(0, len(order), batch_size))
-    parts = [model.all_exits(examples.batch(rows, device)) for rows in batches]
-    model.train(was_training)
-    back = torch.from_numpy(np.argsort(order))
+    """Outputs of all layers for all examples, on the CPU, in their order."""
+    batches, back = _batches_by_length(examples, batch_size)
+    with _evaluating(model) as device:
+        parts = [model.all_exits(examples.batch(rows, device)) for rows in batches]
     logits = torch.cat([part.logits for part in parts], dim=1).cpu()[:, back]  # (layers, n, labels)
     lambdas = [part.lambdas for part in parts if part.lambdas is not None]
     return LayerOutputs(logits, torch.cat(lambdas, dim=1).cpu()[:, back] if lambdas else None)
+
+
+def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
+    """Answers and exit layers of all examples, on the CPU, in their order, computing no layer behind an exit."""
+    batches, back = _batches_by_length(examples, batch_size)
+    with _evaluating(model) as device:
+        parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
+    logits = torch.cat([part.logits for part in parts]).cpu()[back]
+    return ExitResult(logits, torch.cat([part.exit_layer for part in parts]).cpu()[back])
+
+
+def _batches_by_length(examples: Examples, batch_size: int) -> tuple[list[np.ndarray], Tensor]:
+    """Row numbers by batch, similar lengths together, so that little is computed on padding; and their way back.
+
+    The longest come first: what does not fit into memory fails at once.
+    """
+    order = np.argsort(-examples.lengths, kind="stable")
+    return np.split(order, range(batch_size, len(order), batch_size)), torch.from_numpy(np.argsort(order))
+
+
+@contextmanager
+def _evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
+    """Without dropout; gives the device."""
+    was_training = model.training
+    model.eval()
+    yield next(model.parameters()).device
+    model.train(was_training)
 
 
 def write_predictions(

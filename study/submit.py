@@ -1,0 +1,196 @@
+"""Writes a submission to the GLUE server: `python -m study.submit runs/NAME`.
+
+Of every task the confirm model with the best dev score answers the test set (PALBERT, section 4: "the best models,
+selected based on their dev scores"); the diagnostic set AX is answered by the MNLI model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from study.record import Record, read_records
+from trainables.glue import load_split
+from trainables.tasks import TASKS, Task, predictions_from_logits
+
+INFERENCE_BATCH = 128  # examples
+HIGHEST_SCORE = 5.0  # of STS-B
+
+
+@dataclass(frozen=True)
+class SubmissionFile:
+    """One of the eleven files."""
+
+    name: str
+    task: str
+    split: str
+    answered_by: str  # task whose model answers
+
+
+FILES = (
+    SubmissionFile("AX.tsv", "ax", "test", "mnli"),
+    SubmissionFile("CoLA.tsv", "cola", "test", "cola"),
+    SubmissionFile("MNLI-m.tsv", "mnli", "test_matched", "mnli"),
+    SubmissionFile("MNLI-mm.tsv", "mnli", "test_mismatched", "mnli"),
+    SubmissionFile("MRPC.tsv", "mrpc", "test", "mrpc"),
+    SubmissionFile("QNLI.tsv", "qnli", "test", "qnli"),
+    SubmissionFile("QQP.tsv", "qqp", "test", "qqp"),
+    SubmissionFile("RTE.tsv", "rte", "test", "rte"),
+    SubmissionFile("SST-2.tsv", "sst2", "test", "sst2"),
+    SubmissionFile("STS-B.tsv", "stsb", "test", "stsb"),
+    SubmissionFile("WNLI.tsv", "wnli", "test", "wnli"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = build_parser().parse_args(argv)
+    try:
+        folder = Path(arguments.study)
+        plan, records = read_study(folder)
+        best = best_models(records, arguments.method)
+        out = Path(arguments.out) if arguments.out else folder / "submission.zip"
+        write_submission(out, best, arguments.data or plan["data"])
+    except ValueError as error:
+        print(f"study.submit: {error}", file=sys.stderr)
+        return 2
+    print(f"wrote {out}")
+    return 0
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"study.submit: {message}; see --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _OneLineParser(prog="python -m study.submit", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+    parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
+    parser.add_argument("--method", metavar="NAME", help="whose models answer, if the study has several methods")
+    parser.add_argument("--data", metavar="mini|hub|FOLDER", help="where the test sets are; default: the study's data")
+    parser.add_argument("--out", metavar="FILE", help="default: submission.zip in the study's folder")
+    return parser
+
+
+def read_study(folder: Path) -> tuple[dict[str, Any], list[Record]]:
+    """Plan and records of a study.
+
+    Raises:
+        ValueError: the folder holds no study.
+    """
+    if not (folder / "plan.json").is_file():
+        raise ValueError(f"{folder} is not a study's folder: it has no plan.json")
+    return json.loads((folder / "plan.json").read_text()), read_records(folder / "records.jsonl")
+
+
+def best_models(records: list[Record], method: str | None) -> dict[str, Record]:
+    """The completed confirm record with the highest score of every task; of equals the first.
+
+    Args:
+        method: null if all confirm records are of one method.
+
+    Raises:
+        ValueError: no method is named and there are several, or it has no such record, or a model is gone.
+    """
+    confirmed = [record for record in records if record.phase == "confirm" and record.status == "completed"]
+    methods = sorted({record.method for record in confirmed})
+    if not methods:
+        raise ValueError("the study has no completed confirm trial yet")
+    if method is None and len(methods) > 1:
+        raise ValueError(f"--method is needed, the study has several: {', '.join(methods)}")
+    if method is not None and method not in methods:
+        raise ValueError(f"no completed confirm trial of method {method!r}; available: {', '.join(methods)}")
+    best: dict[str, Record] = {}
+    for record in confirmed:
+        if record.method == (method or methods[0]) and _score(record) > _score(best.get(record.task)):
+            best[record.task] = record
+    for record in best.values():
+        if record.checkpoint is None or not Path(record.checkpoint).is_dir():
+            raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.checkpoint}")
+    return best
+
+
+def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
+    """Write the zip with all eleven files, whole or not at all, and say of each where its answers come from."""
+    from trainables.state import write_atomically
+
+    texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
+    write_atomically(out, lambda path: _write_zip(path, texts))
+
+
+def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
+    if record is None:
+        ids, predictions = _constant_answers(file, data)
+    else:
+        ids, predictions = _model_answers(file, Path(record.checkpoint or ""), data)
+        print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * _score(record):.1f}")
+    lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in zip(ids, predictions, strict=True))
+    return "\n".join(["index\tprediction", *lines]) + "\n"
+
+
+def label_text(task: Task, value: float) -> str:
+    """A prediction as the GLUE server reads it: names for MNLI, QNLI, RTE and AX, 0 or 1, or a score in [0, 5]."""
+    if task.is_regression:
+        return f"{min(max(value, 0.0), HIGHEST_SCORE):.3f}"
+    return task.file_labels[int(value)]
+
+
+def _model_answers(file: SubmissionFile, checkpoint: Path, data: str) -> tuple[Sequence[int], np.ndarray]:
+    import torch
+
+    from trainables.evaluation import infer
+    from trainables.examples import load_examples
+    from trainables.trained import load_trained
+    from trainables.training import own_generator
+
+    trained = load_trained(checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
+    task, max_length = TASKS[file.task], trained.spec.config["max_length"]
+    with tempfile.TemporaryDirectory() as cache:  # a test set is tokenised for this once
+        examples = load_examples(task, (file.split,), data, trained.tokenizer, max_length=max_length, cache=Path(cache))
+        generator = own_generator(trained.spec.seed, "submission", 0)
+        result = infer(trained.model, examples, INFERENCE_BATCH, generator)
+    return examples.ids.tolist(), predictions_from_logits(task, result.logits.numpy())
+
+
+def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
+    """The majority class of train (STS-B: its mean) for every row; without data the first class, official rows."""
+    task, source = TASKS[file.task], TASKS[file.answered_by]
+    try:
+        ids: Sequence[int] = load_split(task, file.split, data).ids
+        value, what = _majority(source, data), "the mean score" if task.is_regression else "the majority class"
+    except ValueError as error:
+        ids, value = range(task.sizes[file.split]), HIGHEST_SCORE / 2 if task.is_regression else 0
+        what = f"the same for the official {len(ids):,} rows ({error})"
+    answer = label_text(task, value)
+    print(f"{file.name}: warning: {file.answered_by} was not studied; every answer is {what}: {answer}")
+    return ids, np.full(len(ids), value)
+
+
+def _majority(task: Task, data: str) -> float:
+    labels = load_split(task, task.train_split, data).labels
+    assert labels is not None
+    return float(labels.mean() if task.is_regression else np.bincount(labels).argmax())
+
+
+def _write_zip(path: Path, texts: dict[str, str]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(
+                zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
+            )  # without the time: same study, same file
+
+
+def _score(record: Record | None) -> float:
+    return -float("inf") if record is None or record.score is None else record.score
+
+
+if __name__ == "__main__":
+    sys.exit(main())
