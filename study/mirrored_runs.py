@@ -9,6 +9,8 @@ A run's status in MLflow says what became of the trial:
 | out of retries | FAILED | `failed` |
 | cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
 | under way | RUNNING | `running` |
+
+A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import math
 import os
 import socket
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -170,7 +172,7 @@ class StudyRuns:
         method, task = trial.arm
         return Run(
             key=key,
-            name=f"{method} / {task} / {started['phase']} {started['trial']}",
+            name=f"{started['phase']} {started['trial']} · {method} / {task}",  # MLflow's list cuts the end off
             parent=f"{method}/{task}",
             status=status,
             started=milliseconds(started["time"]),
@@ -199,6 +201,12 @@ class StudyRuns:
             points=_median_points(confirmed) if status == "completed" else (),
         )
 
+    def _medians(self) -> list[Point]:
+        """The median score of every complete arm, as a metric METHOD/TASK of the study."""
+        arms = [self.arm(*arm) for arm in dict.fromkeys(trial.arm for trial in self.facts.trials.values())]
+        scores = [(arm.key, point) for arm in arms for point in arm.points if point.name == "score"]
+        return [replace(point, name=key) for key, point in scores]
+
     def study(self, *, files: dict[str, tuple[str, ...]], note: str) -> Run:
         """`files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description."""
         last = self.facts.last_launch
@@ -216,7 +224,7 @@ class StudyRuns:
             params=_texts(self.plan["protocol"]),
             tags=self._tags("study", status, note=note)
             | {"trials": _counts(statuses), "command": _text(last.began["command"]), "launches": str(last.number)},
-            points=(),
+            points=tuple(self._medians()),
             files=files,
         )
 
@@ -244,7 +252,7 @@ def _curve_points(trial: Trial) -> list[Point]:
     points = []
     for epoch, row in trial.rows.items():
         values = {name: row.get(name) for name in CURVES} | _components(row.get("metrics"))
-        points += _points(values, milliseconds(row["time"]), epoch)
+        points += _points({f"epoch/{name}": value for name, value in values.items()}, milliseconds(row["time"]), epoch)
     return points
 
 
@@ -253,12 +261,13 @@ def _selected_points(trial: Trial) -> list[Point]:
     record = trial.record
     if not record or record["epoch"] is None:
         return []
-    names = ("score", "selection_score", "mean_layers", "epoch", "gpu_seconds", "wall_seconds")
-    values = {name: record[name] for name in names} | _components(record["metrics"])
+    names = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")
+    values = (
+        {name: record[name] for name in names} | {"selected_epoch": record["epoch"]} | _components(record["metrics"])
+    )
     if record["mean_layers"]:
         values["layer_ratio"] = record["num_layers"] / record["mean_layers"]
-    prefixed = {f"selected/{name}": value for name, value in values.items()}
-    return _points(prefixed, milliseconds(record["ended"]), record["epoch"])
+    return _points(values, milliseconds(record["ended"]), record["epoch"])
 
 
 def _points(values: dict[str, float | None], time: int, step: int) -> list[Point]:
@@ -278,7 +287,7 @@ def _components(metrics: dict[str, float] | None) -> dict[str, float]:
 def _median_points(trials: list[Trial]) -> tuple[Point, ...]:
     time = _last_end(trials)
     assert time is not None
-    values = {f"median/{name}": median(trial.record[name] for trial in trials) for name in ("score", "mean_layers")}
+    values = {name: median(trial.record[name] for trial in trials) for name in ("score", "mean_layers")}
     return tuple(_points(values, time, 0))
 
 

@@ -108,7 +108,7 @@ def test_runs_have_names_a_person_understands(journal: HandMadeJournal) -> None:
     runs = runs_of(journal)
     assert runs.study(files={}, note="").name == "mine"
     assert runs.arm("palbert", "rte").name == "palbert / rte"
-    assert runs.trial("b" * 16).name == "palbert / rte / search 1"
+    assert runs.trial("b" * 16).name == "search 1 · palbert / rte"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,13 @@ def test_an_epoch_reported_again_after_a_crash_counts_once(journal: HandMadeJour
 
 def test_an_arm_shows_the_median_of_its_confirm_trials_once_all_are_there(journal: HandMadeJournal) -> None:
     points = {point.name: point.value for point in runs_of(journal).arm("palbert", "rte").points}
-    assert points == {"median/score": 0.7, "median/mean_layers": 9.5}
+    assert points == {"score": 0.7, "mean_layers": 9.5}
+
+
+def test_a_study_shows_the_median_of_each_complete_arm(journal: HandMadeJournal) -> None:
+    journal.start("9" * 16, arm="pabee/rte")
+    points = {point.name: point.value for point in runs_of(journal).study(files={}, note="").points}
+    assert points == {"palbert/rte": 0.7}
 
 
 def test_the_password_of_a_uri_is_masked() -> None:
@@ -177,8 +183,8 @@ def test_every_run_parameter_and_point_is_there_once(journal: HandMadeJournal, u
         "epochs": "3",
         "seed": "42",
     }
-    assert [(step, value) for step, value, _ in curves(uri, trial)["score"]] == [(1, 0.5), (2, 0.7), (3, 0.6)]
-    assert [(step, value) for step, value, _ in curves(uri, trial)["selected/score"]] == [(2, 0.7)]
+    assert [(step, value) for step, value, _ in curves(uri, trial)["epoch/score"]] == [(1, 0.5), (2, 0.7), (3, 0.6)]
+    assert [(step, value) for step, value, _ in curves(uri, trial)["score"]] == [(2, 0.7)]
     parents = {key: run.data.tags.get("mlflow.parentRunId") for key, run in runs.items()}
     assert parents["a" * 16] == runs["palbert/rte"].info.run_id
     assert parents["palbert/rte"] == runs["study"].info.run_id
@@ -223,7 +229,7 @@ def test_a_continued_trial_goes_on_in_its_own_run(journal: HandMadeJournal, uri:
     mirror(journal.folder, uri)
     second = stored_runs(uri)[key]
     assert (second.info.run_id, second.info.status) == (first.info.run_id, "FINISHED")
-    assert [(step, value) for step, value, _ in curves(uri, second)["score"]] == [(1, 0.5), (2, 0.6)]
+    assert [(step, value) for step, value, _ in curves(uri, second)["epoch/score"]] == [(1, 0.5), (2, 0.6)]
 
 
 def test_a_torn_last_line_is_left_for_later(journal: HandMadeJournal, uri: str) -> None:
@@ -388,8 +394,8 @@ def test_an_outage_of_the_server_delays_the_mirror_and_loses_nothing(tmp_path: P
     assert {key: run.info.status for key, run in runs.items()} == dict.fromkeys(
         ["study", "palbert/rte", *(letter * 16 for letter in "abcd")], "FINISHED"
     )
-    assert [step for step, _, _ in curves(server.uri, runs["b" * 16])["score"]] == [1, 2, 3]
-    assert all(len(points) == 2 for name, points in curves(server.uri, runs["c" * 16]).items() if "/" not in name)
+    assert [step for step, _, _ in curves(server.uri, runs["b" * 16])["epoch/score"]] == [1, 2, 3]
+    assert all(len(points) == 2 for name, points in curves(server.uri, runs["c" * 16]).items() if "/" in name)
     before = content(server.uri)
     assert main([str(journal.folder), "--tracking-uri", server.uri]) == 0
     assert content(server.uri) == before
