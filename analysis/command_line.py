@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import warnings
 from collections.abc import Callable
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ValueErrors, for `run` to report."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
 
 
 def run(main: Callable[[], int]) -> None:

@@ -13,6 +13,7 @@ from analysis import statistics
 from analysis.aggregate import Cell, Row
 from analysis.predictions import TOLERANCE, Predictions, predictions_path, read_predictions
 from analysis.resampling import plain_scores, resampled_scores
+from study.record import Record
 from trainables.tasks import TASKS
 
 RESAMPLES = 1_000
@@ -52,19 +53,27 @@ class Sample:
         """What other dev examples could have made of the mean score of these models."""
         return statistics.bootstrap_interval(self.resampled.mean(axis=1))
 
-    def pairs_with(self, other: Sample) -> bool:
-        """Whether both answered the same examples."""
-        mine, theirs = self.predictions[0], other.predictions[0]
-        return all(np.array_equal(getattr(mine, name), getattr(theirs, name)) for name in ("ids", "split", "labels"))
+
+Place = tuple[str, str]  # row label, task
 
 
-def samples_of(rows: list[Row]) -> dict[tuple[str, str], Sample]:
-    """By (row label, task), where every one of at least two seeds has stored predictions."""
-    found = {(row.label, task): _sample(cell) for row in rows for task, cell in row.cells.items()}
-    return {place: sample for place, sample in found.items() if sample is not None}
+def samples_of(rows: list[Row]) -> dict[Place, Sample]:
+    """By row and task, where every one of at least two seeds has stored predictions for the same examples.
+
+    ValueError names a predictions file whose score is not its record's.
+    """
+    stored = {(row.label, task): _stored(cell) for row in rows for task, cell in row.cells.items()}
+    groups: dict[tuple[str, str], list[Place]] = {}
+    for place, found in stored.items():
+        if found:
+            groups.setdefault((place[1], found[0].examples), []).append(place)
+    samples = {}
+    for (task, _), places in groups.items():
+        samples.update(_resample(task, {place: stored[place] for place in places}))
+    return samples
 
 
-def compare(rows: list[Row], samples: dict[tuple[str, str], Sample]) -> list[Comparison]:
+def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
     """Every pair of rows on every task where both have a sample of the same examples."""
     return [comparison for one, other in combinations(rows, 2) for comparison in _pair(one, other, samples)]
 
@@ -87,13 +96,13 @@ def baseline_row(rows: list[Row]) -> str | None:
     return labels[0] if len(labels) == 1 else None
 
 
-def _pair(one: Row, other: Row, samples: dict[tuple[str, str], Sample]) -> list[Comparison]:
+def _pair(one: Row, other: Row, samples: dict[Place, Sample]) -> list[Comparison]:
     tasks = [
         task
         for task in one.cells
         if (mine := samples.get((one.label, task)))
         and (theirs := samples.get((other.label, task)))
-        and mine.pairs_with(theirs)
+        and mine.predictions[0].examples == theirs.predictions[0].examples
     ]
     tests = []
     for task in tasks:
@@ -108,27 +117,37 @@ def _pair(one: Row, other: Row, samples: dict[tuple[str, str], Sample]) -> list[
     ]
 
 
-def _sample(cell: Cell) -> Sample | None:
-    """The cell's predictions; None unless every one of at least two seeds has stored them for the same examples."""
-    if len(cell.records) < 2:
-        return None
+def _stored(cell: Cell) -> list[Predictions]:
+    """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
     read = [read_predictions(cell.study, record) for record in cell.records]
     found = [predictions for predictions in read if predictions is not None]
-    if len(found) < len(read) or len({predictions.labels.tobytes() for predictions in found}) > 1:
-        return None
-    answers = np.stack([predictions.answers for predictions in found])  # (seeds, n)
-    data = (TASKS[cell.task], answers, found[0].labels, found[0].split)
-    scores = plain_scores(*data).tolist()
-    _check_scores(cell, found, scores)
-    return Sample(found, scores, resampled_scores(*data, resamples=RESAMPLES, seed=0))
+    if len(read) < 2 or len(found) < len(read) or len({predictions.examples for predictions in found}) > 1:
+        return []
+    for record, predictions in zip(cell.records, found, strict=True):
+        _check_score(cell, record, predictions)
+    return found
 
 
-def _check_scores(cell: Cell, found: list[Predictions], scores: list[float]) -> None:
-    for record, predictions, value in zip(cell.records, found, scores, strict=True):
-        told = record.score if predictions.draw_scores is None else float(predictions.draw_scores[0])
-        if told is None or abs(told - value) > TOLERANCE:
-            path = predictions_path(cell.study, record)
-            raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {told}")
+def _check_score(cell: Cell, record: Record, predictions: Predictions) -> None:
+    data = (predictions.answers[None], predictions.labels, predictions.split)
+    value = float(plain_scores(TASKS[cell.task], *data)[0])
+    told = record.score if predictions.draw_scores is None else float(predictions.draw_scores[0])
+    if told is None or abs(told - value) > TOLERANCE:
+        path = predictions_path(cell.study, record)
+        raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {told}")
+
+
+def _resample(task: str, stored: dict[Place, list[Predictions]]) -> dict[Place, Sample]:
+    """The samples of several rows that answered the same examples, all models on the same resamples."""
+    models = [predictions for found in stored.values() for predictions in found]
+    answers = np.stack([predictions.answers for predictions in models])  # (models, n)
+    data = (TASKS[task], answers, models[0].labels, models[0].split)
+    scores, resampled = plain_scores(*data), resampled_scores(*data, resamples=RESAMPLES, seed=0)
+    ends = np.cumsum([len(found) for found in stored.values()])
+    return {
+        place: Sample(found, scores[end - len(found) : end].tolist(), resampled[:, end - len(found) : end])
+        for (place, found), end in zip(stored.items(), ends, strict=True)
+    }
 
 
 def _mcnemar(one: Sample, other: Sample) -> list[float]:

@@ -5,13 +5,12 @@ python -m analysis.explain runs/NAME palbert/rte
 
 from __future__ import annotations
 
-import argparse
 import json
 import sqlite3
 from pathlib import Path
 
 from analysis.aggregate import Cell, arm_records, best_search_record, cell_of
-from analysis.command_line import run
+from analysis.command_line import Parser, run
 from analysis.layouts import points
 from analysis.load import Study, load_study
 from analysis.predictions import predictions_path
@@ -110,7 +109,7 @@ def _provenance_lines(cell: Cell) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.explain", description="From a cell to its runs.")
+    parser = Parser(prog="python -m analysis.explain", description="From a cell to its runs.")
     parser.add_argument("study", type=Path, metavar="runs/NAME")
     parser.add_argument("cell", metavar="METHOD/TASK")
     options = parser.parse_args(arguments)

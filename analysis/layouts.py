@@ -11,7 +11,7 @@ import numpy as np
 from analysis import statistics
 from analysis.aggregate import Cell, Row, arm_records, best_search_record, rows_of
 from analysis.beside import beside_published, mean_and_deviation
-from analysis.compare import BASELINE, Comparison, Sample, baseline_row, compare, marks, samples_of
+from analysis.compare import BASELINE, Comparison, Place, Sample, baseline_row, compare, marks, samples_of
 from analysis.costs import ledger, ledger_notes, speed_facts
 from analysis.load import Study
 from analysis.protocol import is_mini, protocol_in_words, seeds_in_words
@@ -31,7 +31,7 @@ class Evidence:
 
     studies: list[Study]
     rows: list[Row]
-    samples: dict[tuple[str, str], Sample]  # stored predictions by (row label, task)
+    samples: dict[Place, Sample]  # stored predictions by (row label, task)
 
 
 def gather(studies: list[Study]) -> Evidence:

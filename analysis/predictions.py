@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,12 @@ class Predictions:
     sweep_mean_layers: np.ndarray  # (settings,)
     draw_scores: np.ndarray | None  # (draws,) of a sampled exit
     draw_mean_layers: np.ndarray | None  # (draws,)
+
+    @cached_property
+    def examples(self) -> str:
+        """Tells which examples were answered: a digest of their ids, splits and labels."""
+        arrays = (self.ids.astype(str), self.split, self.labels.astype(float))
+        return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     @property
     def answers(self) -> np.ndarray:

@@ -7,7 +7,6 @@ The page needs no network and no other file. The pictures are also written to ru
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.aggregate import rows_of
-from analysis.command_line import run
+from analysis.command_line import Parser, run
 from analysis.costs import hours, ledger, ledger_notes
 from analysis.load import Study, load_study
 from analysis.plots import pictures, write_pictures
@@ -110,7 +109,7 @@ def _provenance(study: Study) -> dict[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.report", description="One HTML page about a study.")
+    parser = Parser(prog="python -m analysis.report", description="One HTML page about a study.")
     parser.add_argument("study", type=Path, metavar="runs/NAME")
     options = parser.parse_args(arguments)
     print(write_report(options.study))

@@ -5,13 +5,13 @@ python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md|csv|tex|html
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.command_line import run
+from analysis.command_line import Parser, run
 from analysis.layouts import (
     ablation_table,
     dev_table,
@@ -36,6 +36,10 @@ class WrittenTables:
     def text(self, format: Format = "md") -> str:
         """The first table (the dev table), for a terminal."""
         return render(self.tables[0], format)
+
+
+class IncompleteTables(ValueError):
+    """A cell has other seeds than the protocol's, and that was to be an error."""
 
 
 def make_tables(studies: list[Study]) -> list[Table]:
@@ -69,7 +73,7 @@ def write_ablation(folders: list[Path], out: Path, *, strict: bool = False) -> W
 def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:
     incomplete = tables[0].sidecar["incomplete"]
     if strict and incomplete:
-        raise ValueError("--strict: " + "; ".join(incomplete))
+        raise IncompleteTables("--strict: " + "; ".join(incomplete))
     out.mkdir(parents=True, exist_ok=True)
     files = [write_text(out / name, text) for table in tables for name, text in table_files(table).items()]
     return WrittenTables(tables=tables, files=files, incomplete=incomplete)
@@ -91,7 +95,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regenerate the tables of studies.")
+    parser = Parser(prog="python -m analysis.tables", description="Regenerate the tables of studies.")
     parser.add_argument("studies", nargs="+", type=Path, metavar="runs/NAME")
     parser.add_argument("--out", type=Path, help="folder for the files (default: the study's tables/)")
     parser.add_argument("--format", choices=FORMATS, default="md", help="what is printed; all formats are written")
@@ -104,7 +108,11 @@ def main(arguments: list[str] | None = None) -> int:
         raise ValueError("--out is needed for the tables of several studies")
     out = options.out or options.studies[0] / "tables"
     write = write_ablation if options.ablation else write_tables
-    written = write(options.studies, out, strict=options.strict)
+    try:
+        written = write(options.studies, out, strict=options.strict)
+    except IncompleteTables as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     print(written.text(options.format), end="")
     return 0
 

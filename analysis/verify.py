@@ -8,12 +8,11 @@ and tables made anew from the records. Exit status 1 on any drift.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.command_line import run
+from analysis.command_line import Parser, run
 from analysis.load import Study, load_study
 from analysis.predictions import disagreements, predictions_path, read_predictions
 from analysis.tables import make_tables, table_files
@@ -94,7 +93,7 @@ def _name(record: Record) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m analysis.verify", description="Recompute what a study claims.")
+    parser = Parser(prog="python -m analysis.verify", description="Recompute what a study claims.")
     parser.add_argument("study", type=Path, metavar="runs/NAME")
     options = parser.parse_args(arguments)
     drift = verify(options.study)

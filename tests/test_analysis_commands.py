@@ -64,6 +64,15 @@ def test_a_users_error_is_one_line_and_status_2(module, tmp_path, capsys, monkey
     assert capsys.readouterr() == ("", expected)
 
 
+def test_a_wrong_argument_is_one_line_with_the_menu(capsys, monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    with pytest.raises(SystemExit, match="2"):
+        run(lambda: tables.main(["runs/one", "--format", "pdf"]))
+    error = capsys.readouterr().err
+    assert "argument --format: invalid choice: 'pdf' (choose from 'md', 'csv', 'tex', 'html')" in error
+    assert error.count("\n") == 1
+
+
 def test_unknown_field_is_one_line_of_warning(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, colour="blue"))
     command = [sys.executable, "-m", "analysis.tables", str(study)]

@@ -11,7 +11,7 @@ from hand_made import SEEDS, arm, record, write_study
 
 from analysis.load import load_study
 from analysis.published import published_rows
-from analysis.tables import write_ablation, write_tables
+from analysis.tables import main, write_ablation, write_tables
 
 EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
 SCORES = [0.70, 0.74, 0.71, 0.73, 0.725]  # median 0.725
@@ -97,6 +97,12 @@ def test_strict_makes_an_incomplete_cell_an_error_and_writes_nothing(tmp_path):
     with pytest.raises(ValueError, match="--strict: palbert/rte: fewer seeds: found 42, 43, 44"):
         write_tables([study], tmp_path / "out", strict=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_strict_command_names_the_cells_with_status_1(tmp_path, capsys):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES[:3]))
+    assert main([str(study), "--strict"]) == 1
+    assert capsys.readouterr().err.startswith("error: --strict: palbert/rte: fewer seeds")
 
 
 def test_confirm_records_of_a_former_winner_leave_the_cell(tmp_path):
