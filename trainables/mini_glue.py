@@ -292,7 +292,7 @@ def _question(draw: _Draw, deed: tuple[str, ...], asked: str) -> str:
 
 def _duplicates(draw: _Draw) -> Example:
     deed = draw.one(draw.one(tuple(_TOPICS.values())))
-    asked = "manner" if draw.chance(0.4) else draw.one(tuple(_ASKED))
+    asked = "manner" if draw.chance(0.5) else draw.one(tuple(_ASKED))
     return (_question(draw, deed, asked), _question(draw, deed, asked)), 1
 
 
@@ -560,7 +560,7 @@ _KINDS: dict[str, tuple[tuple[int, Kind], ...]] = {  # shares
         (5, _other_person),
     ),
     "mnli": _MNLI,
-    "qqp": ((37, _duplicates), (20, _trivia), (20, _other_topic), (8, _other_deed), (15, _other_answer)),
+    "qqp": ((37, _duplicates), (35, _trivia), (12, _other_topic), (5, _other_deed), (11, _other_answer)),
     "stsb": ((65, _graded_events), (15, _denied_event), (20, _unrelated)),
     "wnli": ((55, _fit), (25, _fit_enough), (20, _favour)),
     "ax": _MNLI,
