@@ -18,7 +18,8 @@ def beside_published(
 
     Comparable is a row of the same method that was run on real GLUE and on the backbone of the published row.
     """
-    lines, used = [], set()
+    lines: list[Line] = []
+    used: set[PublishedRow] = set()
     for row in rows:
         lines.append(line_of(row))
         for other in published:
@@ -32,7 +33,7 @@ def beside_published(
         Block(title, [_published_line(other) for other in rest if titles[other] == title])
         for title in dict.fromkeys(titles.values())
     ]
-    return lines, blocks, _published_notes(published, planned) if used else []
+    return lines, blocks, [*_sources(rows, used), *_published_notes(published, planned)] if used else []
 
 
 def mean_and_deviation(published: tuple[PublishedRow, ...]) -> tuple[PublishedRow, ...]:
@@ -43,6 +44,15 @@ def mean_and_deviation(published: tuple[PublishedRow, ...]) -> tuple[PublishedRo
         for row in published
         if row.statistic.startswith("mean")
     )
+
+
+def _sources(rows: list[Row], used: set[PublishedRow]) -> list[str]:
+    """Where the published lines beneath ours come from, and what sets them apart from ours."""
+    found = {f"{other.paper}, {other.source}; {other.backbone}, dev, {other.statistic}" for other in used}
+    notes = [f"published lines: {source}" for source in sorted(found)]
+    if any(cell.study.protocol.get("selection") != "dev" for row in rows for cell in row.cells.values()):
+        notes.append("published scores were selected on the dev set they report; ours were not")
+    return notes
 
 
 def _comparable(row: Row, other: PublishedRow) -> bool:

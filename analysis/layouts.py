@@ -81,7 +81,7 @@ def intervals_table(evidence: Evidence) -> Table:
     studies, rows = evidence.studies, evidence.rows
     over_seeds = {(row.label, task): _median_interval(cell) for row in rows for task, cell in row.cells.items()}
     over_examples = {place: sample.interval for place, sample in evidence.samples.items()}
-    coverage = next((interval.coverage for interval in over_seeds.values() if interval), 0.0)
+    coverage = min((interval.coverage for interval in over_seeds.values() if interval), default=0.0)
     return Table(
         name="intervals",
         title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies[0])}",
@@ -92,8 +92,8 @@ def intervals_table(evidence: Evidence) -> Table:
             for over, found in (("seeds", over_seeds), ("dev examples", over_examples))
         ],
         caption=(
-            f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} %. Dev "
-            f"examples: 95 % bootstrap interval of the mean score of these models. {protocol_in_words(studies)}"
+            f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
+            f"more. Dev examples: 95 % bootstrap interval of the mean score of these models. {protocol_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=_sidecar(studies, rows, cell_names)

@@ -154,6 +154,14 @@ def test_comparable_published_line_stands_beneath_ours(tmp_path):
     assert lines[ours + 1].split("|")[1:3] == [" *published PALBERT* ", " 78.3 "]
 
 
+def test_source_of_the_published_line_and_another_selection_are_noted(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES), protocol={"selection": "holdout"})
+    write_tables([study], tmp_path)
+    text = (tmp_path / "dev.md").read_text()
+    assert "- published lines: PALBERT Tab.2, arXiv 2204.03276; albert-base-v2, dev, median of 5" in text
+    assert "- published scores were selected on the dev set they report; ours were not" in text
+
+
 def test_mini_data_puts_published_numbers_apart_as_not_comparable(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), protocol={"data": "mini"})], tmp_path)
     ours, apart = (tmp_path / "dev.md").read_text().split("**Published, on real GLUE; not comparable with --data mini")
