@@ -93,7 +93,8 @@ def intervals_table(evidence: Evidence) -> Table:
         ],
         caption=(
             f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
-            f"more. Dev examples: 95 % bootstrap interval of the mean score of these models. {protocol_in_words(studies)}"
+            "more. Dev examples: 95 % bootstrap interval of the mean score of these models. "
+            f"{protocol_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=_sidecar(studies, rows, cell_names)
