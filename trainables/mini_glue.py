@@ -270,13 +270,11 @@ def _other_person(draw: _Draw) -> Example:
 # QQP: a good third are duplicates: about the same thing, and the same is wanted.
 
 _TOPICS = {  # topic: what one may do there, how one may call that
-    "bread": (("bake bread", "make a loaf"), ("slice bread", "cut a loaf")),
-    "guitar": (("learn the guitar", "study the guitar"), ("tune a guitar", "adjust guitar strings")),
-    "visa": (("get a visa", "obtain a travel permit"), ("renew a visa", "extend a travel permit")),
-    "laptop": (("speed up a laptop", "make a computer faster"), ("clean a laptop", "dust a computer")),
-    "tomato": (("grow tomatoes", "raise tomato plants"), ("cook tomatoes", "boil fresh tomatoes")),
-    "puppy": (("train a puppy", "teach a young dog"), ("wash a puppy", "bathe a young dog")),
-    "muscle": (("build muscle", "gain strength"), ("rest a muscle", "relax after training")),
+    "bread": (("bake bread", "make bread"), ("slice bread", "cut bread")),
+    "guitar": (("learn guitar", "study guitar"), ("tune my guitar", "adjust my guitar")),
+    "laptop": (("speed up my laptop", "accelerate my laptop"), ("clean my laptop", "dust my laptop")),
+    "puppy": (("train my puppy", "teach my puppy"), ("wash my puppy", "bathe my puppy")),
+    "garden": (("plan a garden", "design a garden"), ("water a garden", "sprinkle a garden")),
 }
 _ASKED = {  # what is wanted: how one may ask
     "manner": ("how do i {}", "what is the best way to {}", "how can one {}"),
@@ -292,7 +290,7 @@ def _question(draw: _Draw, deed: tuple[str, ...], asked: str) -> str:
 
 def _duplicates(draw: _Draw) -> Example:
     deed = draw.one(draw.one(tuple(_TOPICS.values())))
-    asked = "manner" if draw.chance(0.5) else draw.one(tuple(_ASKED))
+    asked = "manner" if draw.chance(0.25) else draw.one(tuple(_ASKED))
     return (_question(draw, deed, asked), _question(draw, deed, asked)), 1
 
 
@@ -560,7 +558,7 @@ _KINDS: dict[str, tuple[tuple[int, Kind], ...]] = {  # shares
         (5, _other_person),
     ),
     "mnli": _MNLI,
-    "qqp": ((37, _duplicates), (35, _trivia), (12, _other_topic), (5, _other_deed), (11, _other_answer)),
+    "qqp": ((37, _duplicates), (35, _trivia), (15, _other_topic), (4, _other_deed), (9, _other_answer)),
     "stsb": ((65, _graded_events), (15, _denied_event), (20, _unrelated)),
     "wnli": ((55, _fit), (25, _fit_enough), (20, _favour)),
     "ax": _MNLI,
