@@ -119,7 +119,8 @@ def winning_config(records: list[Record]) -> dict[str, Any] | None:
 
 def best_search_record(records: list[Record]) -> Record | None:
     """The completed search trial with the highest selection score, the earliest among equals."""
-    completed = [record for record in records if record.phase == "search" and record.status == "completed"]
+    search = [record for record in records if record.phase == "search" and record.status == "completed"]
+    completed = [record for record in search if record.selection_score is not None]
     return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.record import Record, read_json_lines, read_records
+from trainables.tasks import TASKS
 
 if TYPE_CHECKING:
     import pandas
@@ -99,7 +101,12 @@ def load_study(folder: Path | str) -> Study:
                 f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
                 f"{plan['protocol_hash']}; records of two protocols are never mixed"
             )
-    return Study(folder=folder, plan=plan, records=records)
+    study = Study(folder=folder, plan=plan, records=records)
+    strangers = study.by_arm.keys() - {(method, task) for method in study.methods for task in study.tasks}
+    if strangers:
+        names = ", ".join(sorted("/".join(arm) for arm in strangers))
+        warnings.warn(f"{folder}: records of arms that the plan does not have are left out: {names}", stacklevel=2)
+    return study
 
 
 def load_studies(folders: list[Path], *, apart_from: tuple[str, ...] = ()) -> list[Study]:
@@ -152,6 +159,9 @@ def _read_plan(path: Path) -> dict[str, Any]:
     missing = [name for name in wanted if not isinstance(plan, dict) or name not in plan]
     if missing:
         raise ValueError(f"{path} lacks the field(s) {', '.join(missing)}")
+    for task in plan["tasks"]:
+        if task not in TASKS:
+            raise ValueError(f"{path}: no task named {task!r}; available: {', '.join(TASKS)}")
     return plan
 
 

@@ -95,6 +95,18 @@ def test_plan_without_a_field_names_it(tmp_path):
         load_study(tmp_path)
 
 
+def test_plan_with_an_unknown_task_names_the_menu(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), tasks=["rte", "squad"])
+    with pytest.raises(ValueError, match="plan.json: no task named 'squad'; available: sst2, rte"):
+        load_study(study)
+
+
+def test_records_of_an_arm_outside_the_plan_are_named(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), tasks=["cola"])
+    with pytest.warns(UserWarning, match="records of arms that the plan does not have are left out: palbert/rte"):
+        load_study(study)
+
+
 def test_broken_journal_line_is_named(study, tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     (folder / "events.jsonl").write_text('{"event": "launch_began"}\n{"time": 1}\n')
