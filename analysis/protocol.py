@@ -30,7 +30,7 @@ def protocol_in_words(studies: list[Study]) -> str:
     for told in ("aggregate", "metric"):
         rules.pop(told, None)
     if len({study.protocol_hash for study in studies}) > 1:
-        rules.pop("settings")  # an ablation's: they differ from study to study and are named below its table
+        rules.pop("settings", None)  # an ablation's: they differ from study to study and are named below its table
     others = ", ".join(f"{name} {_plain(value)}" for name, value in rules.items() if value not in (None, {}, []))
     sentences = [
         f"Protocol {', '.join(dict.fromkeys(study.protocol_hash for study in studies))}: data {data}",
