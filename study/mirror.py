@@ -17,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from study.mirrored_runs import Run, StudyFacts, StudyRuns
+from study.record import read_records
 from study.tracking import Tracking, default_uri, is_fatal, masked, outages, prepare_environment, reason
 
 POLL_SECONDS = 1.0
@@ -147,6 +148,16 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         time.sleep(pause)
 
 
+def register_models(mirrored: Mirror) -> None:
+    """Puts the confirm models into the registry, and says so of each."""
+    from study.registration import register
+
+    assert mirrored.tracking is not None, "a mirrored study has its store"
+    records = read_records(mirrored.folder / "records.jsonl")
+    for model in register(mirrored.tracking, records, study=mirrored.folder.resolve().name):
+        print(f"registered {model.name} version {model.version} (trial {model.key})", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     folder: Path = options.folder
@@ -159,6 +170,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with FileLock(folder / "mirror.lock", timeout=LOCK_SECONDS if options.follow else 0):
             mirrored = mirror(folder, uri, follow=options.follow, patience=options.patience)
+            if options.register:
+                register_models(mirrored)
     except Timeout:
         print(f"study.mirror: {folder} is being mirrored by another process; try again when it ended", file=sys.stderr)
     except ValueError as error:
@@ -178,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, help="the study's folder, runs/NAME")
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server (default: FOLDER/mlflow.db)")
     parser.add_argument("--follow", action="store_true", help="go on until the study's launch is over")
+    parser.add_argument("--register", action="store_true", help="register the confirm models of each arm afterwards")
     parser.add_argument(
         "--patience",
         type=float,

@@ -44,6 +44,7 @@ def prepare_environment() -> None:
         "MLFLOW_LOGGING_LEVEL": "ERROR",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # a repeated "create run" would double it: `Tracking` repeats by itself
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "GIT_PYTHON_REFRESH": "quiet",
     }.items():
@@ -107,9 +108,25 @@ class Tracking:
         self._send_batches(run, run_id, digest)
         self._finished[run.key] = digest
 
-    def run_id(self, key: str) -> str:
-        """MLflow's id of a run that was written."""
-        return self._run_ids[key]
+    def model_versions(self, name: str) -> dict[str, str]:
+        """The versions of a registered model that this study made: key of the trial -> version."""
+        found = self._client.search_model_versions(f"name = '{name}'")
+        return {
+            version.tags["key"]: version.version for version in found if version.tags.get("study_id") == self._study_id
+        }
+
+    def register_model(self, name: str, key: str, folder: Path, tags: dict[str, str]) -> str:
+        """The version that a trial's model, in MLflow's format in `folder`, got under `name`."""
+        if not self._client.search_registered_models(f"name = '{name}'"):
+            self._client.create_registered_model(name)
+        run = self._client.get_run(self._run_ids[key])
+        self._client.log_artifacts(run.info.run_id, str(folder), "model")
+        source = f"{run.info.artifact_uri}/model"
+        tags = {"study_id": self._study_id, **tags}
+        return self._client.create_model_version(name, source, run.info.run_id, tags=tags).version
+
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        self._client.set_registered_model_alias(name, alias, version)
 
     def _find_experiment(self, name: str, artifact_location: str | None) -> str:
         found = self._client.get_experiment_by_name(name)

@@ -42,9 +42,15 @@ def test_trials_stay_off_the_head(cluster: dict[str, Any]) -> None:
 def test_every_package_and_file_of_the_install_travels(cluster: dict[str, Any]) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     packages = {name.partition(".")[0] for name in project["tool"]["setuptools"]["packages"]}
-    mounted = set(cluster["file_mounts"].values())
+    mounted = set(cluster["file_mounts"].values()) - {"~/.ray/auth_token"}
     assert mounted == packages | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
     assert all((REPOSITORY / path).exists() for path in mounted)
+
+
+def test_the_cluster_asks_for_a_token_that_every_node_has(cluster: dict[str, Any]) -> None:
+    assert "~/.ray/auth_token" in cluster["file_mounts"]
+    starts = [cluster[f"{node}_start_ray_commands"][-1] for node in ("head", "worker")]
+    assert all("RAY_AUTH_MODE=token" in command for command in starts)
 
 
 def test_the_dashboard_listens_on_loopback_only(cluster: dict[str, Any]) -> None:

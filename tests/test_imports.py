@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("study", "search_spaces", "trainables", "analysis")
 HEAVY = ("torch", "ray", "transformers", "datasets", "optuna", "mlflow")
 RAY_MODULES = {"study.engine", "study.trainable", "study.run", "study.doctor"}
-MLFLOW_MODULES = {"study.tracking", "study.mirror"}
+MLFLOW_MODULES = {"study.tracking", "study.registration", "study.served_model"}
 
 # Refuses to import the packages named in its first argument, as if they were not installed; then runs the second.
 BLOCKING = """
@@ -126,7 +126,7 @@ import importlib, logging, os
 import datasets, torch, transformers  # these change the environment by themselves
 before = dict(os.environ)
 for name in {names}:
-    if name not in {sorted(RAY_MODULES)}:
+    if name not in {sorted(RAY_MODULES | {"study.served_model"})}:
         importlib.import_module(name)
 assert not logging.getLogger().handlers, "a module sets up logging"
 ours = {{name for name in os.environ if os.environ[name] != before.get(name) and "INDUCTOR" not in name}}

@@ -1,0 +1,82 @@
+"""Confirm models in MLflow's registry, with a really trained model: pytest tests/test_registration.py"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hand_made import record
+from hand_made_journal import HandMadeJournal
+from trials import run_to_the_end, spec_of
+
+from study.mirror import main
+from study.tracking import default_uri
+
+# Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
+LOADING = """
+import json, sys
+import mlflow, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model(f"models:/{sys.argv[2]}@best")
+answers = model.predict(pd.DataFrame(json.loads(sys.argv[3])))
+print(json.dumps([model.metadata.signature.to_dict(), answers.to_dict("list")]))
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A finished study of one confirm trial, whose model was trained for an epoch."""
+    run = run_to_the_end(spec_of("pabee", "rte", config={"epochs": 1}), tmp_path / "cache")
+    run.save(tmp_path / "trial")
+    checkpoint = run.outcome()["checkpoint"]
+    row = record("pabee", "rte", 0.6, trial=0, checkpoint=checkpoint)
+    journal = HandMadeJournal(tmp_path / "mine", arms=("pabee/rte",), confirm=1)
+    journal.begin()
+    journal.start(row["key"], phase="confirm", arm="pabee/rte")
+    journal.append("trial_ended", key=row["key"], status="completed", error=None, record=row)
+    journal.end()
+    (journal.folder / "records.jsonl").write_text(json.dumps(row) + "\n")
+    return journal.folder
+
+
+@pytest.mark.slow
+def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path) -> None:
+    from trainables.trained import load_trained
+
+    assert main([str(study), "--register"]) == 0
+    texts = {
+        "sentence1": ["the dog sees a cat .", "every girl sleeps .", "no boy likes the old house ."],
+        "sentence2": ["an animal sees a cat .", "a girl runs .", "a boy likes the house ."],
+    }
+    command = [sys.executable, "-c", LOADING, default_uri(study), "mine.pabee.rte", json.dumps(texts)]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert loaded.returncode == 0, loaded.stderr
+    signature, answers = json.loads(loaded.stdout)
+    assert [column["name"] for column in json.loads(signature["inputs"])] == ["sentence1", "sentence2"]
+    assert [column["name"] for column in json.loads(signature["outputs"])] == ["prediction", "exit_layer"]
+
+    trained = load_trained(Path(json.loads((study / "records.jsonl").read_text())["checkpoint"]))
+    for row, (first, second) in enumerate(zip(texts["sentence1"], texts["sentence2"], strict=True)):
+        encoded = trained.tokenizer([first], [second], return_token_type_ids=True, return_tensors="pt")
+        alone = trained.model.infer(dict(encoded))
+        assert answers["prediction"][row] == trained.task.labels[int(alone.logits.argmax())]
+        assert answers["exit_layer"][row] == int(alone.exit_layer)
+
+
+@pytest.mark.slow
+def test_registering_again_adds_no_version(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(study), "--register"]) == 0
+    assert "registered mine.pabee.rte version 1" in capsys.readouterr().out
+    assert main([str(study), "--register"]) == 0
+    assert "registered" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_model_that_is_gone_is_one_line(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = json.loads((study / "records.jsonl").read_text()) | {"checkpoint": "/nowhere"}
+    (study / "records.jsonl").write_text(json.dumps(row) + "\n")
+    assert main([str(study), "--register"]) == 1
+    assert capsys.readouterr().err == f"study.mirror: the model of record {row['key']} is gone: /nowhere\n"
