@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from analysis.load import Study
-from study.record import Record
+from study.record import Record, best_search_record
 
 State = Literal["complete", "missing", "fewer seeds", "more seeds", "other seeds"]
 
@@ -115,13 +115,6 @@ def winning_config(records: list[Record]) -> dict[str, Any] | None:
         return best.config
     confirm = [record for record in records if record.phase == "confirm"]
     return max(confirm, key=lambda record: record.started).config if confirm else None
-
-
-def best_search_record(records: list[Record]) -> Record | None:
-    """The completed search trial with the highest selection score, the earliest among equals."""
-    search = [record for record in records if record.phase == "search" and record.status == "completed"]
-    completed = [record for record in search if record.selection_score is not None]
-    return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
 
 
 def rows_of(studies: list[Study]) -> list[Row]:

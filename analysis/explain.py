@@ -9,12 +9,12 @@ import json
 import sqlite3
 from pathlib import Path
 
-from analysis.aggregate import Cell, arm_records, best_search_record, cell_of
+from analysis.aggregate import Cell, arm_records, cell_of
 from analysis.command_line import Parser, run
 from analysis.layouts import points
 from analysis.load import Study, load_study
 from analysis.predictions import predictions_path
-from study.record import Record
+from study.record import Record, best_search_record
 
 
 def explain(study: Study, name: str) -> str:

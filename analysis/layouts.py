@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis import statistics
-from analysis.aggregate import Cell, Row, arm_records, best_search_record, rows_of
+from analysis.aggregate import Cell, Row, arm_records, rows_of
 from analysis.beside import beside_published, mean_and_deviation
 from analysis.compare import BASELINE, Comparison, Place, Sample, baseline_row, compare, marks, samples_of
 from analysis.costs import ledger, ledger_notes, speed_facts
@@ -17,6 +17,7 @@ from analysis.load import Study
 from analysis.protocol import is_mini, protocol_in_words, seeds_in_words
 from analysis.published import published_rows
 from analysis.render import GAP, Line, Table
+from study.record import best_search_record
 from trainables.tasks import TASKS
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean

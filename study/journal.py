@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from study.record import read_json_lines
+from study.record import is_json, read_json_lines
 
 
 def utc_now() -> str:
@@ -62,7 +62,9 @@ class AppendOnlyFile:
     def _cut_torn_tail(self) -> None:
         content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
-        if whole < len(content):
+        if whole < len(content) and is_json(content[whole:]):
+            os.write(self._descriptor, b"\n")  # only the end of the line was lost
+        elif whole < len(content):
             warnings.warn(f"{self.path}: cut a torn last line of {len(content) - whole} bytes", stacklevel=3)
             os.ftruncate(self._descriptor, whole)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 Phase = Literal["search", "confirm"]
 Status = Literal["completed", "stopped", "failed"]
@@ -72,6 +73,10 @@ class Record:
         return record
 
     def _check(self) -> None:
+        for name, types in _FIELD_TYPES.items():
+            value = getattr(self, name)
+            if not isinstance(value, types) or isinstance(value, bool):
+                raise ValueError(f"record {self.key!r}: {name} is {value!r}; allowed: {_in_words(types)}")
         for name, value, allowed in (("phase", self.phase, get_args(Phase)), ("status", self.status, get_args(Status))):
             if value not in allowed:
                 raise ValueError(f"record {self.key!r}: {name} is {value!r}; allowed: {', '.join(allowed)}")
@@ -79,23 +84,58 @@ class Record:
             raise ValueError(f"record {self.key!r}: score of a completed trial is {self.score!r}; allowed: a number")
 
 
+def _types_of(hint: Any) -> tuple[type, ...]:
+    """What `isinstance` takes for an annotation: `float` admits whole numbers, a `Literal` is text."""
+    if get_origin(hint) is Literal:
+        return (str,)
+    if get_origin(hint) is UnionType:
+        return tuple(kind for part in get_args(hint) for kind in _types_of(part))
+    return (int, float) if hint is float else (get_origin(hint) or hint,)
+
+
+def _in_words(types: tuple[type, ...]) -> str:
+    words = {int: "a whole number", float: "a number", str: "text", dict: "an object", NoneType: "null"}
+    return " or ".join(words[kind] for kind in types if not (kind is int and float in types))
+
+
+_FIELD_TYPES = {name: _types_of(hint) for name, hint in get_type_hints(Record).items()}
+
+
+def best_search_record(records: Iterable[Record]) -> Record | None:
+    """The completed search trial with the highest selection score, the earliest among equals; None if none completed.
+
+    Its configuration is the one that an arm's confirm trials repeat.
+    """
+    completed = [record for record in records if record.phase == "search" and record.status == "completed"]
+    return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
+
+
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number from 1, object) of each line of a JSON-lines file.
 
-    A last line without its newline was torn by a crash and is left out with a warning; any other broken line is a
-    ValueError with file and line number. A missing file is empty.
+    A last line that a crash has torn is left out with a warning; any other broken line is a ValueError with file and
+    line number. A missing file is empty.
     """
     if not path.exists():
         return
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and not is_json(line):
                 warnings.warn(f"{path}:{number}: torn last line left out ({len(line)} bytes)", stacklevel=2)
                 return
             try:
                 yield number, json.loads(line)
             except ValueError:
                 raise ValueError(f"{path}:{number}: not a JSON object: {line[:60]!r}") from None
+
+
+def is_json(line: bytes) -> bool:
+    """Whether the line is whole: a JSON object that was cut short is none."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def read_records(path: Path) -> list[Record]:

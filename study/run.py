@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 
+from analysis.report import write_report
 from analysis.tables import WrittenTables, write_tables
 from study.engine import Engine, Resources, ray_cluster
 from study.journal import Journal, utc_now, write_json
@@ -114,6 +115,7 @@ def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> W
         state.draining, status = True, "interrupted"
     finally:
         tables = write_tables([folder], folder / "tables")
+        write_report(folder)
         state.end_launch(status)
         if mirror:
             wait_for_mirror(mirror)
@@ -169,6 +171,7 @@ def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json:
         print(f"failed: {line}")
     if not state.finished:
         print(f"interrupted; continue:  {command_line()}")
+    print(f"report:      {folder / 'report.html'}")
     print(f"browse:      mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
     print(f"regenerate:  python -m analysis.tables {folder}")
     print(f"extend:      {command_line()} with more --samples, --seeds, --task or --method, --name {folder.name}")

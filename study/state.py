@@ -15,7 +15,7 @@ from typing import Any, Literal
 from study.asha import Asha
 from study.journal import utc_now
 from study.plan import Arm, ResolvedPlan, digest, trial_key
-from study.record import Phase, Record, Status
+from study.record import Phase, Record, Status, best_search_record
 from study.search import ArmSearch
 from trainables.tasks import TASKS
 
@@ -61,13 +61,7 @@ class ArmState:
     @property
     def winner(self) -> Record | None:
         """The completed search record with the best selection score; the first of equals. None if all failed."""
-        return best_record([trial.record for trial in self.phase("search") if trial.record])
-
-
-def best_record(records: Iterable[Record]) -> Record | None:
-    """The completed record with the highest selection score; the lowest trial number of equals."""
-    completed = [record for record in records if record.status == "completed"]
-    return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)
+        return best_search_record([trial.record for trial in self.trials.values() if trial.record])
 
 
 class StudyState:

@@ -31,7 +31,10 @@ def test_events_come_back_in_order(tmp_path):
 def test_a_cut_at_any_byte_loses_at_most_the_event_being_written(tmp_path):
     whole = written(tmp_path, 1, 2)
     first = whole.index(b"\n") + 1
-    for length in range(first, len(whole)):
+    (tmp_path / "events.jsonl").write_bytes(whole[:-1])
+    written(tmp_path, 3)
+    assert [event["number"] for event in read_events(tmp_path)] == [1, 2, 3]
+    for length in range(first, len(whole) - 1):
         (tmp_path / "events.jsonl").write_bytes(whole[:length])
         if length == first:
             written(tmp_path, 3)
