@@ -1,25 +1,20 @@
 """mini-GLUE: nine small tasks (and AX) in generated English, with GLUE's columns, labels, splits and metrics.
 
-Sentences are put together from a small vocabulary by the rules below. Every task is a mixture of kinds of example:
-easy ones that a word gives away, and hard ones that need composition (negation, contrast, agreement across distance,
-paraphrase by synonym and voice, entailment by hypernym, who did what to whom). So examples differ in how many layers
-they need, which is what early exit lives on. Nothing here is taken from GLUE's data.
-
-The text is the same in every process and every version of Python.
+Every task is a mixture of kinds of example, easy and hard ones (`mini_examples.py`). So examples differ in how many
+layers they need, which is what early exit lives on. Nothing here is taken from GLUE's data. The text is the same in
+every process and every version of Python.
 """
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar
 
+from trainables import mini_examples as kinds
+from trainables.mini_examples import Draw, Example
 from trainables.tasks import Task
 
 SEED = 0
 
-Example = tuple[tuple[str, ...], int | float]  # texts, label
-T = TypeVar("T")
+Kind = Callable[[Draw], Example]
 
 
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
@@ -29,379 +24,25 @@ def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | f
     return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]
 
 
-class _Draw:
-    """Random choices by `random()` alone, whose sequence Python promises to keep for a given seed."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed).random
-
-    def chance(self, probability: float) -> bool:
-        return self._random() < probability
-
-    def one(self, options: Sequence[T]) -> T:
-        return options[int(self._random() * len(options))]
-
-    def other(self, options: Sequence[T], than: T) -> T:
-        return self.one([option for option in options if option != than])
-
-    def two(self, options: Sequence[T]) -> tuple[T, T]:
-        first = self.one(options)
-        return first, self.other(options, first)
-
-
-Kind = Callable[[_Draw], Example]
-
-
 @lru_cache(maxsize=None)
 def _examples(name: str) -> dict[str, list[Example]]:
-    draw = _Draw(f"{SEED} {name}")
+    draw = Draw(f"{SEED} {name}")
     seen: set[tuple[str, ...]] = set()
     splits = {}
     for split, size in _SIZES[name].items():
-        kinds = _MISMATCHED_KINDS if "mismatched" in split else _KINDS[name]
-        by_share = [kind for share, kind in kinds for _ in range(share)]
+        mixture = _MISMATCHED_MNLI if "mismatched" in split else _MIXTURES[name]
+        by_share = [kind for share, kind in mixture for _ in range(share)]
         splits[split] = [_unseen(draw, draw.one(by_share), seen) for _ in range(size)]
     return splits
 
 
-def _unseen(draw: _Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
+def _unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
     """An example of this kind with texts that differ from each other and from all before, which are noted."""
     texts, label = kind(draw)
     while texts in seen or len(set(texts)) < len(texts):
         texts, label = kind(draw)
     seen.add(texts)
     return texts, label
-
-
-# SST-2.
-
-_GOOD = ("charming", "clever", "moving", "superb", "funny", "delightful", "brilliant", "warm")
-_BAD = ("dull", "clumsy", "tedious", "awful", "silly", "hollow", "lifeless", "cold")
-_ASPECTS = ("film", "story", "plot", "acting", "ending", "cast", "script", "music")
-_DEGREES = ("very", "truly", "quite", "rather", "deeply")
-
-
-def _opinion_word(draw: _Draw, label: int) -> str:
-    word = draw.one(_GOOD if label else _BAD)
-    return f"{draw.one(_DEGREES)} {word}" if draw.chance(0.5) else word
-
-
-def _plain_opinion(draw: _Draw) -> Example:
-    label = int(draw.chance(0.5))
-    first, second = draw.two(_ASPECTS)
-    one, two = _opinion_word(draw, label), _opinion_word(draw, label)
-    patterns = (f"a {one} {first}", f"a {one} {first} with a {two} {second}", f"the {first} is {one} and {two}")
-    return (draw.one(patterns),), label
-
-
-def _negated_opinion(draw: _Draw) -> Example:
-    label = int(draw.chance(0.5))
-    aspect, word = draw.one(_ASPECTS), _opinion_word(draw, 1 - label)
-    patterns = (f"the {aspect} is not {word}", f"the {aspect} is never {word}", f"this is hardly a {word} {aspect}")
-    return (draw.one(patterns),), label
-
-
-def _contrasting_opinion(draw: _Draw) -> Example:
-    """The clause after `but`, or the one without `although`, decides."""
-    label = int(draw.chance(0.5))
-    first, second = draw.two(_ASPECTS)
-    loses, wins = f"the {first} is {_opinion_word(draw, 1 - label)}", f"the {second} is {_opinion_word(draw, label)}"
-    return (draw.one((f"{loses} but {wins}", f"although {loses} {wins}", f"{wins} although {loses}")),), label
-
-
-# CoLA.
-
-_COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
-_ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
-_DETERMINERS = (("this", "these"), ("every", "many"), ("that", "those"))
-_MANNERS = ("quietly", "often", "today", "alone")
-_JOINERS = ("near", "behind", "beside")
-
-
-_FORMS = (("ran", "runned"), ("sang", "singed"), ("slept", "sleeped"), ("wept", "weeped"), ("swam", "swimmed"))
-
-
-def _word_form(draw: _Draw) -> Example:
-    label = int(draw.chance(0.65))
-    verb = draw.one(_FORMS)[0 if label else 1]
-    return (f"{draw.one(('the', 'my', 'some'))} {draw.one(draw.one(_COUNTED))} {verb} {draw.one(_MANNERS)}",), label
-
-
-def _noun_phrase_agreement(draw: _Draw) -> Example:
-    number, label = draw.one((0, 1)), int(draw.chance(0.65))
-    determiner = draw.one(_DETERMINERS)[number if label else 1 - number]
-    return (f"{determiner} {draw.one(_COUNTED)[number]} {draw.one(_ACTIONS)[number]} {draw.one(_MANNERS)}",), label
-
-
-def _word_order(draw: _Draw) -> Example:
-    number, label = draw.one((0, 1)), int(draw.chance(0.65))
-    noun, verb, manner = draw.one(_COUNTED)[number], draw.one(_ACTIONS)[number], draw.one(_MANNERS)
-    other = draw.one(_COUNTED)[draw.one((0, 1))]
-    tail = f"{draw.one(_JOINERS)} the {other}"
-    broken = (
-        f"{noun} the {verb} {manner} {tail}",
-        f"the {noun} {verb} {manner} {tail} the",
-        f"{manner} the {verb} {tail}",
-    )
-    return (f"the {noun} {verb} {manner} {tail}" if label else draw.one(broken),), label
-
-
-def _near_agreement(draw: _Draw) -> Example:
-    number, label = draw.one((0, 1)), int(draw.chance(0.65))
-    verb = draw.one(_ACTIONS)[number if label else 1 - number]
-    start = draw.one(("the", "my", "some"))
-    return (f"{start} {draw.one(_COUNTED)[number]} {verb} {draw.one(_MANNERS)} {draw.one(_PLACES)}",), label
-
-
-def _far_agreement(draw: _Draw) -> Example:
-    """The verb agrees with the first noun; the nearer one has the other number half of the time."""
-    number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), int(draw.chance(0.65))
-    noun, other = draw.two(_COUNTED)
-    verb = draw.one(_ACTIONS)[number if label else 1 - number]
-    return (f"the {noun[number]} {draw.one(_JOINERS)} the {other[nearer]} {verb} {draw.one(_MANNERS)}",), label
-
-
-# Events: who did what to what, where and when. What the sentence pair tasks are made of.
-
-
-@dataclass(frozen=True)
-class _Verb:
-    base: str
-    past: str  # also the participle
-
-
-_VERBS = (  # two that mean the same, and two that mean their opposite
-    ((_Verb("buy", "bought"), _Verb("purchase", "purchased")), (_Verb("sell", "sold"), _Verb("trade", "traded"))),
-    (
-        (_Verb("find", "found"), _Verb("discover", "discovered")),
-        (_Verb("lose", "lost"), _Verb("misplace", "misplaced")),
-    ),
-    ((_Verb("love", "loved"), _Verb("adore", "adored")), (_Verb("hate", "hated"), _Verb("detest", "detested"))),
-    ((_Verb("repair", "repaired"), _Verb("fix", "fixed")), (_Verb("damage", "damaged"), _Verb("ruin", "ruined"))),
-)
-_OBJECTS = {  # hypernym: hyponyms
-    "fruit": ("apple", "pear", "plum"),
-    "tool": ("hammer", "saw", "drill"),
-    "flower": ("rose", "tulip", "lily"),
-    "toy": ("ball", "doll", "kite"),
-}
-_PEOPLE = ("teacher", "doctor", "farmer", "singer")
-_PLACES = ("in the garden", "in the kitchen", "at the market", "at the station")
-_DAYS = ("on monday", "on friday", "last week", "yesterday")
-_REASONS = ("to save money", "to help a friend", "to win a prize", "for fun")
-
-
-@dataclass(frozen=True)
-class _Event:
-    subject: str
-    verb: _Verb
-    object: str
-    adjunct: str = ""
-
-    def active(self) -> str:
-        return f"the {self.subject} {self.verb.past} the {self.object} {self.adjunct}".rstrip()
-
-    def passive(self) -> str:
-        return f"the {self.object} was {self.verb.past} by the {self.subject} {self.adjunct}".rstrip()
-
-    def negated(self) -> str:
-        return f"the {self.subject} did not {self.verb.base} the {self.object} {self.adjunct}".rstrip()
-
-
-def _event(draw: _Draw, adjuncts: Sequence[str] = ("",)) -> _Event:
-    verbs = draw.one(draw.one(_VERBS))
-    return _Event(draw.one(_PEOPLE), draw.one(verbs), draw.one(draw.one(tuple(_OBJECTS.values()))), draw.one(adjuncts))
-
-
-def _synonym(verb: _Verb) -> _Verb:
-    return next(other for row in _VERBS for pair in row for other in pair if verb in pair and other != verb)
-
-
-def _opposite(draw: _Draw, verb: _Verb) -> _Verb:
-    return next(
-        draw.one(pair) for row in _VERBS for pair in row if any(verb in one for one in row) and verb not in pair
-    )
-
-
-def _hypernym(noun: str) -> str:
-    return next(name for name, nouns in _OBJECTS.items() if noun in nouns)
-
-
-def _voiced(draw: _Draw, event: _Event) -> str:
-    return event.passive() if draw.chance(0.4) else event.active()
-
-
-# MRPC: two thirds are paraphrases.
-
-
-def _paraphrase(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    same = replace(event, verb=_synonym(event.verb)) if draw.chance(0.6) else event
-    return (event.active(), _voiced(draw, same)), 1
-
-
-def _denial(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    first, second = event.active(), replace(event, verb=draw.one((event.verb, _synonym(event.verb)))).negated()
-    return ((first, second) if draw.chance(0.5) else (second, first)), 0
-
-
-def _refusal(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    verb = draw.one((event.verb, _synonym(event.verb)))
-    return (event.active(), f"the {event.subject} refused to {verb.base} the {event.object}"), 0
-
-
-def _double_denial(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    return (event.negated(), replace(event, verb=_synonym(event.verb)).negated()), 1
-
-
-def _opposite_event(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    return (event.active(), _voiced(draw, replace(event, verb=_opposite(draw, event.verb)))), 0
-
-
-def _other_person(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    return (event.active(), _voiced(draw, replace(event, subject=draw.other(_PEOPLE, event.subject)))), 0
-
-
-# QQP: a good third are duplicates: about the same thing, and the same is wanted.
-
-_TOPICS = {  # topic: what one may do there, how one may call that
-    "bread": (("bake bread", "make bread"), ("slice bread", "cut bread")),
-    "guitar": (("learn guitar", "study guitar"), ("tune my guitar", "adjust my guitar")),
-    "laptop": (("speed up my laptop", "accelerate my laptop"), ("clean my laptop", "dust my laptop")),
-    "puppy": (("train my puppy", "teach my puppy"), ("wash my puppy", "bathe my puppy")),
-    "garden": (("plan a garden", "design a garden"), ("water a garden", "sprinkle a garden")),
-}
-_ASKED = {  # what is wanted: how one may ask
-    "manner": ("how do i {}", "what is the best way to {}", "how can one {}"),
-    "reason": ("why should i {}", "what is the point if i {}", "is it worth it to {}"),
-    "place": ("where can i {}", "which place is good to {}", "what city is best to {}"),
-    "time": ("when should i {}", "how long does it take to {}", "what is the right age to {}"),
-}
-
-
-def _question(draw: _Draw, deed: tuple[str, ...], asked: str) -> str:
-    return draw.one(_ASKED[asked]).format(draw.one(deed)) + " ?"
-
-
-def _duplicates(draw: _Draw) -> Example:
-    deed = draw.one(draw.one(tuple(_TOPICS.values())))
-    asked = "manner" if draw.chance(0.25) else draw.one(tuple(_ASKED))
-    return (_question(draw, deed, asked), _question(draw, deed, asked)), 1
-
-
-def _other_topic(draw: _Draw) -> Example:
-    one, two = draw.two(tuple(_TOPICS.values()))
-    first, second = (_question(draw, draw.one(topic), draw.one(tuple(_ASKED))) for topic in (one, two))
-    return (first, second), 0
-
-
-_TRIVIA = ("who wrote this novel", "what is the capital of this country", "how old is the sun", "who won the final")
-
-
-def _trivia(draw: _Draw) -> Example:
-    deed, asked = draw.one(draw.one(tuple(_TOPICS.values()))), draw.one(tuple(_ASKED))
-    pair = (_question(draw, deed, asked), f"{draw.one(_TRIVIA)} ?")
-    return pair if draw.chance(0.5) else pair[::-1], 0
-
-
-def _other_deed(draw: _Draw) -> Example:
-    (one, two), asked = draw.two(draw.one(tuple(_TOPICS.values()))), draw.one(tuple(_ASKED))
-    return (_question(draw, one, asked), _question(draw, two, asked)), 0
-
-
-def _other_answer(draw: _Draw) -> Example:
-    deed, (one, two) = draw.one(draw.one(tuple(_TOPICS.values()))), draw.two(tuple(_ASKED))
-    return (_question(draw, deed, one), _question(draw, deed, two)), 0
-
-
-# STS-B: 5 for the same event, less for every part that differs, 0 for another subject altogether.
-
-_WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
-
-
-def _graded_events(draw: _Draw) -> Example:
-    event, similarity = _event(draw, ("", *_PLACES)), 5.0
-    other = replace(event, verb=_synonym(event.verb)) if draw.chance(0.4) else event
-    if draw.chance(0.4):
-        other, similarity = replace(other, subject=draw.other(_PEOPLE, event.subject)), similarity - 1.2
-    if draw.chance(0.4):
-        nouns = _OBJECTS[_hypernym(event.object)]
-        other, similarity = replace(other, object=draw.other(nouns, event.object)), similarity - 0.8
-    if draw.chance(0.3):
-        other, similarity = replace(other, adjunct=draw.other(("", *_PLACES), event.adjunct)), similarity - 0.6
-    if draw.chance(0.3):
-        other, similarity = replace(other, verb=_opposite(draw, event.verb)), similarity - 1.6
-    return (event.active(), _voiced(draw, other)), round(similarity, 1)
-
-
-def _denied_event(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
-    return (event.active(), replace(event, verb=draw.one((event.verb, _synonym(event.verb)))).negated()), 1.4
-
-
-def _unrelated(draw: _Draw) -> Example:
-    first, second = _event(draw, ("", *_PLACES)).active(), f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"
-    return ((first, second) if draw.chance(0.5) else (second, first)), 0.0
-
-
-# MNLI and RTE.
-
-_ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
-
-
-def _same_or_less_said(draw: _Draw) -> Example:
-    event = _event(draw, (*_PLACES, *_DAYS))
-    verb, adjunct = draw.one((event.verb, _synonym(event.verb))), draw.one((event.adjunct, ""))
-    return (event.active(), _voiced(draw, replace(event, verb=verb, adjunct=adjunct))), _ENTAILMENT
-
-
-def _more_general(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
-    return (event.active(), f"the {event.subject} {event.verb.past} some {_hypernym(event.object)}"), _ENTAILMENT
-
-
-def _more_special(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
-    premise = f"the {event.subject} {event.verb.past} some {_hypernym(event.object)} {event.adjunct}".rstrip()
-    return (premise, replace(event, adjunct="").active()), _NEUTRAL
-
-
-def _more_said(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    return (event.active(), _voiced(draw, replace(event, adjunct=draw.one(_REASONS)))), _NEUTRAL
-
-
-def _someone_else(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
-    return (event.active(), replace(event, subject=draw.other(_PEOPLE, event.subject), adjunct="").active()), _NEUTRAL
-
-
-def _denied(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    verb, adjunct = draw.one((event.verb, _synonym(event.verb))), draw.one((event.adjunct, ""))
-    return (event.active(), replace(event, verb=verb, adjunct=adjunct).negated()), _CONTRADICTION
-
-
-def _reversed(draw: _Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
-    verb, adjunct = _opposite(draw, event.verb), draw.one((event.adjunct, ""))
-    return (event.active(), _voiced(draw, replace(event, verb=verb, adjunct=adjunct))), _CONTRADICTION
-
-
-def _denied_premise(draw: _Draw) -> Example:
-    """Negation turns inference round: no fruit means no apple, no apple does not mean no fruit."""
-    event = _event(draw, ("", *_PLACES))
-    special = replace(event, adjunct="").negated()
-    general = f"the {event.subject} did not {event.verb.base} any {_hypernym(event.object)}"
-    pairs = ((general, special), (special, general), (special, replace(event, adjunct="").active()))
-    label = draw.one((_ENTAILMENT, _NEUTRAL, _CONTRADICTION))
-    premise, hypothesis = pairs[label]
-    return (f"{premise} {event.adjunct}".rstrip(), hypothesis), label
 
 
 _OTHER_GENRE = {  # words of matched sentences and what stands for them in mismatched ones
@@ -417,154 +58,64 @@ _OTHER_GENRE = {  # words of matched sentences and what stands for them in misma
 
 
 def _mismatched(kind: Kind) -> Kind:
-    def in_other_genre(draw: _Draw) -> Example:
+    def in_other_genre(draw: Draw) -> Example:
         texts, label = kind(draw)
         return tuple(" ".join(_OTHER_GENRE.get(word, word) for word in text.split()) for text in texts), label
 
     return in_other_genre
 
 
-def _one_of_two(draw: _Draw) -> Example:
-    """RTE: two clauses; the hypothesis is about one of them, or mixes them up."""
-    one, two = _event(draw), _event(draw)
-    premise = f"{one.active()} {draw.one(('and', 'while', 'before'))} {two.active()}"
-    told = draw.one((one, two))
-    if draw.chance(0.6) or one.subject == two.subject:
-        return (premise, _voiced(draw, replace(told, verb=draw.one((told.verb, _synonym(told.verb)))))), 0
-    return (premise, replace(told, subject=(two if told is one else one).subject).active()), 1
+Mixture = tuple[tuple[int, Kind], ...]  # shares of the kinds of example, in hundredths
 
-
-def _one_of_two_untrue(draw: _Draw) -> Example:
-    one, two = _event(draw), _event(draw)
-    premise = f"{one.active()} {draw.one(('and', 'while', 'before'))} {two.active()}"
-    told = draw.one((one, two))
-    untrue = (
-        told.negated(),
-        _voiced(draw, replace(told, adjunct=draw.one(_REASONS))),
-        replace(told, verb=_opposite(draw, told.verb)).active(),
-    )
-    return (premise, draw.one(untrue)), 1
-
-
-# QNLI: does the sentence answer the question?
-
-_ANSWERS = {"where": _PLACES, "when": _DAYS, "why": _REASONS}
-
-
-def _asked(event: _Event, wh_word: str) -> str:
-    return f"{wh_word} did the {event.subject} {event.verb.base} the {event.object} ?"
-
-
-def _answered(draw: _Draw) -> Example:
-    wh_word = draw.one(tuple(_ANSWERS))
-    event = _event(draw, _ANSWERS[wh_word])
-    return (_asked(event, wh_word), _paraphrased(draw, event)), 0
-
-
-def _paraphrased(draw: _Draw, event: _Event) -> str:
-    return _voiced(draw, replace(event, verb=draw.one((event.verb, _synonym(event.verb)))))
-
-
-def _off_topic(draw: _Draw) -> Example:
-    wh_word = draw.one(tuple(_ANSWERS))
-    return (_asked(_event(draw), wh_word), f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"), 1
-
-
-def _nothing_said(draw: _Draw) -> Example:
-    event = _event(draw, ("with great care", "without any help", "by pure chance"))
-    return (_asked(event, draw.one(tuple(_ANSWERS))), _paraphrased(draw, event)), 1
-
-
-def _answers_another(draw: _Draw) -> Example:
-    asked, answered = draw.two(tuple(_ANSWERS))
-    event = _event(draw, _ANSWERS[answered])
-    return (_asked(event, asked), _paraphrased(draw, event)), 1
-
-
-def _about_another(draw: _Draw) -> Example:
-    wh_word = draw.one(tuple(_ANSWERS))
-    event = _event(draw, _ANSWERS[wh_word])
-    other = replace(event, subject=draw.other(_PEOPLE, event.subject))
-    return (_asked(event, wh_word), _paraphrased(draw, other)), 1
-
-
-# WNLI: what a pronoun stands for.
-
-_THINGS = ("trophy", "ball", "book", "doll", "lamp", "vase", "clock", "shoe")
-_CONTAINERS = ("suitcase", "box", "bag", "drawer", "basket", "chest", "jar", "case")
-_LARGE, _SMALL = ("big", "large", "wide"), ("small", "tiny", "narrow")
-
-
-def _fit(draw: _Draw) -> Example:
-    """What does not fit is too big, or what it should go into is too small."""
-    thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
-    size = draw.one(_LARGE if large else _SMALL)
-    clause = draw.one((f"the {thing} does not fit into the {container}", f"the {container} cannot hold the {thing}"))
-    meant = thing if large == bool(label) else container
-    return (f"{clause} because it is too {size}", f"the {meant} is too {size}"), label
-
-
-def _fit_enough(draw: _Draw) -> Example:
-    thing, container, size = draw.one(_THINGS), draw.one(_CONTAINERS), draw.one((*_LARGE, *_SMALL))
-    clause = draw.one((f"the {thing} does not fit into the {container}", f"the {container} cannot hold the {thing}"))
-    return (f"{clause} because it is too {size}", f"the {draw.one((thing, container))} is {size} enough"), 0
-
-
-_ADULTS, _CHILDREN = ("teacher", "doctor", "nurse", "coach"), ("girl", "daughter", "pupil", "niece")
-_FAVOURS = (  # what she did to another, why, and whether `she` in the reason is the other
-    ("thanked", "had been helpful", True),
-    ("praised", "had won a prize", True),
-    ("hugged", "had been brave", True),
-    ("called", "needed advice", False),
+_MNLI: Mixture = (
+    (20, kinds.same_or_less_said),
+    (12, kinds.more_general),
+    (6, kinds.more_special),
+    (18, kinds.more_said),
+    (6, kinds.someone_else),
+    (18, kinds.denied),
+    (8, kinds.reversed),
+    (12, kinds.denied_premise),
 )
-
-
-def _favour(draw: _Draw) -> Example:
-    """Between two of a kind, only their order tells who is meant."""
-    one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
-    two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
-    verb, reason, is_other = draw.one(_FAVOURS)
-    meant = two if is_other == bool(label) else one
-    return (f"{day} the {one} {verb} the {two} because she {reason}", f"the {meant} {reason}"), label
-
-
-_MNLI: tuple[tuple[int, Kind], ...] = (
-    (20, _same_or_less_said),
-    (12, _more_general),
-    (6, _more_special),
-    (18, _more_said),
-    (6, _someone_else),
-    (18, _denied),
-    (8, _reversed),
-    (12, _denied_premise),
-)
-_KINDS: dict[str, tuple[tuple[int, Kind], ...]] = {  # shares
-    "sst2": ((60, _plain_opinion), (15, _negated_opinion), (25, _contrasting_opinion)),
-    "rte": ((70, _one_of_two), (30, _one_of_two_untrue)),
-    "qnli": ((50, _answered), (20, _off_topic), (10, _nothing_said), (12, _answers_another), (8, _about_another)),
+_MIXTURES: dict[str, Mixture] = {
+    "sst2": ((60, kinds.plain_opinion), (15, kinds.negated_opinion), (25, kinds.contrasting_opinion)),
+    "rte": ((50, kinds.told), (18, kinds.mixed_up), (32, kinds.untrue)),
+    "qnli": (
+        (50, kinds.answered),
+        (20, kinds.off_topic),
+        (10, kinds.nothing_said),
+        (12, kinds.answers_another),
+        (8, kinds.about_another),
+    ),
     "cola": (
-        (25, _word_form),
-        (20, _noun_phrase_agreement),
-        (25, _word_order),
-        (15, _near_agreement),
-        (15, _far_agreement),
+        (25, kinds.word_form),
+        (20, kinds.noun_phrase_agreement),
+        (25, kinds.word_order),
+        (15, kinds.near_agreement),
+        (15, kinds.far_agreement),
     ),
     "mrpc": (
-        (80, _paraphrase),
-        (18, _denial),
-        (12, _refusal),
-        (3, _double_denial),
-        (5, _opposite_event),
-        (5, _other_person),
+        (65, kinds.paraphrase),
+        (15, kinds.denial),
+        (9, kinds.refusal),
+        (3, kinds.double_denial),
+        (4, kinds.opposite_event),
+        (4, kinds.other_person),
     ),
     "mnli": _MNLI,
-    "qqp": ((37, _duplicates), (35, _trivia), (15, _other_topic), (4, _other_deed), (9, _other_answer)),
-    "stsb": ((65, _graded_events), (15, _denied_event), (20, _unrelated)),
-    "wnli": ((55, _fit), (25, _fit_enough), (20, _favour)),
+    "qqp": (
+        (37, kinds.duplicates),
+        (35, kinds.trivia),
+        (15, kinds.other_topic),
+        (4, kinds.other_deed),
+        (9, kinds.other_answer),
+    ),
+    "stsb": ((65, kinds.graded_events), (15, kinds.denied_event), (20, kinds.unrelated)),
+    "wnli": ((55, kinds.fit), (25, kinds.fit_enough), (20, kinds.favour)),
     "ax": _MNLI,
 }
-_MISMATCHED_KINDS = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
-_SIZES = {name: {"train": 1000, "dev": 250, "test": 200} for name in _KINDS} | {
+_MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
+_SIZES = {name: {"train": 1000, "dev": 250, "test": 200} for name in _MIXTURES} | {
     "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
     "ax": {"test": 150},
 }
