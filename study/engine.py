@@ -33,10 +33,10 @@ from study.trainable import MESSAGE, StudyTrainable
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one trial holds while it runs; `gpus` may be a fraction."""
+    """What one trial holds while it runs. `gpus` may be a fraction; None packs by measured memory."""
 
     cpus: float
-    gpus: float
+    gpus: float | None
 
 
 class Engine:
@@ -51,6 +51,7 @@ class Engine:
         resources: Resources,
         max_failures: int,
         on_progress: Callable[[], None],
+        trainable: type[tune.Trainable] = StudyTrainable,
     ):
         self.state = state
         self.max_failures = max_failures
@@ -58,6 +59,7 @@ class Engine:
         self._folder = folder
         self._storage = storage
         self._resources = resources
+        self._trainable = trainable
         self._keys: dict[str, str] = {}  # Ray's trial id -> key
         self._training: set[str] = set()  # keys of trials that have an actor
         self._optuna = OptunaJournal(folder / "optuna.journal")
@@ -68,7 +70,7 @@ class Engine:
         """Runs until nothing is left to hand out, or until it is interrupted and the running trials are saved."""
         with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage, _drain_on_interrupt(self.state):
             tuner = tune.Tuner(
-                tune.with_resources(StudyTrainable, self._placement()),
+                tune.with_resources(self._trainable, placement_of),
                 tune_config=tune.TuneConfig(
                     search_alg=_Searcher(self),
                     scheduler=_Scheduler(self),
@@ -141,17 +143,22 @@ class Engine:
     def _assignment(self, trial: Trial) -> dict[str, Any]:
         start = trial.start
         predictions = self._folder / "predictions" / f"{start['key']}.npz"
+        gpus = self.state.gpu_share(trial) if self._resources.gpus is None else self._resources.gpus
         return {
             "spec": self.state.trial_spec(trial),
             "folder": str(checkpoint_folder(self._storage, start["key"])),
             "predictions": str(predictions) if start["phase"] == "confirm" else None,
-            "device": "cuda" if self._resources.gpus else "cpu",
-            "gpus": self._resources.gpus,
+            "device": "cuda" if gpus else "cpu",
+            "cpus": self._resources.cpus,
+            "gpus": gpus,
             "threads": max(1, int(self._resources.cpus)),
         }
 
-    def _placement(self) -> dict[str, float]:
-        return {"cpu": self._resources.cpus, "gpu": self._resources.gpus}
+
+def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """What Ray sets aside for the trial."""
+    assignment = json.loads(config[MESSAGE])
+    return tune.PlacementGroupFactory([{"CPU": assignment["cpus"], "GPU": assignment["gpus"]}])
 
 
 def checkpoint_folder(storage: Path, key: str) -> Path:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from study import profiles
 from study.plan import (
@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"study.launch: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"study.launch: {error}; what is on disk is whole, the same command continues", file=sys.stderr)
+        return 1
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -74,8 +77,14 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
     how = parser.add_argument_group("how it runs")
     how.add_argument("--address", help="of a Ray cluster (auto, ray://HOST:PORT); default: Ray on this machine alone")
-    how.add_argument("--gpus-per-trial", type=float, metavar="X", help="may be a fraction; default: 1 if there are any")
+    how.add_argument(
+        "--gpus-per-trial",
+        type=_share,
+        metavar="X|auto",
+        help="may be a fraction; auto: pack by measured memory; default: 1 if there are any",
+    )
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
+    how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
     how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
@@ -149,9 +158,14 @@ def local_gpus() -> int:
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
+def _share(text: str) -> float | Literal["auto"]:
+    return "auto" if text == "auto" else float(text)
+
+
 def _check_ranges(arguments: argparse.Namespace) -> None:
     for name, value, allowed in (
-        ("gpus-per-trial", arguments.gpus_per_trial, "0 or more"),
+        ("gpus-per-trial", 1 if arguments.gpus_per_trial == "auto" else arguments.gpus_per_trial, "0 or more"),
+        ("max-gpu-hours", arguments.max_gpu_hours, "0 or more"),
         ("cpus-per-trial", arguments.cpus_per_trial, "0 or more"),
         ("max-failures", arguments.max_failures, "0 or more"),
     ):

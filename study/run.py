@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shlex
@@ -36,7 +37,10 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
         make_folders(folder)
         journal = stack.enter_context(closing(Journal(folder)))
         append, events = journal.append, journal.events
-        state = StudyState(folder.name, resolved, events=events, append=append, provenance=provenance())
+        budget = math.inf if arguments.max_gpu_hours is None else 3600 * arguments.max_gpu_hours
+        state = StudyState(
+            folder.name, resolved, events=events, append=append, provenance=provenance(), max_gpu_seconds=budget
+        )
         write_json(folder / "plan.json", plan_json(folder, resolved))
         state.settle()
         if state.finished:
@@ -96,7 +100,7 @@ def command_line() -> str:
 def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> WrittenTables:
     state.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
     mirror = start_mirror(folder, arguments.tracking_uri)
-    status: LaunchStatus = "failed"
+    status: LaunchStatus = "interrupted"
     try:
         with nullcontext() if ray.is_initialized() else ray_cluster(None):
             resources = resources_of(arguments)
@@ -112,28 +116,27 @@ def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> W
                 ).run()
         status = "complete" if state.finished else "drained"
     except KeyboardInterrupt:
-        state.draining, status = True, "interrupted"
-    finally:
-        tables = write_tables([folder], folder / "tables")
-        write_report(folder)
-        state.end_launch(status)
-        if mirror:
-            wait_for_mirror(mirror)
+        pass  # the second Ctrl-C: trials go on from their last saved epoch
+    tables = write_tables([folder], folder / "tables")
+    write_report(folder)
+    state.end_launch(status)
+    if mirror:
+        wait_for_mirror(mirror)
     return tables
 
 
 def resources_of(arguments: argparse.Namespace) -> Resources:
     """What a trial holds: a whole GPU where the cluster has any, unless the command line says otherwise."""
-    gpus = arguments.gpus_per_trial
-    if gpus is None:
-        gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-    return Resources(cpus=arguments.cpus_per_trial, gpus=gpus)
+    asked, there_are_gpus = arguments.gpus_per_trial, bool(ray.cluster_resources().get("GPU"))
+    if asked is None or (asked == "auto" and not there_are_gpus):
+        return Resources(cpus=arguments.cpus_per_trial, gpus=float(there_are_gpus))
+    return Resources(cpus=arguments.cpus_per_trial, gpus=None if asked == "auto" else asked)
 
 
 def slots(resources: Resources) -> int:
     """Trials that the cluster can run at a time, as it is now."""
     available = ray.cluster_resources()
-    wanted = {"CPU": resources.cpus, "GPU": resources.gpus}
+    wanted = {"CPU": resources.cpus, "GPU": 1.0 if resources.gpus is None else resources.gpus}
     return int(min(available.get(name, 0) / amount for name, amount in wanted.items() if amount))
 
 

@@ -6,6 +6,7 @@ applies the events on disk. So a study that was interrupted anywhere decides on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,10 @@ from study.record import Phase, Record, Status, best_search_record
 from study.search import ArmSearch
 from trainables.tasks import TASKS
 
+GPU_MARGIN = 1.25  # over the measured memory: for the CUDA context, which PyTorch does not count, and longer batches
+
 Event = dict[str, Any]
-LaunchStatus = Literal["complete", "drained", "interrupted", "failed"]
+LaunchStatus = Literal["complete", "drained", "interrupted"]
 
 
 @dataclass
@@ -75,15 +78,18 @@ class StudyState:
         events: Iterable[Event],
         append: Callable[..., Event],
         provenance: dict[str, Any],
+        max_gpu_seconds: float = math.inf,
     ):
         """`append(event, **values)` makes an event safe on disk and returns it; `provenance` holds the `versions`
-        and the `git_commit` of this launch."""
+        and the `git_commit` of this launch; no search trial is started that would leave too little of
+        `max_gpu_seconds` for the confirm trials."""
         self.name = name
         self.resolved = resolved
         self.draining = False
         self.launch = 0  # number of the launch under way, or of the last one
         self._append = append
         self._provenance = provenance
+        self._max_gpu_seconds = max_gpu_seconds
         self._arms = {
             (arm.method, arm.task): ArmState(
                 arm=arm,
@@ -161,6 +167,18 @@ class StudyState:
             "report_dev": trial.phase == "confirm" or plan.selection == "dev",
         }
 
+    def gpu_share(self, trial: Trial) -> float:
+        """The part of a GPU that the trial needs: measured, with a margin, on the arm's trials of its batch size or a
+        larger one; a whole GPU before any is measured."""
+        batch_size = trial.start["config"]["batch_size"]
+        others = [other for other in self._arm_of(trial).trials.values() if other.last and other.last["gpu_share"]]
+        measured = [
+            other.last["gpu_share"]
+            for other in others
+            if other.last and other.start["config"]["batch_size"] >= batch_size
+        ]
+        return min(1.0, math.ceil(20 * GPU_MARGIN * min(measured)) / 20) if measured else 1.0
+
     # ---- moves
 
     def begin_launch(self, **facts: Any) -> None:
@@ -184,6 +202,7 @@ class StudyState:
             if not trial.handed_out:
                 trial.handed_out = True
                 return trial
+        self._keep_to_budget()
         for arm in sorted(self.arms, key=self._length, reverse=True):  # stable: equals stay in the plan's order
             started = self._start_from(arm)
             if started is not None:
@@ -273,6 +292,27 @@ class StudyState:
         self.ended.append(trial.record)
         if trial.phase == "search":
             self._arm_of(trial).search.ended(trial.record)
+
+    def _keep_to_budget(self) -> None:
+        """Ends every search once another search trial would not leave enough GPU time for the confirm trials."""
+        searching = [arm for arm in self.arms if self._still_to_start(arm)[0]]
+        if searching and self.ended and self._committed_gpu_seconds() > self._max_gpu_seconds:
+            for arm in searching:
+                arm.spent = True
+            left = self._max_gpu_seconds / 3600
+            self._record_event("search_closed", arms=[arm.arm.name for arm in searching], max_gpu_hours=left)
+
+    def _committed_gpu_seconds(self) -> float:
+        """GPU time used, to be used by trials under way, by all confirm trials, and by one more search trial."""
+        used = sum(record.gpu_seconds for record in self.ended)
+        under_way = sum(self._gpu_seconds(self._arm_of(trial)) for trial in self.unfinished)
+        confirm = sum(self._still_to_start(arm)[1] * self._gpu_seconds(arm) for arm in self.arms)
+        return used + under_way + confirm + max(map(self._gpu_seconds, self.arms))
+
+    def _gpu_seconds(self, arm: ArmState) -> float:
+        """Mean GPU seconds of the arm's completed trials, of all ended trials while it has none."""
+        ended = [trial.record for trial in arm.trials.values() if trial.record and trial.record.status == "completed"]
+        return fmean(record.gpu_seconds for record in ended or self.ended)
 
     def _arm_of(self, trial: Trial) -> ArmState:
         return self._arms[trial.start["method"], trial.start["task"]]

@@ -41,8 +41,8 @@ class StudyTrainable(tune.Trainable):
         self._release()
 
     def _begin(self, assignment: dict[str, Any]) -> None:
-        """`assignment`: a `TrialSpec`'s fields as `spec`, `folder`, `predictions` (path or null), `device`, `gpus`,
-        `threads`."""
+        """`assignment`: a `TrialSpec`'s fields as `spec`, `folder`, `predictions` (path or null), `device`, `cpus`,
+        `gpus`, `threads`."""
         import torch
 
         from trainables.training import TrainingRun, TrialSpec
@@ -75,6 +75,7 @@ class StudyTrainable(tune.Trainable):
             "gpu_seconds": wall_seconds * self._assignment["gpus"],
             "host": socket.gethostname(),
             "device": self._assignment["device"],
+            "gpu_share": gpu_share(self._assignment["device"]),
         }
 
     def _train_epoch(self) -> dict[str, Any]:
@@ -93,8 +94,10 @@ class StudyTrainable(tune.Trainable):
         if lock := vars(self).pop("_lock", None):
             lock.close()
         gc.collect()
-        if "torch" in sys.modules:
-            sys.modules["torch"].cuda.empty_cache()
+        if torch := sys.modules.get("torch"):
+            torch.cuda.empty_cache()
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
 
 
 def hold(folder: Path) -> IO[bytes]:
@@ -118,6 +121,15 @@ class Clock:
 
     def save(self) -> None:
         write_json(self._path, {"wall_seconds": self.seconds()})
+
+
+def gpu_share(device: str) -> float | None:
+    """The largest part of the GPU's memory that this process has held since its trial began; null on a CPU."""
+    if device == "cpu":
+        return None
+    import torch
+
+    return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(0).total_memory
 
 
 def cache_folder() -> Path:

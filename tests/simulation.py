@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +66,7 @@ def row(trial: Trial, epoch: int) -> dict[str, Any]:
         "finished": epoch == epochs,
         "host": "simulated",
         "device": "cpu",
+        "gpu_share": 0.1,
     }
 
 
@@ -81,6 +83,7 @@ class Simulation:
     journal: Journal = field(default_factory=Journal)
     checkpoints: dict[str, int] = field(default_factory=dict)
     busy_seconds: float = 0.0
+    max_gpu_seconds: float = math.inf
 
     def launch(self, *, kill_at: int | None = None) -> StudyState | None:
         """Runs until the study is finished, or until the journal's event number `kill_at`; then None."""
@@ -97,6 +100,7 @@ class Simulation:
             events=list(self.journal.events),
             append=self.journal.append,
             provenance={"versions": {}, "git_commit": None},
+            max_gpu_seconds=self.max_gpu_seconds,
         )
         state.settle()
         state.begin_launch(command="", host="", pid=0)

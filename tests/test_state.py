@@ -191,3 +191,38 @@ def test_one_slot_killed_anywhere_equals_the_uninterrupted_study(gaps, sampler):
     assert [event["decision"] for event in simulation.journal.of("asha_decided")] == [
         event["decision"] for event in uninterrupted.journal.of("asha_decided")
     ]
+
+
+def test_a_gpu_budget_ends_the_search_in_time_to_confirm():
+    free = Simulation(resolved(samples=12), slots=2)
+    free.launch()
+    limited = Simulation(resolved(samples=12), slots=2)
+    limited.max_gpu_seconds = 0.6 * sum(record["gpu_seconds"] for record in ended(free))
+    state = limited.launch()
+    assert sum(record["gpu_seconds"] for record in ended(limited)) <= limited.max_gpu_seconds
+    assert 4 < sum(record["phase"] == "search" for record in ended(limited)) < 48
+    assert {len(state.confirm_trials(arm)) for arm in state.arms if arm.winner} == {3}
+    assert limited.journal.of("search_closed")
+
+
+def test_a_larger_budget_goes_on_searching():
+    simulation = Simulation(resolved(samples=6), slots=2, max_gpu_seconds=100)
+    simulation.launch()
+    before = len(ended(simulation))
+    simulation.max_gpu_seconds = float("inf")
+    state = simulation.launch()
+    assert len(ended(simulation)) > before
+    assert {len(arm.phase("search")) for arm in state.arms} == {6}
+
+
+def test_a_trial_gets_the_share_of_a_gpu_that_was_measured_on_its_batch_size():
+    study = resolved(methods=("albert",), tasks=("rte",), sampler="grid", samples=6)
+    state = StudyState("s", study, events=[], append=Journal().append, provenance={"versions": {}, "git_commit": None})
+    trials = [state.next_trial() for _ in range(4)]
+    sizes = [trial.start["config"]["batch_size"] for trial in trials]
+    assert sorted(set(sizes)) == [16, 32] and state.gpu_share(trials[0]) == 1.0
+    small, large = trials[sizes.index(16)], trials[sizes.index(32)]
+    state.report(small.start["key"], row(small, 1) | {"gpu_share": 0.1})
+    assert state.gpu_share(small) == pytest.approx(0.15) and state.gpu_share(large) == 1.0
+    state.report(large.start["key"], row(large, 1) | {"gpu_share": 0.3})
+    assert state.gpu_share(large) == pytest.approx(0.4)
