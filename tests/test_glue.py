@@ -1,5 +1,6 @@
 """python -m pytest tests/test_glue.py"""
 
+import hashlib
 import subprocess
 import sys
 import warnings
@@ -254,6 +255,15 @@ def test_dev_is_validation_on_the_hub_and_test_has_no_labels(hub_folder: Path) -
     write_hub(hub_folder, "stsb", None, splits)
     assert load(TASKS["stsb"], "dev", "hub").labels.tolist() == [2.5, 5.0]
     assert load(TASKS["stsb"], "test", "hub").labels is None
+
+
+def test_fingerprint_of_the_hub_is_that_of_the_revision(hub_folder: Path) -> None:
+    from datasets import load_dataset_builder
+
+    write_hub(hub_folder, "rte", list(RTE.labels), {"train": PAIRS | {"label": [0, 1]}})
+    revision = load_dataset_builder("nyu-mll/glue", "rte").hash
+    expected = hashlib.sha256(f"rte train nyu-mll/glue {revision}\n".encode()).hexdigest()[:16]
+    assert fingerprint(RTE, "hub", "train") == expected
 
 
 def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:

@@ -201,9 +201,9 @@ def _parsed_score(text: str, place: str) -> float:
 def _hub_errors() -> Iterator[None]:
     try:
         yield
-    except ConnectionError as error:
+    except (OSError, ValueError) as error:  # no network, or a cache that lacks this task
         raise ValueError(
-            f"{HUB_NAME} is neither in the cache of datasets nor reachable ({error}); "
+            f"{HUB_NAME} is neither in the cache of datasets nor reachable ({str(error).splitlines()[0]}); "
             "ways out: --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
             "set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
         ) from error
