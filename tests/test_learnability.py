@@ -1,4 +1,4 @@
-"""Every mini task can be learnt from nothing within the mini profile's budget. Run: pytest tests/test_learnability.py"""
+"""Every mini task can be learnt from nothing within the mini budget. Run: pytest tests/test_learnability.py"""
 
 from __future__ import annotations
 
