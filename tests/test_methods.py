@@ -28,7 +28,7 @@ def config_of(method, **changes):
     """The method's first grid point, with a learning rate for tiny untrained backbones."""
     space = search_spaces.load(method)
     values = dict(space.fixed) | {field: values[0] for field, values in space.paper_grid.items()}
-    values |= {field: 1e-3 for field, value in values.items() if field.endswith("learning_rate") and value is not None}
+    values |= {field: 2e-3 for field, value in values.items() if field.endswith("learning_rate") and value is not None}
     return trainables.load(method).Config(**(values | {"max_length": 32} | changes))
 
 
@@ -71,17 +71,17 @@ def seeded():
 
 
 def test_loss_decreases(method, checkpoint):
-    model = model_of(method, checkpoint).train()
-    batch, _ = examples("rte")
+    model = model_of(method, checkpoint, "sst2").train()
+    batch, _ = examples("sst2")
     optimizer = torch.optim.AdamW(model.parameter_groups(config_of(method)), fused=True)
     losses = []
-    for _ in range(10):
+    for _ in range(8):
         loss = model.loss(batch)["loss"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.97 * losses[0]
+    assert losses[-1] < 0.92 * losses[0]
 
 
 def test_exit_layers_are_within_bounds(method, checkpoint):
