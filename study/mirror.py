@@ -21,7 +21,7 @@ from study.record import read_records
 from study.tracking import Tracking, default_uri, is_fatal, masked, outages, prepare_environment, reason
 
 POLL_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 15.0
+LONGEST_PAUSE_SECONDS = 5.0
 LOCK_SECONDS = 300.0  # how long a follower waits for the follower of the launch before
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 
