@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from trials import spec_of
 
+from study import profiles
 from trainables.glue import load_split
 from trainables.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, score
 from trainables.training import TrainingRun
 
 pytestmark = pytest.mark.slow
 MARGIN = 0.10  # points over the majority class, or correlation
-CONFIG = {"batch_size": 16, "epochs": 9, "stop_after": 4, "num_hidden_layers": 0}
+MINI = profiles.load("mini").random_start
+CONFIG = {"num_hidden_layers": 0, "learning_rate": MINI.grid["learning_rate"][0], "batch_size": 16, **MINI.fixed}
 
 
 def majority_score(task):

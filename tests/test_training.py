@@ -397,6 +397,8 @@ def test_unknown_values_name_the_menu(cache):
         TrainingRun(replace(spec_of(), task="rtee"), cache=cache)
     with pytest.raises(ValueError, match="no method named 'alberta'; available: albert"):
         TrainingRun(replace(spec_of(), method="alberta"), cache=cache)
+    with pytest.raises(ValueError, match="selection is 'test'; allowed: dev, holdout"):
+        spec_of(selection="test")
 
 
 def test_spec_survives_json():

@@ -32,6 +32,7 @@ from trainables.examples import Examples, hold_out_slice, load_examples, tokeniz
 from trainables.state import model_folder, read_model, read_state, remove_other_models, write_model, write_state
 from trainables.tasks import find_task
 
+SELECTIONS = ("dev", "holdout")
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
 
@@ -53,6 +54,10 @@ class TrialSpec:
     selection: Literal["dev", "holdout"] = "dev"  # what stops and selects: dev, or a slice of train
     report_dev: bool = True  # under holdout: whether the outcome reads dev
     start_from: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
+
+    def __post_init__(self) -> None:
+        if self.selection not in SELECTIONS:
+            raise ValueError(f"selection is {self.selection!r}; allowed: {', '.join(SELECTIONS)}")
 
 
 class TrainingRun:
