@@ -185,6 +185,13 @@ def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
         run.run_epoch()
 
 
+@pytest.mark.parametrize("task", ["sst2", "stsb"])
+def test_weights_that_break_in_the_last_step_are_noticed(task, cache):
+    run = TrainingRun(spec_of(task=task, config={"learning_rate": 1e30, "batch_size": 1000}), cache=cache)  # one step
+    with pytest.raises(TrainingError, match="outputs are not finite after step 1, learning rate"):
+        run.run_epoch()
+
+
 def test_out_of_memory_names_the_batch_size_and_half_of_it(cache, monkeypatch):
     run = TrainingRun(spec_of(config={"batch_size": 32}), cache=cache)
     monkeypatch.setattr(run._model, "loss", lambda batch: {"loss": torch.empty(10**15)})

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from trainables.early_exit import EarlyExitModel
 from trainables.examples import Examples
-from trainables.exits import ExitResult, LayerOutputs, Sampled, apply_exit, sweep
+from trainables.exits import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
 from trainables.state import write_atomically
 from trainables.tasks import Task, compute_metrics, predictions_from_logits, score
 
@@ -38,6 +39,10 @@ class Evaluation:
         """Layers run per example, mean over the draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
+    def numbers(self) -> dict[str, Any]:
+        """What rows and outcomes say of it."""
+        return {"metrics": self.metrics, "mean_layers": self.mean_layers, "num_layers": self.num_layers}
+
     @property
     def exit_histogram(self) -> list[float]:
         """Examples that leave after layer 1, 2, ..., mean over the draws."""
@@ -46,27 +51,26 @@ class Evaluation:
 
 
 def evaluate(
-    model: EarlyExitModel,
+    rule: ExitRule,
+    outputs: LayerOutputs,
     task: Task,
     examples: Examples,
     *,
-    batch_size: int,
     num_draws: int,
     generator: torch.Generator,
 ) -> Evaluation:
-    """Answers and metrics of a model on labelled examples.
+    """Answers under an exit rule and what they are worth.
 
     Args:
-        batch_size: of the full-depth pass.
+        outputs: of a full-depth pass over the labelled examples, finite.
         num_draws: how often a sampled exit is repeated; the others need one.
         generator: of a sampled exit, on the CPU.
     """
-    outputs = full_depth_outputs(model, examples, batch_size)
-    draws = tuple(apply_exit(model.exit_rule, outputs, generator) for _ in range(num_draws))
+    draws = tuple(apply_exit(rule, outputs, generator) for _ in range(num_draws))
     draw_metrics = tuple(_metrics(task, draw.logits, examples) for draw in draws)
     scores = [score(task, metrics) for metrics in draw_metrics]
     metrics = {name: float(np.mean([draw[name] for draw in draw_metrics])) for name in draw_metrics[0]}
-    if isinstance(model.exit_rule, Sampled):
+    if isinstance(rule, Sampled):
         metrics |= {"sample_std": _standard_deviation(scores), **_expected(task, outputs, examples)}
     return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))
 

@@ -27,7 +27,7 @@ import trainables
 from trainables.backbones import load_encoder
 from trainables.config import TrainingConfig
 from trainables.early_exit import EarlyExitModel
-from trainables.evaluation import Evaluation, evaluate, write_predictions
+from trainables.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.examples import Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.state import model_folder, read_model, read_state, remove_other_models, write_model, write_state
 from trainables.tasks import find_task
@@ -115,6 +115,10 @@ class TrainingRun:
         return self.history[-1]["best_epoch"] if self.history else 0
 
     @property
+    def _best_score(self) -> float:
+        return self.history[self.best_epoch - 1]["selection_score"] if self.best_epoch else -math.inf
+
+    @property
     def finished(self) -> bool:
         """Whether all epochs are run, or too many in a row without improvement."""
         epochs, stop_after = len(self.history), self._config.stop_after
@@ -132,8 +136,7 @@ class TrainingRun:
         train_loss = self._train(epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._selection_set, epoch)
-        best_score = self.history[self.best_epoch - 1]["selection_score"] if self.best_epoch else -math.inf
-        improved = evaluation.score > best_score  # a tie is no improvement, nor is NaN
+        improved = evaluation.score > self._best_score  # a tie is no improvement, nor is NaN
         if improved:
             self._best_weights = _copied(self._model.state_dict())
         before = self.history[-1] if self.history else {"train_examples": 0, "train_seconds": 0.0, "eval_seconds": 0.0}
@@ -141,9 +144,7 @@ class TrainingRun:
             "epoch": epoch,
             "selection_score": evaluation.score,
             "score": evaluation.score if self.spec.selection == "dev" else None,
-            "metrics": evaluation.metrics,
-            "mean_layers": evaluation.mean_layers,
-            "num_layers": evaluation.num_layers,
+            **evaluation.numbers(),
             "exit_histogram": evaluation.exit_histogram,
             "train_loss": train_loss,
             "train_examples": before["train_examples"] + len(self._train_set),
@@ -206,13 +207,8 @@ class TrainingRun:
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         self._model.load_state_dict(present)
-        return {
-            "score": evaluation.score,
-            "metrics": evaluation.metrics,
-            "mean_layers": evaluation.mean_layers,
-            "num_layers": evaluation.num_layers,
-            "eval_seconds": self.history[-1]["eval_seconds"] + time.monotonic() - began,
-        }
+        seconds = self.history[-1]["eval_seconds"] + time.monotonic() - began
+        return {**evaluation.numbers(), "score": evaluation.score, "eval_seconds": seconds}
 
     def _train(self, epoch: int) -> float:
         """One pass over the training examples: the mean loss of its steps."""
@@ -245,20 +241,20 @@ class TrainingRun:
 
     def _evaluate(self, examples: Examples, epoch: int) -> Evaluation:
         with self._naming_memory_errors():
-            evaluation = evaluate(
-                self._model,
-                self._task,
-                examples,
-                batch_size=EVALUATION_FACTOR * self._config.batch_size,
-                num_draws=getattr(self._config, "sample_draws", None) or 1,
-                generator=own_generator(self.spec.seed, "exits", epoch),
-            )
-        if not evaluation.outputs.logits.isfinite().all():
+            outputs = full_depth_outputs(self._model, examples, EVALUATION_FACTOR * self._config.batch_size)
+        if not outputs.logits.isfinite().all():
             raise TrainingError(
-                f"outputs are not finite after step {self._schedule.last_epoch} at learning rate "
+                f"outputs are not finite after step {self._schedule.last_epoch}, learning rate "
                 f"{self._learning_rate():.3g}; try a lower learning_rate"
             )
-        return evaluation
+        return evaluate(
+            self._model.exit_rule,
+            outputs,
+            self._task,
+            examples,
+            num_draws=getattr(self._config, "sample_draws", None) or 1,
+            generator=own_generator(self.spec.seed, "exits", epoch),
+        )
 
     def _check_finite(self, losses: list[Tensor], rates: list[float]) -> None:
         """Raises for the first of the latest steps whose loss is not finite."""
