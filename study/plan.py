@@ -36,7 +36,7 @@ FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 
 @dataclass(frozen=True, kw_only=True)
 class Overrides:
-    """Fields laid over every search space that has them."""
+    """Fields laid over every search space that has them; those of `fixed` are no longer tuned."""
 
     space: dict[str, BaseDistribution] = field(default_factory=dict)
     grid: dict[str, list] = field(default_factory=dict)
@@ -265,10 +265,12 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     checkpoint = plan.checkpoint or search_space.checkpoint[plan.profile]
     overrides = plan.random_start if checkpoint.startswith("mini-") else Overrides()
     space = _laid_over(search_space.space, overrides.space)
-    fixed = _laid_over(search_space.fixed_for(task), overrides.fixed)
-    _check_settings(method, plan.settings, space.keys() | fixed.keys())
-    fixed |= plan.settings | ({"epochs": plan.epochs} if plan.epochs else {})
-    space = {name: distribution for name, distribution in space.items() if name not in plan.settings}
+    fixed = search_space.fixed_for(task)
+    known = space.keys() | fixed.keys()
+    _check_settings(method, plan.settings, known)
+    settings = {name: value for name, value in overrides.fixed.items() if name in known} | plan.settings
+    fixed |= settings | ({"epochs": plan.epochs} if plan.epochs else {})
+    space = {name: distribution for name, distribution in space.items() if name not in settings}
     published = [] if overrides.space else search_space.published.get(task, ())
     first = [{name: point[name] for name in space if name in point} for point in published]
     samples = plan.samples

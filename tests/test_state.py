@@ -7,17 +7,24 @@ from statistics import median
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution
 from simulation import Journal, Simulation, row
 
 from study import profiles
 from study.asha import Asha
-from study.plan import Plan, ResolvedPlan, resolve
+from study.plan import Overrides, Plan, ResolvedPlan, resolve
 from study.state import StudyState
 
 
 def plan(**changes) -> Plan:
+    mini = profiles.load("mini")
+    twelve_points = dataclasses.replace(
+        mini.random_start,
+        grid=mini.random_start.grid | {"learning_rate": [n / 1000 for n in range(1, 13)]},
+        fixed=mini.random_start.fixed | {"epochs": 9},
+    )
     small = {"methods": ("albert", "palbert"), "tasks": ("rte", "cola"), "samples": 5, "seeds": 3, "sampler": "random"}
-    return dataclasses.replace(profiles.load("mini"), **(small | changes))
+    return dataclasses.replace(mini, **({"random_start": twelve_points} | small | changes))
 
 
 def resolved(**changes) -> ResolvedPlan:
@@ -125,8 +132,8 @@ def test_no_configuration_is_drawn_twice(sampler):
 
 
 def test_a_spent_space_ends_the_search_early():
-    settings_ = {"learning_rate": 1e-3}  # leaves albert its two batch sizes
-    simulation = Simulation(resolved(methods=("albert",), tasks=("rte",), samples=5, settings=settings_))
+    two_sizes = Overrides(space={"batch_size": CategoricalDistribution([16, 32])}, fixed={"learning_rate": 1e-3})
+    simulation = Simulation(resolved(methods=("albert",), tasks=("rte",), samples=5, random_start=two_sizes))
     state = simulation.launch()
     assert len(state.arms[0].phase("search")) == 2
     assert len(state.confirm_trials(state.arms[0])) == 3
@@ -216,7 +223,8 @@ def test_a_larger_budget_goes_on_searching():
 
 
 def test_a_trial_gets_the_share_of_a_gpu_that_was_measured_on_its_batch_size():
-    study = resolved(methods=("albert",), tasks=("rte",), sampler="grid", samples=6)
+    two_sizes = Overrides(grid={"batch_size": [16, 32], "learning_rate": [1e-3, 2e-3]})
+    study = resolved(methods=("albert",), tasks=("rte",), sampler="grid", samples=4, random_start=two_sizes)
     state = StudyState("s", study, events=[], append=Journal().append, provenance={"versions": {}, "git_commit": None})
     trials = [state.next_trial() for _ in range(4)]
     sizes = [trial.start["config"]["batch_size"] for trial in trials]
