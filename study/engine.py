@@ -247,14 +247,14 @@ def _drain_on_interrupt(state: StudyState) -> Iterator[None]:
 
 
 @contextmanager
-def ray_cluster(address: str | None, *, num_cpus: int | None = None) -> Iterator[None]:
+def ray_cluster(address: str | None) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one started here on loopback for as long as it is needed."""
     os.environ.update(RAY_SETTINGS)
     _check_reachable(address)
     try:
         ray.init(
             address=address or "local",
-            num_cpus=None if address else num_cpus,
+            num_cpus=None if address else len(os.sched_getaffinity(0)),  # Ray counts cores that are not ours
             include_dashboard=None if address else False,
             log_to_driver=False,
             logging_level=logging.ERROR,
