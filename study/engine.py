@@ -38,6 +38,12 @@ class Resources:
     cpus: float
     gpus: float | None
 
+    def slots(self) -> int:
+        """Trials that the cluster can run at a time, as it is now."""
+        available = ray.cluster_resources()
+        wanted = {"CPU": self.cpus, "GPU": 1.0 if self.gpus is None else self.gpus}
+        return int(min(available.get(name, 0) / amount for name, amount in wanted.items() if amount))
+
 
 class Engine:
     """One launch of a study: from its state to the end of what there is to do."""
@@ -61,7 +67,8 @@ class Engine:
         self._resources = resources
         self._trainable = trainable
         self._keys: dict[str, str] = {}  # Ray's trial id -> key
-        self._training: set[str] = set()  # keys of trials that have an actor
+        self._waiting: set[str] = set()  # keys of trials that were handed to Ray and have no actor yet
+        self._training: set[str] = set()  # keys of trials that have one
         self._optuna = OptunaJournal(folder / "optuna.journal")
         for arm in state.arms:
             self._optuna.add_ended(arm.search)
@@ -93,11 +100,18 @@ class Engine:
     # ---- what the searcher, the scheduler and the callback ask
 
     def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
-        """The next trial as a Ray configuration; None for "not now"."""
+        """The next trial as a Ray configuration; None for "not now".
+
+        One trial waits while all slots train, so that none stands idle; more only to fill slots. Ray alone would start
+        one actor at a time and, where trials are shorter than that, throw each away for the one that is warm.
+        """
+        if len(self._waiting) >= max(1, self._resources.slots() - len(self._training)):
+            return None
         trial = self.state.next_trial()
         if trial is None:
             return Searcher.FINISHED if self.state.finished else None
         self._keys[ray_id] = trial.start["key"]
+        self._waiting.add(trial.start["key"])
         return {MESSAGE: json.dumps(self._assignment(trial))}
 
     def reported(self, ray_id: str, row: dict[str, Any]) -> str:
@@ -117,6 +131,7 @@ class Engine:
 
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
+        self._waiting.discard(self._keys[ray_id])
         if not self.state.draining:
             self._training.add(self._keys[ray_id])
 
@@ -128,6 +143,7 @@ class Engine:
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
         """A trial's actor, process or node is gone: hand the trial out again, or give it up."""
         key = self._keys[ray_id]
+        self._waiting.discard(key)
         self._training.discard(key)
         if self.state.retry(key, error, counts=not preempted) > self.max_failures:
             self._end(key, error=error)
@@ -283,6 +299,7 @@ RAY_SETTINGS = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours drains
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # nothing of Ray's state is kept
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the record holds the error
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `Engine.suggest` says how many
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_worker_niceness": "0",

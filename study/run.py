@@ -104,7 +104,7 @@ def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> W
     try:
         with nullcontext() if ray.is_initialized() else ray_cluster(None):
             resources = resources_of(arguments)
-            with View(state, slots=lambda: slots(resources), output=sys.stderr) as view:
+            with View(state, slots=resources.slots, output=sys.stderr) as view:
                 storage = Path(arguments.storage).resolve() if arguments.storage else folder.resolve()
                 Engine(
                     state,
@@ -131,13 +131,6 @@ def resources_of(arguments: argparse.Namespace) -> Resources:
     if asked is None or (asked == "auto" and not there_are_gpus):
         return Resources(cpus=arguments.cpus_per_trial, gpus=float(there_are_gpus))
     return Resources(cpus=arguments.cpus_per_trial, gpus=None if asked == "auto" else asked)
-
-
-def slots(resources: Resources) -> int:
-    """Trials that the cluster can run at a time, as it is now."""
-    available = ray.cluster_resources()
-    wanted = {"CPU": resources.cpus, "GPU": 1.0 if resources.gpus is None else resources.gpus}
-    return int(min(available.get(name, 0) / amount for name, amount in wanted.items() if amount))
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:

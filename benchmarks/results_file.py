@@ -1,0 +1,21 @@
+"""Where the benchmarks keep their figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from study.journal import utc_now, write_json
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def write_results(name: str, results: dict[str, Any]) -> None:
+    """Keeps the figures of a benchmark, with the machine and the command that made them."""
+    RESULTS.mkdir(exist_ok=True)
+    facts = {"machine": platform.platform(), "cpus": os.cpu_count(), "command": shlex.join(sys.argv), "time": utc_now()}
+    write_json(RESULTS / f"{name}.json", {**facts, **results})
