@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 os.environ.update(
     DO_NOT_TRACK="true",
     HF_DATASETS_OFFLINE="1",
@@ -15,3 +17,10 @@ os.environ.update(
     RAY_USAGE_STATS_ENABLED="0",
     TOKENIZERS_PARALLELISM="false",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests start Ray clusters and servers: with several test processes they all run in one, one by one."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("slow"))
