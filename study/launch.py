@@ -61,7 +61,12 @@ def build_parser() -> argparse.ArgumentParser:
     what = parser.add_argument_group("what to study (defaults come from the profile)")
     what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
-    what.add_argument("--profile", default="auto", metavar="auto|mini|paper", help="auto: paper where there are GPUs")
+    what.add_argument(
+        "--profile",
+        default="auto",
+        metavar="auto|mini|paper|electra",
+        help="auto: paper where there are GPUs, else mini",
+    )
     what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
     what.add_argument("--checkpoint", metavar="NAME_OR_FOLDER", help="backbone of every method")
     what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")

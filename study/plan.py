@@ -59,6 +59,7 @@ class Plan:
     epochs: int | None = None  # at most; null: each method's own
     settings: dict[str, Any] = field(default_factory=dict)  # --set: fields of every method, no longer tuned
     random_start: Overrides = field(default_factory=Overrides)  # where the backbone is a tiny random one
+    start_from: dict[str, str] = field(default_factory=dict)  # task -> task whose confirmed model is its start
     asha_grace: int = 1  # epochs before a search trial can be stopped
     asha_factor: int = 3  # one trial in `asha_factor` goes on from a rung to the next
 
@@ -70,6 +71,11 @@ class Plan:
         for name, value in (("samples", self.samples), ("seeds", self.seeds), ("epochs", self.epochs)):
             if value is not None and value < 1:
                 raise ValueError(f"--{name} is {value}; allowed: 1 or more")
+        for task, source in self.start_from.items():
+            if task in self.tasks and source not in self.tasks:
+                raise ValueError(
+                    f"profile {self.profile}: {task} starts from the models of {source}; add --task {source}"
+                )
         if self.samples is None and self.sampler != "grid":
             raise ValueError(f"--sampler {self.sampler} needs --samples; only grid knows its own number")
 
@@ -204,7 +210,7 @@ def resolved_from_json(on_disk: dict[str, Any]) -> ResolvedPlan:
     protocol = on_disk["protocol"]
     plan = Plan(
         **{name: on_disk[name] for name in ("profile", "data", "checkpoint", "samples")},
-        **{name: protocol[name] for name in ("sampler", "selection", "epochs", "settings")},
+        **{name: protocol[name] for name in ("sampler", "selection", "epochs", "settings", "start_from")},
         **protocol["early_stopping"],
         methods=tuple(on_disk["methods"]),
         tasks=tuple(on_disk["tasks"]),
@@ -225,9 +231,19 @@ def digest(value: Any, length: int = 16) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
 
 
-def trial_key(protocol_hash: str, *, method: str, task: str, phase: str, config: dict[str, Any], seed: int) -> str:
-    """The identity of a trial: the same key is the same training run."""
-    return digest([protocol_hash, method, task, phase, config, seed])
+def trial_key(
+    protocol_hash: str,
+    *,
+    method: str,
+    task: str,
+    phase: str,
+    config: dict[str, Any],
+    seed: int,
+    start_from: str | None = None,
+) -> str:
+    """The identity of a trial: the same key is the same training run. `start_from` is the key of another trial."""
+    identity = [protocol_hash, method, task, phase, config, seed]
+    return digest(identity if start_from is None else [*identity, start_from])
 
 
 def trainable_tasks() -> tuple[str, ...]:
@@ -256,13 +272,14 @@ def _protocol(plan: Plan) -> dict[str, Any]:
         "sampler": plan.sampler,
         "epochs": plan.epochs,
         "settings": plan.settings,
+        "start_from": plan.start_from,
         "early_stopping": {"asha_grace": plan.asha_grace, "asha_factor": plan.asha_factor},
     }
 
 
 def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     search_space = search_spaces.load(method)
-    checkpoint = plan.checkpoint or search_space.checkpoint[plan.profile]
+    checkpoint = plan.checkpoint or search_space.checkpoint["mini" if plan.profile == "mini" else "paper"]
     overrides = plan.random_start if checkpoint.startswith("mini-") else Overrides()
     space = _laid_over(search_space.space, overrides.space)
     fixed = search_space.fixed_for(task)
@@ -289,6 +306,7 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
         samples=samples,
         checkpoint=checkpoint,
         data_fingerprint=fingerprint(TASKS[task], plan.data),
+        start_from=plan.start_from.get(task),
     )
     _check_configuration(arm)
     return arm

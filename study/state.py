@@ -165,6 +165,7 @@ class StudyState:
             "checkpoint": self._arm_of(trial).arm.checkpoint,
             "selection": plan.selection,
             "report_dev": trial.phase == "confirm" or plan.selection == "dev",
+            "start_from": self._checkpoint_of(start.get("start_from")),
         }
 
     def gpu_share(self, trial: Trial) -> float:
@@ -203,7 +204,8 @@ class StudyState:
                 trial.handed_out = True
                 return trial
         self._keep_to_budget()
-        for arm in sorted(self.arms, key=self._length, reverse=True):  # stable: equals stay in the plan's order
+        ready = [arm for arm in self.arms if arm.arm.start_from is None or self._start_model(arm)]
+        for arm in sorted(ready, key=self._length, reverse=True):  # stable: equals stay in the plan's order
             started = self._start_from(arm)
             if started is not None:
                 started.handed_out = True
@@ -317,7 +319,25 @@ class StudyState:
     def _arm_of(self, trial: Trial) -> ArmState:
         return self._arms[trial.start["method"], trial.start["task"]]
 
+    def _start_model(self, arm: ArmState) -> Record | None:
+        """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
+        source = self._arms[arm.arm.method, arm.arm.start_from or ""]
+        trials = self.confirm_trials(source)
+        records = [trial.record for trial in trials if trial.record and trial.record.status == "completed"]
+        if self._is_under_way(source):
+            return None
+        return max(records, key=lambda record: (record.score, -record.seed), default=None)
+
+    def _checkpoint_of(self, key: str | None) -> str | None:
+        record = self._trials[key].record if key else None
+        return record.checkpoint if record else None
+
+    def _is_under_way(self, arm: ArmState) -> bool:
+        return self._has_work(arm) or any(trial.record is None for trial in arm.trials.values())
+
     def _has_work(self, arm: ArmState) -> bool:
+        if arm.arm.start_from and not self._start_model(arm):
+            return self._is_under_way(self._arms[arm.arm.method, arm.arm.start_from])
         search, confirm = self._still_to_start(arm)
         return bool(search or (confirm and arm.search_ended))
 
@@ -361,6 +381,10 @@ class StudyState:
             "config": config,
             "seed": seed,
         }
+        if arm.arm.start_from:
+            model = self._start_model(arm)
+            assert model is not None
+            identity["start_from"] = model.key
         key = trial_key(self.resolved.protocol_hash, **identity)
         self._record_event("trial_started", key=key, trial=number, **identity, launch=self.launch)
         return self._trials[key]

@@ -36,7 +36,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--method", "bert"], "no method named 'bert'; available: albert, electra-small, pabee, palbert, pondernet"),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),
-        (["--profile", "huge"], "no profile named 'huge'; available: auto, mini, paper"),
+        (["--profile", "huge"], "no profile named 'huge'; available: auto, electra, mini, paper"),
         (["--sampler", "cma"], "no sampler named 'cma'; available: tpe, random, grid"),
         (["--selection", "test"], "no selection named 'test'; available: dev, holdout"),
         (["--samples", "0"], "--samples is 0; allowed: 1 or more"),

@@ -234,3 +234,27 @@ def test_a_trial_gets_the_share_of_a_gpu_that_was_measured_on_its_batch_size():
     assert state.gpu_share(small) == pytest.approx(0.15) and state.gpu_share(large) == 1.0
     state.report(large.start["key"], row(large, 1) | {"gpu_share": 0.3})
     assert state.gpu_share(large) == pytest.approx(0.4)
+
+
+def test_an_arm_starts_from_the_best_confirmed_model_of_another():
+    study = resolved(methods=("albert",), tasks=("rte", "mnli"), start_from={"rte": "mnli"})
+    simulation = Simulation(study)
+    state = simulation.launch()
+    started = simulation.journal.of("trial_started")
+    tasks = [event["task"] for event in started]
+    assert tasks == sorted(tasks, key=["mnli", "rte"].index)  # all of MNLI, then RTE
+    confirmed = [trial.record for trial in state.confirm_trials(state.arm("albert", "mnli"))]
+    best = max(confirmed, key=lambda record: record.score)
+    assert {event.get("start_from") for event in started if event["task"] == "rte"} == {best.key}
+
+
+def test_an_arm_whose_start_failed_is_not_waited_for():
+    study = resolved(methods=("albert",), tasks=("rte", "mnli"), start_from={"rte": "mnli"}, samples=1)
+    state = StudyState("s", study, events=[], append=Journal().append, provenance={"versions": {}, "git_commit": None})
+    state.end(state.next_trial().start["key"], error="boom")
+    assert state.next_trial() is None and state.finished
+
+
+def test_a_start_that_is_not_studied_is_refused():
+    with pytest.raises(ValueError, match="rte starts from the models of mnli; add --task mnli"):
+        plan(tasks=("rte",), start_from={"rte": "mnli"})

@@ -157,6 +157,21 @@ class TrainingRun:
         row["finished"] = self.finished
         return row
 
+    def measure_epoch_seconds(self, *, steps: int) -> float:
+        """Expected seconds of an epoch and its evaluation, from so many steps of each. Ends the run's usefulness."""
+        batches = self._training_batches(1)[: steps + 1]
+        self._model.train()
+        self._step(self._train_set.batch(batches[0], self._device))  # the first step pays for what comes once
+        began = time.monotonic()
+        for rows in batches[1:]:
+            self._step(self._train_set.batch(rows, self._device)).item()
+        trained = time.monotonic()
+        evaluated = np.arange(len(self._selection_set))[: steps * EVALUATION_FACTOR * self._config.batch_size]
+        self._evaluate(self._selection_set.take(evaluated), 1)
+        train_share = sum(map(len, batches[1:])) / len(self._train_set)
+        eval_share = len(evaluated) / len(self._selection_set)
+        return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
+
     def save(self, folder: Path) -> None:
         """Replace what is saved in `folder` by the present state and the best epoch's model, whole or not at all."""
         best = model_folder(folder, self.best_epoch)
