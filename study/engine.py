@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import signal
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,6 +71,7 @@ class Engine:
         self._keys: dict[str, str] = {}  # Ray's trial id -> key
         self._waiting: set[str] = set()  # keys of trials that were handed to Ray and have no actor yet
         self._training: set[str] = set()  # keys of trials that have one
+        self._known_slots, self._slots_asked = 0, -math.inf
         self._optuna = OptunaJournal(folder / "optuna.journal")
         for arm in state.arms:
             self._optuna.add_ended(arm.search)
@@ -105,7 +108,7 @@ class Engine:
         One trial waits while all slots train, so that none stands idle; more only to fill slots. Ray alone would start
         one actor at a time and, where trials are shorter than that, throw each away for the one that is warm.
         """
-        if len(self._waiting) >= max(1, self._resources.slots() - len(self._training)):
+        if len(self._waiting) >= max(1, self._slots() - len(self._training)):
             return None
         trial = self.state.next_trial()
         if trial is None:
@@ -149,6 +152,12 @@ class Engine:
             self._end(key, error=error)
 
     # ---- inside
+
+    def _slots(self) -> int:
+        """Trials that the cluster can run at a time. Asked of Ray once a second: the answer takes milliseconds."""
+        if time.monotonic() >= self._slots_asked + 1:
+            self._known_slots, self._slots_asked = self._resources.slots(), time.monotonic()
+        return self._known_slots
 
     def _end(self, key: str, *, error: str | None = None) -> None:
         self._training.discard(key)
