@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from study import profiles
+from study.estimate import Measured, describe_estimate, estimate, measured_in, total_in_words
 from study.plan import (
     SAMPLERS,
     SELECTIONS,
@@ -23,6 +24,7 @@ from study.plan import (
     trainable_tasks,
     with_earlier,
 )
+from study.record import read_records
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA on Ray, repeats the best configuration with fresh
 seeds, and writes the median table. The same command again continues a study that was interrupted; more methods, tasks,
@@ -37,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan, why = plan_from(arguments)
         resolved, folder = prepare(plan, name=arguments.name, out=Path(arguments.out))
         if arguments.dry_run:
-            return dry_run(resolved, folder, why=why, as_json=arguments.json)
+            return dry_run(resolved, folder, why=why, as_json=arguments.json, with_probe=arguments.probe)
         from study.run import run_study  # Ray, from here on
 
         return run_study(resolved, folder, arguments, why=why)
@@ -92,6 +94,9 @@ def build_parser() -> argparse.ArgumentParser:
     how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
     how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
+    how.add_argument(
+        "--probe", action="store_true", help="with --dry-run: measure a few steps of each arm, for the time"
+    )
     how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
     return parser
 
@@ -99,6 +104,8 @@ def build_parser() -> argparse.ArgumentParser:
 def plan_from(arguments: argparse.Namespace) -> tuple[Plan, str]:
     """The profile's plan with the command line laid over it, and why this profile."""
     _check_ranges(arguments)
+    if arguments.probe and not arguments.dry_run:
+        raise ValueError("--probe measures for --dry-run and is ignored without it; add --dry-run")
     profile, why = _profile(arguments)
     plan = profiles.load(profile)
     import search_spaces
@@ -129,19 +136,32 @@ def default_name(resolved: ResolvedPlan) -> str:
     return "-".join([*(methods if len(methods) < 3 else (f"{len(methods)}-methods",)), resolved.protocol_hash[:6]])
 
 
-def dry_run(resolved: ResolvedPlan, folder: Path, *, why: str, as_json: bool) -> int:
+def dry_run(resolved: ResolvedPlan, folder: Path, *, why: str, as_json: bool, with_probe: bool) -> int:
+    """Says what would run and what it is expected to cost; nothing is created."""
+    estimates = estimate(resolved, _measured(resolved, folder, with_probe=with_probe))
     if as_json:
-        print(json.dumps({"name": folder.name, "folder": str(folder), **resolved.to_json()}, indent=1))
+        costs = {item.arm.name: item.to_json() for item in estimates}
+        print(json.dumps({"folder": str(folder), **resolved.to_json(), "estimates": costs}, indent=1))
         return 0
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
-    for arm in resolved.arms:
-        print(
-            f"  {arm.name:24} {arm.samples:4} search, at most {arm.fixed['epochs']} epochs  "
-            f"{len(resolved.seeds):3} confirm  on {arm.checkpoint}, tuning {', '.join(arm.space) or 'nothing'}"
-        )
+    for item in estimates:
+        print(f"  {describe_estimate(item, seeds=len(resolved.seeds))}")
     search, confirm = sum(arm.samples for arm in resolved.arms), len(resolved.arms) * len(resolved.seeds)
-    print(f"{len(resolved.arms)} arms, {search} search and {confirm} confirm trials; nothing was run")
+    print(f"{len(resolved.arms)} arms, {search} search and {confirm} confirm trials, {total_in_words(estimates)}")
+    print("nothing was run")
     return 0
+
+
+def _measured(resolved: ResolvedPlan, folder: Path, *, with_probe: bool) -> dict[str, Measured]:
+    if not with_probe:
+        return measured_in(read_records(folder / "records.jsonl"))
+    from study.probe import probe  # torch
+
+    measured = {}
+    for name, cost in probe(resolved):
+        print(f"probed {name}: {cost.epoch_seconds:.2f} s per epoch", file=sys.stderr)
+        measured[name] = cost
+    return measured
 
 
 def _profile(arguments: argparse.Namespace) -> tuple[str, str]:

@@ -308,7 +308,7 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
         data_fingerprint=fingerprint(TASKS[task], plan.data),
         start_from=plan.start_from.get(task),
     )
-    _check_configuration(arm)
+    trainables.load(method).Config(**any_configuration(arm))  # its ValueErrors are the user's
     return arm
 
 
@@ -337,10 +337,9 @@ def _check_settings(method: str, settings: dict[str, Any], known: Collection[str
             raise ValueError(f"--set {name}: {method} has no such field; it has {', '.join(sorted(known))}")
 
 
-def _check_configuration(arm: Arm) -> None:
-    """One configuration of the arm, built as a trial would build it: its ValueErrors are the user's."""
-    values = {name: _any_value(distribution) for name, distribution in arm.space.items()}
-    trainables.load(arm.method).Config(**arm.fixed, **values)
+def any_configuration(arm: Arm) -> dict[str, Any]:
+    """A configuration of the arm: the first choices, the lower ends."""
+    return arm.fixed | {name: _any_value(distribution) for name, distribution in arm.space.items()}
 
 
 def _any_value(distribution: BaseDistribution) -> Any:

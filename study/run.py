@@ -12,6 +12,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
     with ExitStack() as stack:
         if arguments.address:
             stack.enter_context(ray_cluster(arguments.address))  # before anything is created
-        make_folders(folder)
+        storage = Path(arguments.storage).resolve() if arguments.storage else folder.resolve()
+        make_writable(storage / "checkpoints")
+        make_writable(folder / "predictions")
         journal = stack.enter_context(closing(Journal(folder)))
         append, events = journal.append, journal.events
         budget = math.inf if arguments.max_gpu_hours is None else 3600 * arguments.max_gpu_hours
@@ -48,15 +51,17 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
             tables = write_tables([folder], folder / "tables")
         else:
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
-            tables = _launch(state, folder, arguments)
+            tables = _launch(state, folder, storage, arguments)
     return conclude(state, folder, tables, as_json=arguments.json)
 
 
-def make_folders(folder: Path) -> None:
+def make_writable(folder: Path) -> None:
+    """Makes the folder and writes in it, for once. ValueError if that cannot be done."""
     try:
-        (folder / "predictions").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ValueError(f"study folder {folder} cannot be made: {error.strerror}") from None
+        raise ValueError(f"folder {folder} cannot be written: {error.strerror}") from None
 
 
 def cluster_gpus(address: str) -> int:
@@ -97,7 +102,7 @@ def command_line() -> str:
     return shlex.join(["python", "-m", "study.launch", *sys.argv[1:]])
 
 
-def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> WrittenTables:
+def _launch(state: StudyState, folder: Path, storage: Path, arguments: argparse.Namespace) -> WrittenTables:
     state.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
     mirror = start_mirror(folder, arguments.tracking_uri)
     status: LaunchStatus = "interrupted"
@@ -105,7 +110,6 @@ def _launch(state: StudyState, folder: Path, arguments: argparse.Namespace) -> W
         with nullcontext() if ray.is_initialized() else ray_cluster(None):
             resources = resources_of(arguments)
             with View(state, slots=resources.slots, output=sys.stderr) as view:
-                storage = Path(arguments.storage).resolve() if arguments.storage else folder.resolve()
                 Engine(
                     state,
                     folder=folder.resolve(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import gc
 import json
-import os
 import socket
 import sys
 import time
@@ -45,6 +44,7 @@ class StudyTrainable(tune.Trainable):
         `gpus`, `threads`."""
         import torch
 
+        from trainables.tokenised import cache_folder
         from trainables.training import TrainingRun, TrialSpec
 
         self._release()
@@ -130,8 +130,3 @@ def gpu_share(device: str) -> float | None:
     import torch
 
     return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(0).total_memory
-
-
-def cache_folder() -> Path:
-    """Where a node keeps tokenised data, shared by its trials and studies."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "study-tokenised"

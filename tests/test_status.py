@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from study.run import plan_json
 
 def study_folder(folder: Path, *, events: int | None = None) -> Path:
     """A simulated study, cut off after so many events."""
+    folder.mkdir(exist_ok=True)
     plan = dataclasses.replace(profiles.load("mini"), methods=("albert",), tasks=("rte", "cola"), samples=3, seeds=2)
     simulation = Simulation(resolve(plan))
     simulation.launch()
@@ -54,3 +57,20 @@ def test_a_folder_that_is_no_study_is_refused_in_one_line(tmp_path, capsys, cont
     assert status.main([str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert str(tmp_path) in error and error.count("\n") == 1
+
+
+def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
+    """A file size limit stands in for the disk: the kernel cuts the write of `launch_began` short in the same way."""
+    folder = study_folder(tmp_path / "study", events=60)
+    before = (folder / "events.jsonl").read_bytes()
+    arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
+    code = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20}, resource.RLIM_INFINITY));"
+        f"from study import launch; raise SystemExit(launch.main({[*arguments, '--name', 'study']} + "
+        f"['--out', {str(tmp_path)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "", done.stderr
+    assert "is the disk full?; what is on disk is whole, the same command continues" in done.stderr.splitlines()[-1]
+    assert (folder / "events.jsonl").read_bytes() == before

@@ -24,6 +24,11 @@ FORMAT = 1  # of an entry; raise it whenever what is written changes
 _CHUNK = 10_000  # rows tokenised at once, which bounds the memory for QQP and MNLI
 
 
+def cache_folder() -> Path:
+    """Where a machine keeps tokenised data for all trials and studies, unless a caller has a place of its own."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "glue-exit-study"
+
+
 @dataclass(frozen=True)
 class TokenisedSplit:
     """The rows of one split, memory-mapped. Tokens lie end to end, not padded."""

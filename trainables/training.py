@@ -157,6 +157,11 @@ class TrainingRun:
         row["finished"] = self.finished
         return row
 
+    @property
+    def model_bytes(self) -> int:
+        """Size of the model's weights on disk."""
+        return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
+
     def measure_epoch_seconds(self, *, steps: int) -> float:
         """Expected seconds of an epoch and its evaluation, from so many steps of each. Ends the run's usefulness."""
         batches = self._training_batches(1)[: steps + 1]

@@ -1,0 +1,31 @@
+"""Measures on this machine what a trial of each arm costs: `python -m study.launch --dry-run --probe`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from study.estimate import Measured
+from study.plan import ResolvedPlan, any_configuration
+from trainables.tokenised import cache_folder
+from trainables.training import TrainingRun, TrialSpec
+
+_STEPS = 5
+
+
+def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
+    """(name, cost) of each arm, one after the other: a few training steps and evaluation batches of one trial."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(1)  # as a trial has
+    for arm in resolved.arms:
+        spec = TrialSpec(
+            method=arm.method,
+            task=arm.task,
+            config=any_configuration(arm),
+            seed=0,
+            data=resolved.plan.data,
+            checkpoint=arm.checkpoint,
+        )
+        run = TrainingRun(spec, device=device, cache=cache_folder())
+        yield arm.name, Measured(run.measure_epoch_seconds(steps=_STEPS), run.model_bytes, "probe")
