@@ -12,7 +12,7 @@ ARGS ?=
 
 STAMP := .venv/installed
 
-.PHONY: study test lint fix table
+.PHONY: study test lint fix table soak
 .DEFAULT_GOAL := study
 
 study: $(STAMP)
@@ -32,6 +32,9 @@ fix: $(STAMP)
 
 table: $(STAMP)
 	.venv/bin/python -m analysis.tables $(STUDY) $(ARGS)
+
+soak: $(STAMP)
+	.venv/bin/python tests/kills.py --kills 50 $(ARGS)
 
 # The stamp is written last, and `--clear` removes the old one first: an interrupted install is never taken for a good one.
 $(STAMP): pyproject.toml constraints.txt

@@ -4,9 +4,11 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -91,6 +93,30 @@ def test_every_search_trial_is_in_optunas_journal_as_what_it_is(study):
         records = [r for r in read_records(study / "records.jsonl") if (r.method, r.phase) == (method, "search")]
         found = {trial.user_attrs["key"]: (trial.state.name, len(trial.intermediate_values)) for trial in trials}
         assert found == {record.key: (states[record.status], record.epochs) for record in records}
+
+
+def test_optuna_dashboard_opens_the_journal(study):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [Path(sys.executable).with_name("optuna-dashboard"), study / "optuna.journal", "--port", str(port)]
+    server = subprocess.Popen([*map(str, command), "--host", "127.0.0.1"], stderr=subprocess.DEVNULL)
+    try:
+        answer = json.loads(fetch(f"http://127.0.0.1:{port}/api/studies", server))
+    finally:
+        server.terminate()
+        server.wait()
+    assert {summary["study_name"] for summary in answer["study_summaries"]} == {"albert/rte", "palbert/rte"}
+
+
+def fetch(url: str, server: subprocess.Popen) -> bytes:
+    """What the server answers, once it does."""
+    for _ in range(300):
+        try:
+            return urllib.request.urlopen(url, timeout=5).read()
+        except OSError:
+            assert server.poll() is None
+            time.sleep(0.1)
+    raise TimeoutError(url)
 
 
 def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study):
