@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import ray
@@ -155,12 +156,12 @@ class MemoryCallback(tune.Callback):
 @contextmanager
 def cluster(settings: dict[str, str]) -> Iterator[None]:
     """A Ray cluster of this process alone, with four slots; `settings` are environment variables that Ray reads."""
-    os.environ.update(settings)
-    ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with patch.dict(os.environ, settings):
+        ray.init("local", num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def search_with_tune(
