@@ -297,6 +297,8 @@ class StudyState:
 
     def _keep_to_budget(self) -> None:
         """Ends every search once another search trial would not leave enough GPU time for the confirm trials."""
+        if math.isinf(self._max_gpu_seconds):
+            return  # without a look at every trial, which takes longer the more there are
         searching = [arm for arm in self.arms if self._still_to_start(arm)[0]]
         if searching and self.ended and self._committed_gpu_seconds() > self._max_gpu_seconds:
             for arm in searching:
