@@ -46,7 +46,7 @@ def run_tune(folder: Path, trials: int, *, reuse_actors: bool, mirrored: bool) -
 
     memory = synthetic.Memory()
     arm = synthetic.resolved_plan(("rte",), samples=trials, seeds=SEEDS, epochs=EPOCHS).arms[0]
-    with synthetic.cluster({"RAY_AIR_NEW_OUTPUT": "0"}):
+    with synthetic.cluster(synthetic.PLAIN_RAY):
         began = time.perf_counter()
         callbacks = [synthetic.MemoryCallback(memory)] + ([mlflow_callback(folder)] if mirrored else [])
         results = synthetic.search_with_tune(arm, trials, folder, callbacks=callbacks, reuse_actors=reuse_actors)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -69,7 +70,7 @@ def run_alone(name: str, trials: int) -> Row:
     if done.returncode:
         raise RuntimeError(f"{name} ended with status {done.returncode}: {done.stderr[-2000:]}")
     row = json.loads(done.stdout.splitlines()[-1])
-    return row | {"seconds_per_trial": row["seconds"] / row["trials"]}
+    return row | {"seconds_per_trial": row["seconds"] / row["trials"], "load": os.getloadavg()[0]}
 
 
 def median_row(rows: list[Row]) -> Row:
@@ -82,7 +83,7 @@ def in_words(name: str, row: Row) -> str:
         parts.append(f"driver +{row['growth_mb']:.1f} MB")
     if "report_ms" in row:
         parts.append(f"one report {row['report_ms']:.2f} ms, {row['mean_report_ms']:.2f} ms with the ends of trials")
-    return "  ".join(parts)
+    return "  ".join([*parts, f"load {row['load']:.1f}"])
 
 
 def time_checks(medians: dict[str, Row]) -> Iterator[tuple[str, bool]]:

@@ -35,6 +35,8 @@ from study.trainable import MESSAGE
 from study.view import View
 
 SLOTS = 4
+# Ray Tune as it comes; but workers are not nice, as the engine's are not, so that a busy machine slows all alike.
+PLAIN_RAY = {"RAY_AIR_NEW_OUTPUT": "0", "RAY_worker_niceness": "0"}
 WARM_UP = 20  # trials before the driver's memory is measured first: imports, caches
 
 

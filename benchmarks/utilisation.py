@@ -77,7 +77,7 @@ def spans_of_study(resolved: ResolvedPlan, folder: Path) -> list[Span]:
 
 def spans_of_tune(resolved: ResolvedPlan, folder: Path) -> list[Span]:
     recorder = SpanCallback()
-    with synthetic.cluster({"RAY_AIR_NEW_OUTPUT": "0"}):
+    with synthetic.cluster(synthetic.PLAIN_RAY):
         for arm in resolved.arms:
             search_and_confirm_with_tune(arm, len(resolved.seeds), folder, recorder)
     return recorder.spans
