@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from study.record import Record, read_json_lines, read_records
+from study.record import Record, read_events, read_json_lines, read_records
 from trainables.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Study:
     @cached_property
     def events(self) -> list[dict[str, Any]]:
         """The journal's events in order; empty where there is no journal."""
-        return read_events(self.folder / "events.jsonl")
+        return read_events(self.folder)
 
     def backbone(self, method: str, task: str) -> str:
         """The checkpoint that the arm starts from, as the plan names it; "" where the plan does not say."""
@@ -128,16 +128,6 @@ def _check_same_protocol(first: Study, other: Study, apart_from: tuple[str, ...]
         f"two protocols never share a table: {first.folder} has {first.protocol_hash}, {other.folder} has "
         f"{other.protocol_hash} ({details or 'the same fields'})"
     )
-
-
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of a journal file in order. ValueError names file and line of a broken one."""
-    events = []
-    for number, event in read_json_lines(path):
-        if not isinstance(event, dict) or "event" not in event:
-            raise ValueError(f"{path}:{number}: not an event: the field 'event' is missing")
-        events.append(event)
-    return events
 
 
 def newest_study(root: Path | str = RUNS) -> Path:

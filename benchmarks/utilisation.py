@@ -23,8 +23,8 @@ from ray import tune
 
 from benchmarks import synthetic
 from benchmarks.results_file import write_results
-from study.journal import read_events
 from study.plan import FIRST_SEED, Arm, ResolvedPlan
+from study.record import read_events
 
 LIMIT_BUSY = 0.95
 SCORE_SPREAD = 0.4  # of the best and worst trial, so that ASHA stops some

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from study.record import is_json, read_json_lines
+from study.record import is_json, read_events, read_json_lines
 
 
 def utc_now() -> str:
@@ -138,14 +138,3 @@ class Journal:
             if event["event"] == "trial_ended" and event["key"] not in present:
                 warnings.warn(f"{self._records_file.path}: added the record of {event['key']}", stacklevel=3)
                 self._records_file.append(event["record"])
-
-
-def read_events(folder: Path) -> list[dict[str, Any]]:
-    """The events of a study folder, in order; empty where there are none yet."""
-    path = folder / "events.jsonl"
-    events = []
-    for number, row in read_json_lines(path):
-        if not isinstance(row, dict) or "event" not in row:
-            raise ValueError(f"{path}:{number}: an event lacks the field 'event'")
-        events.append(row)
-    return events

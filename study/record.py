@@ -147,3 +147,14 @@ def read_records(path: Path) -> list[Record]:
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from None
     return records
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """The events of a study folder, in order; empty where there are none yet."""
+    path = folder / "events.jsonl"
+    events = []
+    for number, row in read_json_lines(path):
+        if not isinstance(row, dict) or "event" not in row:
+            raise ValueError(f"{path}:{number}: not an event: the field 'event' is missing")
+        events.append(row)
+    return events

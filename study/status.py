@@ -12,8 +12,9 @@ from typing import Any
 
 from rich.console import Console
 
-from study.journal import lock_holder, read_events
+from study.journal import lock_holder
 from study.plan import load_plan_json, resolved_from_json
+from study.record import read_events
 from study.state import ArmState, StudyState
 from study.view import arms_table, clock
 

@@ -23,9 +23,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from study.asha import Asha
-from study.journal import read_events
 from study.plan import load_plan_json
-from study.record import Record, read_records
+from study.record import Record, read_events, read_records
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("launcher", "worker", "node")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from study.journal import Journal, read_events, write_json
+from study.journal import Journal, write_json
+from study.record import read_events
 
 RECORD = {"key": "k", "score": 0.5}
 
