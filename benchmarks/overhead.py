@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 def main() -> int:
     options = build_parser().parse_args()
-    names = ("study", "tune-bare", "tune-reuse") if options.memory else ("study", "tune", "tune-reuse", "optuna")
+    names = ("study", "tune-bare") if options.memory else ("study", "tune", "tune-reuse", "optuna")
     runs: dict[str, list[Row]] = {name: [] for name in options.contenders or names}
     for number in range(1, options.repeats + 1):
         for name in runs:
