@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", type=int, default=8, help="search trials of an arm (%(default)s)")
     parser.add_argument("--seeds", type=int, default=5, help="confirm trials of an arm (%(default)s)")
     parser.add_argument("--epochs", type=int, default=9, help="of a full trial (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=0.8, help="an epoch of the longest arm (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.6, help="an epoch of the longest arm (%(default)s)")
     return parser
 
 
