@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -262,6 +263,7 @@ def _drain_on_interrupt(state: StudyState) -> Iterator[None]:
         if state.draining:
             raise KeyboardInterrupt
         state.draining = True
+        print("saving the epochs under way, then stopping; Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
     before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -275,6 +277,7 @@ def _drain_on_interrupt(state: StudyState) -> Iterator[None]:
 def ray_cluster(address: str | None) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one started here on loopback for as long as it is needed."""
     os.environ.update(RAY_SETTINGS)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a trial's error is in its record
     _check_reachable(address)
     try:
         ray.init(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from study.plan import (
     Plan,
     ResolvedPlan,
     check_same_study,
+    digest,
     load_plan_json,
     resolve,
     trainable_tasks,
@@ -46,9 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"study.launch: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("study.launch: interrupted; the same command continues", file=sys.stderr)
+        return 1
     except OSError as error:
         print(f"study.launch: {error}; what is on disk is whole, the same command continues", file=sys.stderr)
         return 1
+
+
+TRACKING_SCHEMES = ("http", "https", "sqlite", "file", "postgresql", "mysql", "mssql", "databricks")
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -132,8 +140,11 @@ def prepare(plan: Plan, *, name: str | None, out: Path) -> tuple[ResolvedPlan, P
 
 
 def default_name(resolved: ResolvedPlan) -> str:
-    methods = resolved.plan.methods
-    return "-".join([*(methods if len(methods) < 3 else (f"{len(methods)}-methods",)), resolved.protocol_hash[:6]])
+    """The methods, and digits that another protocol or another place of the data would change."""
+    plan = resolved.plan
+    place = plan.data if plan.data in ("mini", "hub") else str(Path(plan.data).resolve())
+    names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
+    return "-".join([*names, digest([resolved.protocol, place], length=6)])
 
 
 def dry_run(resolved: ResolvedPlan, folder: Path, *, why: str, as_json: bool, with_probe: bool) -> int:
@@ -184,20 +195,30 @@ def local_gpus() -> int:
 
 
 def _share(text: str) -> float | Literal["auto"]:
-    return "auto" if text == "auto" else float(text)
+    try:
+        return "auto" if text == "auto" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number or auto") from None
 
 
 def _check_ranges(arguments: argparse.Namespace) -> None:
-    for name, value, allowed in (
-        ("gpus-per-trial", 1 if arguments.gpus_per_trial == "auto" else arguments.gpus_per_trial, "0 or more"),
-        ("max-gpu-hours", arguments.max_gpu_hours, "0 or more"),
-        ("cpus-per-trial", arguments.cpus_per_trial, "0 or more"),
-        ("max-failures", arguments.max_failures, "0 or more"),
+    local = not (arguments.address or os.environ.get("RAY_ADDRESS"))
+    for name, lowest, highest in (
+        ("gpus-per-trial", 0, local_gpus() if local else math.inf),
+        ("cpus-per-trial", 0.001, len(os.sched_getaffinity(0)) if local else math.inf),
+        ("max-gpu-hours", 0, math.inf),
+        ("max-failures", 0, math.inf),
     ):
-        if value is not None and value < 0:
-            raise ValueError(f"--{name} is {value}; allowed: {allowed}")
-    if arguments.name is not None and Path(arguments.name).name != arguments.name:
+        value = getattr(arguments, name.replace("-", "_"))
+        if value not in (None, "auto") and not lowest <= value <= highest:
+            top = f", at most the {highest:g} of this machine" if highest < math.inf else ""
+            raise ValueError(f"--{name} is {value}; allowed: {'above 0' if lowest else '0 or more'}{top}")
+    if arguments.name is not None and (Path(arguments.name).name != arguments.name or arguments.name in ("", "..")):
         raise ValueError(f"--name is {arguments.name!r}; allowed: the name of a folder, which is made in --out")
+    scheme, separator, _ = (arguments.tracking_uri or "none").partition(":")
+    if separator and scheme not in TRACKING_SCHEMES:
+        allowed = ", ".join(TRACKING_SCHEMES)
+        raise ValueError(f"--tracking-uri is a {scheme} address; allowed: none, a folder, {allowed}")
 
 
 def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:

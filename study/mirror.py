@@ -162,7 +162,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     folder: Path = options.folder
     uri = options.tracking_uri or default_uri(folder)
-    if not options.follow and not (folder / "events.jsonl").exists():
+    if not (folder / "events.jsonl").exists():
         print(f"study.mirror: no events.jsonl in {folder}; allowed: the folder of a study", file=sys.stderr)
         return 2
     prepare_environment()

@@ -178,13 +178,15 @@ def check_same_study(resolved: ResolvedPlan, earlier: dict[str, Any], folder: Pa
         before, after = ({k: v for k, v in plan["arms"][arm].items() if k in ARM_FACTS} for plan in (earlier, now))
         changes += _changes(arm, before, after)
     if changes:
+        before, after = earlier["protocol_hash"], now["protocol_hash"]
+        hashes = f"protocol {before}" if before == after else f"protocol {before}, this command asks for {after}"
         raise ValueError(
-            f"study {folder} was made under protocol {earlier['protocol_hash']}, this command asks for "
-            f"{now['protocol_hash']}; different: {'; '.join(changes)}. Choose another --name"
+            f"study {folder} was made under {hashes}; different: {'; '.join(changes)}. Choose another --name"
         )
 
 
-ARM_FACTS = ("fixed", "checkpoint", "data_fingerprint", "start_from")  # what may not change when a study is extended
+# What may not change when a study is extended. A checkpoint's content is in the protocol; its path may change.
+ARM_FACTS = ("fixed", "data_fingerprint", "start_from")
 
 
 def _changes(where: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -265,7 +267,7 @@ def _protocol(plan: Plan) -> dict[str, Any]:
     return {
         "profile": plan.profile,
         "data": plan.data if plan.data in ("mini", "hub") else "folder",
-        "checkpoint": plan.checkpoint and checkpoint_fingerprint(plan.checkpoint),
+        "checkpoint": None if plan.checkpoint is None else checkpoint_fingerprint(plan.checkpoint),
         "selection": plan.selection,
         "metric": "the task's GLUE metric at the best epoch; the mean where it has several",
         "aggregate": f"median over seeds from {FIRST_SEED}",
@@ -279,7 +281,8 @@ def _protocol(plan: Plan) -> dict[str, Any]:
 
 def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     search_space = search_spaces.load(method)
-    checkpoint = plan.checkpoint or search_space.checkpoint["mini" if plan.profile == "mini" else "paper"]
+    own = search_space.checkpoint["mini" if plan.profile == "mini" else "paper"]
+    checkpoint = own if plan.checkpoint is None else plan.checkpoint
     overrides = plan.random_start if checkpoint.startswith("mini-") else Overrides()
     space = _laid_over(search_space.space, overrides.space)
     fixed = search_space.fixed_for(task)

@@ -102,6 +102,12 @@ def command_line() -> str:
     return shlex.join(["python", "-m", "study.launch", *sys.argv[1:]])
 
 
+def python() -> str:
+    """This interpreter as a person would type it here."""
+    here = os.path.relpath(sys.executable)
+    return sys.executable if here.startswith("..") else here
+
+
 def _launch(state: StudyState, folder: Path, storage: Path, arguments: argparse.Namespace) -> WrittenTables:
     state.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
     mirror = start_mirror(folder, arguments.tracking_uri)
@@ -153,9 +159,12 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
 
 
 def wait_for_mirror(mirror: subprocess.Popen) -> None:
-    print("writing the last runs to MLflow ...", file=sys.stderr)
-    if mirror.wait() != 0:
-        print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
+    print("writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ...", file=sys.stderr)
+    try:
+        if mirror.wait() != 0:
+            print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
 def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json: bool) -> int:
@@ -169,10 +178,11 @@ def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json:
     print(f"\n{tables.text()}")
     for line in failed:
         print(f"failed: {line}")
+    again = command_line().removeprefix("python ")
     if not state.finished:
-        print(f"interrupted; continue:  {command_line()}")
+        print(f"interrupted; continue:  {python()} {again}")
     print(f"report:      {folder / 'report.html'}")
-    print(f"browse:      mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
-    print(f"regenerate:  python -m analysis.tables {folder}")
-    print(f"extend:      {command_line()} with more --samples, --seeds, --task or --method, --name {folder.name}")
+    print(f"browse:      {python()} -m mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
+    print(f"regenerate:  {python()} -m analysis.tables {folder}")
+    print(f"extend:      the same command with more --samples or --seeds, or --name {folder.name} and others of --task")
     return 0 if complete else 1

@@ -161,8 +161,8 @@ class StudyState:
         plan, start = self.resolved.plan, trial.start
         return {
             **{name: start[name] for name in ("method", "task", "config", "seed")},
-            "data": plan.data if plan.data in ("mini", "hub") else str(Path(plan.data).resolve()),
-            "checkpoint": self._arm_of(trial).arm.checkpoint,
+            "data": _as_seen_from_anywhere(plan.data),
+            "checkpoint": _as_seen_from_anywhere(self._arm_of(trial).arm.checkpoint),
             "selection": plan.selection,
             "report_dev": trial.phase == "confirm" or plan.selection == "dev",
             "start_from": self._checkpoint_of(start.get("start_from")),
@@ -206,7 +206,7 @@ class StudyState:
         self._keep_to_budget()
         ready = [arm for arm in self.arms if arm.arm.start_from is None or self._start_model(arm)]
         for arm in sorted(ready, key=self._length, reverse=True):  # stable: equals stay in the plan's order
-            started = self._start_from(arm)
+            started = self._start_next_of(arm)
             if started is not None:
                 started.handed_out = True
                 return started
@@ -255,6 +255,11 @@ class StudyState:
 
     def _apply_launch_began(self, event: Event) -> None:
         self.launch = event["launch"]
+
+    def _apply_search_closed(self, event: Event) -> None:
+        if 3600 * event["max_gpu_hours"] >= self._max_gpu_seconds:  # a launch with a larger budget searches on
+            for arm in self.arms:
+                arm.spent |= arm.arm.name in event["arms"]
 
     def _apply_trial_started(self, event: Event) -> None:
         arm = self._arms.get((event["method"], event["task"]))
@@ -360,7 +365,7 @@ class StudyState:
         ended = [trial.record for trial in arm.trials.values() if trial.record] or self.ended
         return fmean(record.wall_seconds for record in ended)
 
-    def _start_from(self, arm: ArmState) -> Trial | None:
+    def _start_next_of(self, arm: ArmState) -> Trial | None:
         if not arm.spent and len(arm.phase("search")) < arm.arm.samples:
             point = arm.search.propose()
             if point is not None:
@@ -424,6 +429,11 @@ class StudyState:
                 "ended": utc_now(),
             }
         )
+
+
+def _as_seen_from_anywhere(name: str) -> str:
+    """A folder by its whole path, since workers stand elsewhere; any other name as it is."""
+    return str(Path(name).resolve()) if Path(name).is_dir() else name
 
 
 COSTS = ("train_examples", "train_seconds", "eval_seconds", "gpu_seconds", "wall_seconds")

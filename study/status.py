@@ -48,7 +48,12 @@ def load_state(folder: Path) -> StudyState:
         events = read_events(folder)
     nothing: dict[str, Any] = {"versions": {}, "git_commit": None}
     return StudyState(
-        on_disk["name"], resolved_from_json(on_disk), events=events, append=_read_only, provenance=nothing
+        on_disk["name"],
+        resolved_from_json(on_disk),
+        events=events,
+        append=_read_only,
+        provenance=nothing,
+        max_gpu_seconds=0,  # a search that was closed for its budget stays closed
     )
 
 

@@ -54,15 +54,22 @@ class StudyTrainable(tune.Trainable):
         self._lock = hold(self._folder)
         self._clock = Clock(self._folder / "clock.json")
         where = {"device": assignment["device"], "cache": cache_folder()}
-        if (self._folder / "state.pt").exists():
-            self._run = TrainingRun.resume(self._folder, **where)
-        else:
-            self._run = TrainingRun(TrialSpec(**assignment["spec"]), **where)
+        self._refused: str | None = None
+        try:
+            if (self._folder / "state.pt").exists():
+                self._run = TrainingRun.resume(self._folder, **where)
+            else:
+                self._run = TrainingRun(TrialSpec(**assignment["spec"]), **where)
+        except ValueError as error:  # nothing that trying again would mend
+            self._refused = str(error)
+            return
         self._known = deque(self._run.history)
 
     def _next_row(self) -> dict[str, Any]:
         from trainables.training import TrainingError
 
+        if self._refused:
+            return {"error": self._refused}
         try:
             row = dict(self._known.popleft() if self._known else self._train_epoch())
             if row["finished"]:

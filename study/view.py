@@ -15,6 +15,7 @@ from study.record import Record
 from study.state import ArmState, StudyState, Trial
 
 _REFRESH_SECONDS = 0.5
+_SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
 
 
 class View:
@@ -26,6 +27,7 @@ class View:
         self._console = Console(file=output, highlight=False)
         self._started = time.monotonic()
         self._next_refresh = 0.0
+        self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._told = len(state.ended)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
 
@@ -52,10 +54,24 @@ class View:
             self._tell_ended()
 
     def _tell_ended(self) -> None:
+        now = time.monotonic()
+        if now > self._next_sign_of_life:
+            self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
+            self._console.print(f"{self._under_way()}  {self._time_line()}", markup=False, soft_wrap=True)
         for record in self._state.ended[self._told :]:
             self._told += 1
+            self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
             place = f"{self._told}/{self._state.total_trials}"
             self._console.print(f"[{place}] {describe(record)}  {self._time_line()}", markup=False, soft_wrap=True)
+
+    def _under_way(self) -> str:
+        trials = self._state.unfinished
+        words = [
+            f"{trial.start['method']}/{trial.start['task']} {trial.phase} {trial.start['trial']} "
+            + (f"past epoch {trial.last['epoch']}" if trial.last else "in its first epoch, or waiting for a slot")
+            for trial in trials
+        ]
+        return f"under way: {'; '.join(words) or 'nothing yet'}"
 
     def _table(self) -> Group:
         table = arms_table(self._state)
@@ -73,7 +89,7 @@ class View:
 def arms_table(state: StudyState) -> Table:
     """How far every arm is."""
     table = Table(box=None, pad_edge=False)
-    for column in ("arm", "search", "stopped", "failed", "running", "confirm", "best", "median"):
+    for column in ("arm", "search", "stopped", "failed", "under way", "confirm", "best", "median"):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for arm in state.arms:
         table.add_row(arm.arm.name, *_cells(state, arm))
