@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
@@ -91,8 +92,9 @@ def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str,
 
 
 def baseline_row(rows: list[Row]) -> str | None:
-    """The label of the row that marks compare with; None where no row is the baseline's, or several are."""
-    labels = [row.label for row in rows if row.method == BASELINE]
+    """The label of the row that marks compare with; None where not exactly one row with numbers is the baseline's."""
+    filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
+    labels = [row.label for row in filled if row.method == BASELINE]
     return labels[0] if len(labels) == 1 else None
 
 
@@ -121,11 +123,14 @@ def _stored(cell: Cell) -> list[Predictions]:
     """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
     read = [read_predictions(cell.study, record) for record in cell.records]
     found = [predictions for predictions in read if predictions is not None]
-    if len(read) < 2 or len(found) < len(read) or len({predictions.examples for predictions in found}) > 1:
-        return []
-    for record, predictions in zip(cell.records, found, strict=True):
-        _check_score(cell, record, predictions)
-    return found
+    for record, predictions in zip(cell.records, read, strict=True):
+        if predictions is not None:
+            _check_score(cell, record, predictions)
+    if found and len(found) < len(read):
+        missing = f"{len(read) - len(found)} of {len(read)} predictions are missing"
+        warnings.warn(f"{cell.study.folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2)
+    same_examples = len({predictions.examples for predictions in found}) == 1
+    return found if len(found) == len(read) > 1 and same_examples else []
 
 
 def _check_score(cell: Cell, record: Record, predictions: Predictions) -> None:

@@ -347,7 +347,7 @@ def _marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     )
     baseline = baseline_row(rows)
     if baseline is None or not any(baseline in (comparison.row, comparison.other) for comparison in comparisons):
-        return f"No marks: they need stored predictions of a row and of {BASELINE}'s. {floor}"
+        return f"No marks: they need stored predictions of a row and of {BASELINE}'s, which must be one. {floor}"
     return (
         f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples with "
         f"seeds as second level, Holm over tasks). {floor}"

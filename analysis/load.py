@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,6 +112,11 @@ def load_study(folder: Path | str) -> Study:
 
 def load_studies(folders: list[Path], *, apart_from: tuple[str, ...] = ()) -> list[Study]:
     """The studies in `folders`. ValueError, with both hashes, if their protocols differ but in `apart_from`."""
+    names = Counter(folder.resolve().name for folder in folders)
+    if twice := [name for name, number in names.items() if number > 1]:
+        raise ValueError(
+            f"several studies are named {', '.join(twice)}; allowed: each once, in folders of unlike names"
+        )
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:
         _check_same_protocol(studies[0], other, apart_from)

@@ -119,7 +119,7 @@ def seeds_picture(rows: list[Row]) -> Figure | None:
 
 
 def layers_picture(rows: list[Row]) -> Figure | None:
-    """Score against mean layers for every setting of each exit rule, mean over seeds; large marks are what was run."""
+    """Score against mean layers: lines, every setting of an exit, mean of seeds; large marks, what was run, median."""
 
     def draw(axes: Axes, cells: list[tuple[int, Cell]]) -> None:
         for number, cell in cells:

@@ -102,7 +102,11 @@ def main(arguments: list[str] | None = None) -> int:
     if drift:
         print(f"{len(drift)} drift(s) in {options.study}")
         return 1
-    print(f"{options.study}: records, journal, predictions and tables agree")
+    present = {"journal": "events.jsonl", "predictions": "predictions"}
+    absent = [name for name, file in present.items() if not (options.study / file).exists()]
+    unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
+    agreeing = ["records", *(name for name in present if name not in absent), "tables"]
+    print(f"{options.study}: {', '.join(agreeing[:-1])} and {agreeing[-1]} agree{unchecked}")
     return 0
 
 

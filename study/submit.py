@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folder = Path(arguments.study)
         plan, records = read_study(folder)
-        best = best_models(records, arguments.method)
+        best = best_models(records, arguments.method, folder)
         out = Path(arguments.out) if arguments.out else folder / "submission.zip"
         write_submission(out, best, arguments.data or plan["data"])
     except ValueError as error:
@@ -91,7 +91,15 @@ def read_study(folder: Path) -> tuple[dict[str, Any], list[Record]]:
     return json.loads((folder / "plan.json").read_text()), read_records(folder / "records.jsonl")
 
 
-def best_models(records: list[Record], method: str | None) -> dict[str, Record]:
+def _where_it_lies_now(record: Record, folder: Path) -> Record:
+    """The record with its model in this study folder, where the folder was moved or copied with it."""
+    if record.checkpoint is None:
+        return record
+    beside = folder / "checkpoints" / record.key / Path(record.checkpoint).name
+    return replace(record, checkpoint=str(beside)) if beside.is_dir() else record
+
+
+def best_models(records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
     """The completed confirm record with the highest score of every task; of equals the first.
 
     Args:
@@ -112,7 +120,8 @@ def best_models(records: list[Record], method: str | None) -> dict[str, Record]:
     for record in confirmed:
         if record.method == (method or methods[0]) and _score(record) > _score(best.get(record.task)):
             best[record.task] = record
-    for record in best.values():
+    for task, record in best.items():
+        best[task] = record = _where_it_lies_now(record, folder)
         if record.checkpoint is None or not Path(record.checkpoint).is_dir():
             raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.checkpoint}")
     return best

@@ -319,3 +319,20 @@ def test_first_row_of_real_dev_files(name: str, beginning: str, label: int) -> N
 def test_missing_train_file_of_qnli_is_named() -> None:
     with pytest.raises(ValueError, match="no file .*shared/glue/QNLI/train.tsv"):
         check_data(TASKS["qnli"], str(GLUE))
+
+
+def test_a_byte_that_is_not_utf8_is_found_behind_a_byte_order_mark(tmp_path):
+    (tmp_path / "RTE").mkdir()
+    rows = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\t\xff\tb\tentailment\n"
+    (tmp_path / "RTE" / "train.tsv").write_bytes(b"\xef\xbb\xbf" + rows)
+    with pytest.raises(ValueError, match="train.tsv, line 3: not UTF-8, byte 0xff"):
+        load_split(TASKS["rte"], "train", str(tmp_path))
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path):
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "train.tsv").write_text(
+        "index\tsentence1\tsentence1\tsentence2\tlabel\n0\ta\ta\tb\tentailment\n"
+    )
+    with pytest.raises(ValueError, match="line 1: several columns 'sentence1'"):
+        load_split(TASKS["rte"], "train", str(tmp_path))

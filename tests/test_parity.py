@@ -129,3 +129,17 @@ def test_damaged_weights_are_one_line(case, capsys):
     (case / "weights.safetensors").write_bytes(b"not tensors")
     assert main([str(case)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_case_that_expects_nothing_is_no_proof(case, capsys):
+    edit(case, lambda content: content.update(expected={}))
+    assert main([str(case)]) == 2
+    assert "expects nothing" in capsys.readouterr().err
+
+
+def test_a_damaged_case_is_one_line_and_the_others_still_run(case, tmp_path_factory, capsys):
+    edit(case, lambda content: content["batch"]["labels"].__setitem__(0, 9_999))
+    other = write_case(tmp_path_factory.mktemp("other"), method="pabee")
+    assert main([str(case), str(other)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1 and str(case) in printed.err and "equal: 0 of" in printed.out

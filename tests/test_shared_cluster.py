@@ -41,8 +41,12 @@ def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
     for process in launches:
         _, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
-    first, second = ({r.key: (r.score, r.epoch) for r in read_records(f / "records.jsonl")} for f in folders)
-    assert len(first) == 4 and first == second
+    first, second = ({record.key: record for record in read_records(f / "records.jsonl")} for f in folders)
+    assert len(first) == len(second) == 4
+    in_full = [key for key in first.keys() & second.keys() if first[key].status == second[key].status == "completed"]
+    assert in_full  # which trials ASHA stops depends on who is first, so the winners may differ
+    for key in in_full:
+        assert (first[key].score, first[key].epoch) == (second[key].score, second[key].epoch)
 
 
 def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, cluster):

@@ -56,9 +56,10 @@ def family_of(checkpoint: str) -> str:
         return checkpoint.removeprefix("mini-")
     path = Path(checkpoint) / "config.json" if _is_path(checkpoint) else _hub_configuration(checkpoint)
     try:
-        family = json.loads(path.read_text(encoding="utf-8")).get("model_type")
+        configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"checkpoint {checkpoint!r}: config.json is not JSON ({error})") from error
+    family = configuration.get("model_type") if isinstance(configuration, dict) else None
     if family not in FAMILIES:
         raise ValueError(f"checkpoint {checkpoint!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
     return family

@@ -4,6 +4,7 @@
 and offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
 """
 
+import codecs
 import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
@@ -135,7 +136,7 @@ def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]
     label_place = _place_of(task.label_column, header, file) if labelled else None
     rows = []
     for row_id, (where, cells) in enumerate(lines):
-        if task.has_cut_rows and len(cells) < len(header):
+        if task.has_cut_rows and len(cells) < len(header) and split not in task.test_splits:
             continue
         if len(cells) != len(header):
             raise ValueError(f"{where}: {len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}")
@@ -155,6 +156,8 @@ def _table(file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[tuple
 def _place_of(column: str, header: Sequence[str], file: Path) -> int:
     if column not in header:
         raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
+    if list(header).count(column) > 1:
+        raise ValueError(f"{file}, line 1: several columns {column!r}; the columns are {', '.join(header)}")
     return header.index(column)
 
 
@@ -166,9 +169,9 @@ def _existing_file(task: Task, split: str, folder: str) -> Path:
 
 
 def _decoded_lines(file: Path) -> list[str]:
-    content = file.read_bytes()
+    content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}") from None

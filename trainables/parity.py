@@ -179,15 +179,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="a reference case")
     folders = parser.parse_args(arguments).folders
     torch.set_num_threads(1)  # in models this small, threads mostly wait for each other
+    return max([_status(folder) for folder in folders])
+
+
+def _status(folder: Path) -> int:
+    """0 equal, 1 different, 2 a case that cannot be run, of whatever kind its damage is; the others still are."""
     try:
-        return max([_report(folder) for folder in folders])
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        return _report(folder)
+    except Exception as error:
+        reason = str(error) if isinstance(error, ValueError) else repr(error)
+        print(f"error: {reason if str(folder) in reason else f'{folder}: {reason}'}".splitlines()[0], file=sys.stderr)
         return 2
 
 
 def _report(folder: Path) -> int:
     case = read_case(folder)
+    if not case.train or not case.eval:
+        raise ValueError(f"{folder}/case.json expects nothing: expected.train and expected.eval are needed")
     comparisons = list(compare(case))
     print(f"{case.name}: {case.method} {case.settings}")
     for comparison in comparisons:
