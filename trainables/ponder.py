@@ -2,8 +2,8 @@
 
 λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS], with
 dropout on what Λ sees of it, as in the released PALBERT code (tinkoff-ai/palbert, src/modeling/palbert_fast.py at
-52a79af), not the hidden state; h_0 is zero. The posterior is cut at the first layer where its sum passes 1 - ε. Behind the cut
-(`posterior_tail`):
+52a79af), not the hidden state; h_0 is zero. The posterior is cut at the first layer where its sum passes 1 - ε.
+Behind the cut (`posterior_tail`):
 
 * `constant`: every p_i is ε / N, without gradient, as released. It counts in the KL term at all layers and in the task
   loss at those layers that are computed, which are the layers up to where the last example of the batch is cut.
