@@ -7,7 +7,9 @@ Two things are done in one way by the released code (google-research/electra) an
 * `layer_decay_convention`: by the paper the top layer has learning_rate * layer_decay (`paper`); in the released code
   (finetune, optimization.py, `_get_layer_lrs`) every layer and the embeddings have one factor more (`released`).
 
-Adam's bias correction, which the released code leaves out, is kept.
+Of the released code these are not reproduced: Adam without bias correction; a warm-up that multiplies a learning rate
+which decays meanwhile (here the decay begins after the warm-up); MRPC and STS-B training pairs doubled with the
+sentences swapped; STS-B labels scaled to [0, 1]; MNLI judged on the matched dev set alone.
 """
 
 from __future__ import annotations
