@@ -20,7 +20,7 @@ FIXED: dict[str, Any] = {
     "stop_after": 0,
     "weight_decay": 0.01,
     "adam_epsilon": 1e-6,
-    "schedule": "linear",
+    "schedule": "linear_from_start",
     "warmup_ratio": 0.1,
     "gradient_clip": 1.0,
     "layer_decay": 0.8,

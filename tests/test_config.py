@@ -26,7 +26,7 @@ def config_of(method, **changes):
         ("epochs", True, "epochs is True; it must be a whole number, at least 1"),
         ("stop_after", -1, "stop_after is -1; it must be a whole number, at least 0"),
         ("weight_decay", -0.1, "weight_decay is -0.1; it must be a number, at least 0"),
-        ("schedule", "cosine", "schedule is 'cosine'; it must be one of: constant, linear"),
+        ("schedule", "cosine", "schedule is 'cosine'; it must be one of: constant, linear, linear_from_start"),
         ("warmup_ratio", 1.0, "warmup_ratio is 1.0; it must be at least 0 and below 1"),
         ("classifier_dropout", 1.0, "classifier_dropout is 1.0; it must be at least 0 and below 1"),
         ("layer_decay", 0.0, "layer_decay is 0.0; it must be above 0 and at most 1"),

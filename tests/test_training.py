@@ -411,3 +411,11 @@ def test_unknown_values_name_the_menu(cache):
 def test_spec_survives_json():
     spec = spec_of("palbert")
     assert TrialSpec(**json.loads(json.dumps(asdict(spec)))) == spec
+
+
+def test_the_released_electra_schedule_decays_during_the_warm_up(tmp_path):
+    config = LINEAR | {"schedule": "linear_from_start", "warmup_ratio": 0.5, "epochs": 2}
+    run = TrainingRun(spec_of(method="albert", config=config), cache=tmp_path)
+    steps = 2 * math.ceil(len(run._train_set) / run._config.batch_size)
+    rate = run._schedule.lr_lambdas[0]
+    assert [rate(0), rate(steps // 4), rate(steps // 2), rate(steps)] == pytest.approx([0, 0.375, 0.5, 0], abs=0.02)

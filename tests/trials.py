@@ -17,6 +17,7 @@ FROM_NOTHING = {
     "batch_size": 16,
     "max_length": 48,
     "layer_decay": 1.0,
+    "layer_decay_convention": None,
 }
 
 

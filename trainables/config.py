@@ -6,7 +6,7 @@ Nothing has a default: every value of a trial comes from its search space, where
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SCHEDULES = ("constant", "linear")
+SCHEDULES = ("constant", "linear", "linear_from_start")
 PRECISIONS = ("float32", "bfloat16")
 LAMBDA_LAYER_ARCHS = ("linear", "linear_cat", "linear_diff", "rnn")
 LAMBDA_BIAS_INITS = ("default", "prior")
@@ -25,7 +25,7 @@ class TrainingConfig:
     stop_after: int  # epochs without improvement, 0 is never
     weight_decay: float  # decoupled; not applied to biases and normalisation
     adam_epsilon: float
-    schedule: str  # after the warm-up: constant, or linear to 0
+    schedule: str  # after the warm-up: constant, or linear to 0; linear_from_start decays during the warm-up too
     warmup_ratio: float  # of all steps, in [0, 1)
     gradient_clip: float  # largest norm, 0 is no clipping
     layer_decay: float  # learning rate factor from a layer to the one below it, 1 is none

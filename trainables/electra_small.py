@@ -1,15 +1,16 @@
 """ELECTRA-small: fine-tuning with layer-wise learning rates, without early exit. arXiv:2003.10555, appendix B.
 
-Two things are done in one way by the released code (google-research/electra) and in another elsewhere; both are here:
+Three things are done in one way by the released code (google-research/electra) and in another elsewhere; both are here:
 
 * `head`: `first_token` is the released code's, one linear layer on [CLS]; `pooled` has `transformers`' dense + GELU
   below it.
 * `layer_decay_convention`: by the paper the top layer has learning_rate * layer_decay (`paper`); in the released code
   (finetune, optimization.py, `_get_layer_lrs`) every layer and the embeddings have one factor more (`released`).
+* `schedule`: `linear_from_start` is the released code's, whose warm-up multiplies a rate that decays meanwhile; with
+  `linear` the decay begins after the warm-up.
 
-Of the released code these are not reproduced: Adam without bias correction; a warm-up that multiplies a learning rate
-which decays meanwhile (here the decay begins after the warm-up); MRPC and STS-B training pairs doubled with the
-sentences swapped; STS-B labels scaled to [0, 1]; MNLI judged on the matched dev set alone.
+Of the released code these are not reproduced: Adam without bias correction; MRPC and STS-B training pairs doubled with
+the sentences swapped; STS-B labels scaled to [0, 1]; MNLI judged on the matched dev set alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.config import TrainingConfig, check_choice
+from trainables.config import TrainingConfig, check_choice, check_used
 
 if TYPE_CHECKING:
     from trainables.backbones import LayerwiseEncoder
@@ -33,12 +34,14 @@ class Config(TrainingConfig):
     """What ELECTRA-small is told beyond `TrainingConfig`."""
 
     head: str
-    layer_decay_convention: str
+    layer_decay_convention: str | None  # null where layer_decay is 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "head", HEADS)
-        check_choice(self, "layer_decay_convention", LAYER_DECAY_CONVENTIONS)
+        check_used(self, "layer_decay_convention", used=self.layer_decay < 1, condition="layer_decay is below 1")
+        if self.layer_decay_convention is not None:
+            check_choice(self, "layer_decay_convention", LAYER_DECAY_CONVENTIONS)
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

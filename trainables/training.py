@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
 import trainables
@@ -321,13 +322,15 @@ class TrainingRun:
             _start_encoder(model, Path(self.spec.start_from))
         return model
 
-    def _new_optimizer(self) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+    def _new_optimizer(self) -> tuple[torch.optim.Optimizer, LambdaLR]:
         """AdamW and its schedule over all epochs. With weight decay 0 and a constant rate it is PALBERT's Adam."""
         config = self._config
         optimizer = torch.optim.AdamW(self._model.parameter_groups(config), eps=config.adam_epsilon, fused=True)
         num_steps = config.epochs * math.ceil(len(self._train_set) / config.batch_size)
-        kind = {"constant": "constant_with_warmup", "linear": "linear"}[config.schedule]
         warmup = round(config.warmup_ratio * num_steps)
+        if config.schedule == "linear_from_start":  # google-research/electra, model/optimization.py: both at once
+            return optimizer, LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / num_steps))
+        kind = {"constant": "constant_with_warmup", "linear": "linear"}[config.schedule]
         return optimizer, get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=num_steps)
 
     def _description(self) -> dict[str, Any]:

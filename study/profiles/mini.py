@@ -41,6 +41,7 @@ def plan() -> Plan:
                 "warmup_ratio": 0.1,
                 "gradient_clip": 1.0,
                 "layer_decay": 1.0,
+                "layer_decay_convention": None,
             },
         ),
     )
