@@ -161,7 +161,7 @@ class StudyState:
         plan, start = self.resolved.plan, trial.start
         return {
             **{name: start[name] for name in ("method", "task", "config", "seed")},
-            "data": _as_seen_from_anywhere(plan.data),
+            "data": plan.data if plan.data in ("mini", "hub") else _as_seen_from_anywhere(plan.data),
             "checkpoint": _as_seen_from_anywhere(self._arm_of(trial).arm.checkpoint),
             "selection": plan.selection,
             "report_dev": trial.phase == "confirm" or plan.selection == "dev",
