@@ -43,12 +43,12 @@ class KilledStudy:
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         self.nodes = [self._add_node(), self._add_node()]
 
-    def run(self, kills: int) -> None:
-        """Kills `kills` times, each kind in turn, then lets the study end."""
+    def run(self, *, kills: int, epochs: int) -> None:
+        """Kills `kills` times, each kind in turn, spread at random over the `epochs` that the study will report."""
         try:
             launcher = self._launch()
             for number in range(kills):
-                if not self._wait_for_progress(launcher):
+                if not self._wait_for(int(epochs * (number + self.random.random()) / (kills + 1)), launcher):
                     break
                 launcher = self._kill(KINDS[number % len(KINDS)], launcher)
             self._finish(launcher)
@@ -61,18 +61,19 @@ class KilledStudy:
         with (self.folder.parent / "launches.log").open("a") as log:
             return subprocess.Popen([*command, *where], stdout=log, stderr=log, cwd=ROOT)
 
-    def _wait_for_progress(self, launcher: subprocess.Popen) -> bool:
-        """Waits until the launch has written an epoch, and a random moment more; False when the study is done."""
-        written, deadline = self._epochs(), time.monotonic() + 120
-        while self._epochs() <= written:
+    def _wait_for(self, epochs: int, launcher: subprocess.Popen) -> bool:
+        """Waits until so many epochs are in the journal, and one more since the last kill; False: the study is done."""
+        epochs, deadline = max(epochs, self.epochs() + 1), time.monotonic() + 120
+        while self.epochs() < epochs:
             if launcher.poll() is not None:
                 return False
             assert time.monotonic() < deadline, (self.folder.parent / "launches.log").read_text()[-2000:]
             time.sleep(0.05)
-        time.sleep(self.random.random())
+        time.sleep(self.random.random() / 10)
         return launcher.poll() is None
 
-    def _epochs(self) -> int:
+    def epochs(self) -> int:
+        """Epochs in the journal."""
         events = self.folder / "events.jsonl"
         return events.read_bytes().count(b'"event":"epoch_reported"') if events.exists() else 0
 
@@ -104,6 +105,14 @@ class KilledStudy:
 
     def _add_node(self) -> Any:
         return self.cluster.add_node(num_cpus=2, env_vars={"HF_HUB_OFFLINE": "1"})
+
+
+def run_killed(folder: Path, arguments: list[str], *, kills: int, seed: int, epochs: int = 0) -> KilledStudy:
+    """A study in a new folder, to its end; `epochs`: that it will report, for the moments of the kills."""
+    folder.mkdir()
+    study = KilledStudy(folder / "study", arguments, random.Random(seed))
+    study.run(kills=kills, epochs=epochs)
+    return study
 
 
 def check_nothing_lost_or_doubled(folder: Path, uninterrupted: Path) -> dict[str, int]:
@@ -153,13 +162,14 @@ def main() -> None:
     arguments = ["--method", "albert,palbert", "--task", "rte,cola,sst2", "--sampler", "grid", "--samples", "6"]
     arguments += ["--seeds", "5", "--profile", "mini", "--max-failures", "1000"]
     with tempfile.TemporaryDirectory() as temporary:
-        folders = [Path(temporary) / name / "study" for name in ("uninterrupted", "killed")]
-        for folder, kills in zip(folders, (0, options.kills), strict=True):
-            folder.parent.mkdir()
-            study = KilledStudy(folder, arguments, random.Random(options.seed))
-            study.run(kills)
-            print(f"{folder.parent.name}: {sum(study.killed.values())} kills {dict(study.killed)}", flush=True)
-        print(check_nothing_lost_or_doubled(folders[1], folders[0]))
+        uninterrupted = run_killed(Path(temporary) / "uninterrupted", arguments, kills=0, seed=options.seed)
+        killed = run_killed(
+            Path(temporary) / "killed", arguments, kills=options.kills, epochs=uninterrupted.epochs(), seed=options.seed
+        )
+        print(f"{sum(killed.killed.values())} kills {dict(killed.killed)}")
+        print(check_nothing_lost_or_doubled(killed.folder, uninterrupted.folder))
+    if sum(killed.killed.values()) < options.kills:
+        raise SystemExit(f"the study was done before it had been killed {options.kills} times")
 
 
 if __name__ == "__main__":
