@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from analysis import statistics
 from analysis.aggregate import Cell, Row, arm_records
-from study.record import Record
+from study.ledger import Spent, count_by_status, in_words, ledger
+from study.record import Phase, Record
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
 
@@ -20,29 +21,43 @@ class Entry:
     """The compute of one row: all trials of its arms, stopped and failed ones too."""
 
     row: str
-    unit: str  # "GPU" or "wall-clock"
-    search_seconds: float
-    confirm_seconds: float
-    trials: dict[str, int]  # by status
+    unit: Literal["GPU", "wall-clock"]
+    spent: list[Spent]  # per arm and phase
+
+    @property
+    def trials(self) -> dict[str, int]:
+        return count_by_status(self.spent)
+
+    @property
+    def search_seconds(self) -> float:
+        return self._seconds("search")
+
+    @property
+    def confirm_seconds(self) -> float:
+        return self._seconds("confirm")
 
     @property
     def seconds(self) -> float:
         return self.search_seconds + self.confirm_seconds
 
+    def _seconds(self, phase: Phase) -> float:
+        name = "gpu_seconds" if self.unit == "GPU" else "wall_seconds"
+        return float(sum(getattr(spent, name) for spent in self.spent if spent.phase == phase))
+
     def in_words(self) -> str:
-        counts = ", ".join(f"{number} {status}" for status, number in self.trials.items())
-        return f"{self.row} {hours(self.seconds)} (search {hours(self.search_seconds)}; {counts})"
+        return f"{self.row} {hours(self.seconds)} (search {hours(self.search_seconds)}; {in_words(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"seconds": self.seconds}
+        seconds = {name: getattr(self, name) for name in ("search_seconds", "confirm_seconds", "seconds")}
+        arms = [spent.to_json() for spent in self.spent]
+        return {"row": self.row, "unit": self.unit, **seconds, "trials": self.trials, "arms": arms}
 
 
-def ledger(rows: list[Row]) -> list[Entry]:
+def row_ledger(rows: list[Row]) -> list[Entry]:
     """One entry per row, in GPU time where any record has some and in wall-clock time elsewhere."""
-    records = {row.label: [record for cell in row.cells.values() for record in arm_records(cell)] for row in rows}
-    on_gpu = any(record.gpu_seconds > 0 for own in records.values() for record in own)
-    seconds: Callable[[Record], float] = seconds_on_gpu if on_gpu else seconds_of_clock
-    return [_entry(label, own, "GPU" if on_gpu else "wall-clock", seconds) for label, own in records.items()]
+    spent = {row.label: ledger(record for cell in row.cells.values() for record in arm_records(cell)) for row in rows}
+    on_gpu = any(entry.gpu_seconds > 0 for own in spent.values() for entry in own)
+    return [Entry(label, "GPU" if on_gpu else "wall-clock", own) for label, own in spent.items()]
 
 
 def seconds_on_gpu(record: Record) -> float:
@@ -71,17 +86,6 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 def hours(seconds: float) -> str:
     return f"{seconds / 3600:.2f} h" if seconds >= 360 else f"{seconds:.0f} s"
-
-
-def _entry(label: str, records: list[Record], unit: str, seconds: Callable[[Record], float]) -> Entry:
-    totals = {phase: float(sum(seconds(record) for record in records if record.phase == phase)) for phase in _PHASES}
-    statuses: list[str] = [record.status for record in records]
-    counts = {status: statuses.count(status) for status in _STATUSES if status in statuses}
-    return Entry(label, unit, totals["search"], totals["confirm"], counts)
-
-
-_PHASES = ("search", "confirm")
-_STATUSES: tuple[str, ...] = ("completed", "stopped", "failed")
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from analysis import statistics
 from analysis.aggregate import Cell, Row, arm_records, rows_of
 from analysis.beside import beside_published, mean_and_deviation
 from analysis.compare import BASELINE, Comparison, Place, Sample, baseline_row, compare, marks, samples_of
-from analysis.costs import ledger, ledger_notes, speed_facts
+from analysis.costs import ledger_notes, row_ledger, speed_facts
 from analysis.load import Study
 from analysis.protocol import is_mini, protocol_in_words, seeds_in_words
 from analysis.published import published_rows
@@ -49,7 +49,7 @@ def points(score: float) -> str:
 def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds."""
     studies, rows = evidence.studies, evidence.rows
-    comparisons, entries = compare(rows, evidence.samples), ledger(rows)
+    comparisons, entries = compare(rows, evidence.samples), row_ledger(rows)
     arrows = marks(rows, comparisons)
     paper = "PALBERT Tab.3" if any("roberta" in row.backbones for row in rows) else "PALBERT Tab.2"
     lines, blocks, notes = beside_published(rows, published_rows(paper), lambda row: _median_line(row, arrows))

@@ -18,12 +18,13 @@ from markupsafe import Markup
 
 from analysis.aggregate import rows_of
 from analysis.command_line import Parser, run
-from analysis.costs import hours, ledger, ledger_notes
+from analysis.costs import hours, ledger_notes, row_ledger
 from analysis.load import Study, load_study
 from analysis.plots import pictures, write_pictures
 from analysis.protocol import protocol_in_words
 from analysis.render import html_fragment
 from analysis.tables import make_tables, write_text
+from study.ledger import in_words
 from trainables.tasks import TASKS
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -43,7 +44,7 @@ def write_report(folder: Path) -> Path:
 def report_page(study: Study, images: dict[str, bytes], captions: dict[str, str]) -> str:
     """The page as text; `images` are SVG files by name, each with its caption."""
     rows, tables = rows_of([study]), {table.name: table for table in make_tables([study])}
-    entries = ledger(rows)
+    entries = row_ledger(rows)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
@@ -57,6 +58,7 @@ def report_page(study: Study, images: dict[str, bytes], captions: dict[str, str]
         ledger=entries,
         ledger_notes=ledger_notes(entries),
         hours=hours,
+        trials_in_words=in_words,
         p_text=_p_text,
         provenance=_provenance(study),
     )

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from study.journal import lock_holder
+from study.ledger import Spent, in_words, ledger
 from study.plan import load_plan_json, resolved_from_json
 from study.record import read_events
 from study.state import ArmState, StudyState
@@ -69,6 +71,7 @@ def describe_study(state: StudyState, folder: Path) -> dict[str, Any]:
         "under_way": [_under_way(trial.start, trial.last) for trial in state.unfinished],
         "failed": failed,
         "missing": missing,
+        "ledger": [spent.to_json() for spent in ledger(state.ended)],
         "remaining_seconds": state.remaining_seconds(),
         "complete": not (missing or failed),
     }
@@ -98,11 +101,25 @@ def _print(state: StudyState, facts: dict[str, Any]) -> None:
     )
     console.print(f"run by {facts['launch']}" if facts["launch"] else "not being run", markup=False)
     console.print(arms_table(state))
+    if state.ended:
+        console.print(_ledger_table(ledger(state.ended)))
     for title in ("under_way", "failed", "missing"):
         for line in facts[title]:
             console.print(f"{title.replace('_', ' ')}: {line}", markup=False, soft_wrap=True)
     if not state.finished and facts["remaining_seconds"] is not None:
         console.print(f"left: about {clock(facts['remaining_seconds'])} of one slot")
+
+
+def _ledger_table(entries: list[Spent]) -> Table:
+    """What each arm and phase has cost so far."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("spent on", "phase", "trials", "epochs", "examples", "training", "evaluation", "wall clock", "GPU"):
+        table.add_column(column, justify="left" if column in ("spent on", "phase", "trials") else "right")
+    for spent in entries:
+        seconds = (spent.train_seconds, spent.eval_seconds, spent.wall_seconds, spent.gpu_seconds)
+        counts = (in_words(spent.trials), str(spent.epochs), f"{spent.train_examples:,}")
+        table.add_row(spent.arm, spent.phase, *counts, *map(clock, seconds))
+    return table
 
 
 def _read_only(event: str, **values: Any) -> dict[str, Any]:

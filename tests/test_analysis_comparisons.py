@@ -9,7 +9,7 @@ from hand_made import predictions as make_predictions
 
 from analysis.aggregate import rows_of
 from analysis.compare import compare, marks, samples_of
-from analysis.costs import ledger, ledger_notes
+from analysis.costs import ledger_notes, row_ledger
 from analysis.load import load_study
 from analysis.resampling import plain_scores
 from analysis.tables import write_tables
@@ -110,21 +110,22 @@ def test_ledger_counts_stopped_and_failed_trials(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5)
     records += [record("palbert", "rte", 0.6, seed=2, phase="search", status="stopped", gpu_seconds=60.0)]
     records += [record("palbert", "rte", None, seed=3, phase="search", gpu_seconds=20.0)]
-    (entry,) = ledger(rows_of([load_study(write_study(tmp_path, records))]))
+    (entry,) = row_ledger(rows_of([load_study(write_study(tmp_path, records))]))
     assert (entry.search_seconds, entry.confirm_seconds) == (200.0, 600.0)
     assert entry.trials == {"completed": 6, "stopped": 1, "failed": 1}
     assert entry.unit == "GPU"
 
 
 def test_ledger_falls_back_to_wall_clock_where_no_gpu_was_used(tmp_path):
-    (entry,) = ledger(rows_of([load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)))]))
+    study = load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)))
+    (entry,) = row_ledger(rows_of([study]))
     assert (entry.unit, entry.seconds) == ("wall-clock", 720.0)
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(119.0, False), (90.0, True)])
 def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, seconds, warned):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
-    notes = ledger_notes(ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
     assert any("differs by more than 20 %: palbert had 0.20 h, albert 0.15 h" in note for note in notes) == warned
 
 

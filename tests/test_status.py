@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from simulation import Simulation
 from study import profiles, status
 from study.journal import Journal, write_json
 from study.plan import resolve
+from study.record import read_events
 from study.run import plan_json
 
 
@@ -32,6 +34,21 @@ def test_a_complete_study_misses_nothing(tmp_path, capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["complete"] and facts["missing"] == facts["failed"] == facts["under_way"] == []
     assert sum(facts["trials"].values()) == facts["total"] == 2 * (3 + 2)
+
+
+def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, capsys):
+    folder = study_folder(tmp_path)
+    status.main([str(folder), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert [(entry["arm"], entry["phase"]) for entry in facts["ledger"]] == [
+        (arm, phase) for arm in ("albert/rte", "albert/cola") for phase in ("search", "confirm")
+    ]
+    totals = Counter()
+    for entry in facts["ledger"]:
+        totals.update(entry["trials"])
+    assert totals == facts["trials"] and totals["stopped"] > 0
+    reported = [event for event in read_events(folder) if event["event"] == "epoch_reported"]
+    assert sum(entry["epochs"] for entry in facts["ledger"]) == len(reported)
 
 
 def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
