@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -24,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 import ray
+import yaml
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -31,6 +31,7 @@ from ray.tune.search import Searcher
 from study.record import Record
 from study.search import OptunaJournal
 from study.state import StudyState, Trial
+from study.storage import PREDICTIONS, is_uri, place_at, trial_address
 from study.trainable import MESSAGE, StudyTrainable
 
 
@@ -40,12 +41,27 @@ class Resources:
 
     cpus: float
     gpus: float | None
+    autoscaler: Path | None = None  # the configuration of the cluster's autoscaler, where there is one
 
     def slots(self) -> int:
         """Trials that the cluster can run at a time, as it is now."""
-        available = ray.cluster_resources()
+        return self._fit_in(ray.cluster_resources())
+
+    def slots_to_come(self) -> int:
+        """Trials at a time once the autoscaler has added every node that it may; 0 where there is no autoscaler."""
+        if self.autoscaler is None:
+            return 0
+        cluster = yaml.safe_load(self.autoscaler.read_text())
+        most = cluster["max_workers"]
+        types = [kind for name, kind in cluster["available_node_types"].items() if name != cluster["head_node_type"]]
+        slots = [
+            self._fit_in(kind.get("resources", {})) for kind in types for _ in range(kind.get("max_workers", most))
+        ]
+        return sum(sorted(slots, reverse=True)[:most])
+
+    def _fit_in(self, resources: dict[str, float]) -> int:
         wanted = {"CPU": self.cpus, "GPU": 1.0 if self.gpus is None else self.gpus}
-        return int(min(available.get(name, 0) / amount for name, amount in wanted.items() if amount))
+        return int(min(resources.get(name, 0) / amount for name, amount in wanted.items() if amount))
 
 
 class Engine:
@@ -56,7 +72,7 @@ class Engine:
         state: StudyState,
         *,
         folder: Path,
-        storage: Path,
+        storage: str,
         resources: Resources,
         max_failures: int,
         on_progress: Callable[[], None],
@@ -72,6 +88,7 @@ class Engine:
         self._keys: dict[str, str] = {}  # Ray's trial id -> key
         self._waiting: set[str] = set()  # keys of trials that were handed to Ray and have no actor yet
         self._training: set[str] = set()  # keys of trials that have one
+        self._to_come = resources.slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
         self._optuna = OptunaJournal(folder / "optuna.journal")
         for arm in state.arms:
@@ -106,8 +123,9 @@ class Engine:
     def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
         """The next trial as a Ray configuration; None for "not now".
 
-        One trial waits while all slots train, so that none stands idle; more only to fill slots. Ray alone would start
-        one actor at a time and, where trials are shorter than that, throw each away for the one that is warm.
+        One trial waits while all slots train, so that none stands idle; more only to fill slots, those that an
+        autoscaler would add for them too. Ray alone would start one actor at a time and, where trials are shorter than
+        that, throw each away for the one that is warm.
         """
         if len(self._waiting) >= max(1, self._slots() - len(self._training)):
             return None
@@ -155,25 +173,24 @@ class Engine:
     # ---- inside
 
     def _slots(self) -> int:
-        """Trials that the cluster can run at a time. Asked of Ray once a second: the answer takes milliseconds."""
+        """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
-            self._known_slots, self._slots_asked = self._resources.slots(), time.monotonic()
+            self._known_slots, self._slots_asked = max(self._resources.slots(), self._to_come), time.monotonic()
         return self._known_slots
 
     def _end(self, key: str, *, error: str | None = None) -> None:
         self._training.discard(key)
-        record = self.state.end(key, error=error)
-        prune(self._storage, record)
+        record = end_trial(self.state, self.state.trial(key), self._storage, self._folder, error=error)
         self._optuna.add_ended(self.state.arm(record.method, record.task).search)
 
     def _assignment(self, trial: Trial) -> dict[str, Any]:
         start = trial.start
-        predictions = self._folder / "predictions" / f"{start['key']}.npz"
+        predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, start["key"]))
         gpus = self.state.gpu_share(trial) if self._resources.gpus is None else self._resources.gpus
         return {
             "spec": self.state.trial_spec(trial),
-            "folder": str(checkpoint_folder(self._storage, start["key"])),
-            "predictions": str(predictions) if start["phase"] == "confirm" else None,
+            "folder": trial_address(self._storage, start["key"]),
+            "predictions": predictions if start["phase"] == "confirm" else None,
             "device": "cuda" if gpus else "cpu",
             "cpus": self._resources.cpus,
             "gpus": gpus,
@@ -187,19 +204,20 @@ def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([{"CPU": assignment["cpus"], "GPU": assignment["gpus"]}])
 
 
-def checkpoint_folder(storage: Path, key: str) -> Path:
-    """Where the trial keeps its state while it runs, and its best model afterwards."""
-    return storage / "checkpoints" / key
+def predictions_file(folder: Path, key: str) -> Path:
+    """Where the study's folder holds the predictions of a confirm trial."""
+    return folder / "predictions" / f"{key}.npz"
 
 
-def prune(storage: Path, record: Record) -> None:
-    """The study's one rule of what stays on disk: a completed confirm trial keeps its best model, all else goes."""
-    folder = checkpoint_folder(storage, record.key)
-    if record.phase == "search" or record.status != "completed":
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        for name in ("state.pt", "clock.json", "trial.lock"):
-            (folder / name).unlink(missing_ok=True)
+def end_trial(state: StudyState, trial: Trial, storage: str, folder: Path, *, error: str | None = None) -> Record:
+    """The record of a trial that has ended. Its predictions are in the study's folder before, its state goes after."""
+    key = trial.start["key"]
+    place = place_at(trial_address(storage, key))
+    if trial.phase == "confirm" and error is None:
+        place.fetch_predictions(predictions_file(folder, key))
+    record = state.end(key, error=error)
+    place.prune(record)
+    return record
 
 
 class _StaysHere:

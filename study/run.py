@@ -12,7 +12,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,23 +20,25 @@ import ray
 
 from analysis.report import write_report
 from analysis.tables import WrittenTables, write_tables
-from study.engine import Engine, Resources, ray_cluster
+from study.engine import Engine, Resources, end_trial, ray_cluster
 from study.journal import Journal, utc_now, write_json
 from study.plan import ResolvedPlan, load_plan_json
 from study.state import LaunchStatus, StudyState
+from study.storage import join, make_writable, storage_address
 from study.view import View
 
+AUTOSCALER_CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # where `ray up` puts it on the head
 PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy")
 
 
 def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespace, *, why: str) -> int:
     """The launch's exit status. ValueError, with nothing run, if the study cannot be opened."""
+    storage = storage_address(arguments.storage or str(folder))
     with ExitStack() as stack:
         if arguments.address:
             stack.enter_context(ray_cluster(arguments.address))  # before anything is created
-        storage = Path(arguments.storage).resolve() if arguments.storage else folder.resolve()
-        make_writable(storage / "checkpoints")
-        make_writable(folder / "predictions")
+        make_writable(join(storage, "checkpoints"))
+        make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
         append, events = journal.append, journal.events
         budget = math.inf if arguments.max_gpu_hours is None else 3600 * arguments.max_gpu_hours
@@ -45,7 +46,7 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
             folder.name, resolved, events=events, append=append, provenance=provenance(), max_gpu_seconds=budget
         )
         write_json(folder / "plan.json", plan_json(folder, resolved))
-        state.settle()
+        state.settle(lambda trial: end_trial(state, trial, storage, folder))
         if state.finished:
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             tables = write_tables([folder], folder / "tables")
@@ -53,15 +54,6 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
             tables = _launch(state, folder, storage, arguments)
     return conclude(state, folder, tables, as_json=arguments.json)
-
-
-def make_writable(folder: Path) -> None:
-    """Makes the folder and writes in it, for once. ValueError if that cannot be done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ValueError(f"folder {folder} cannot be written: {error.strerror}") from None
 
 
 def cluster_gpus(address: str) -> int:
@@ -108,7 +100,7 @@ def python() -> str:
     return sys.executable if here.startswith("..") else here
 
 
-def _launch(state: StudyState, folder: Path, storage: Path, arguments: argparse.Namespace) -> WrittenTables:
+def _launch(state: StudyState, folder: Path, storage: str, arguments: argparse.Namespace) -> WrittenTables:
     state.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
     mirror = start_mirror(folder, arguments.tracking_uri)
     status: LaunchStatus = "interrupted"
@@ -138,9 +130,12 @@ def _launch(state: StudyState, folder: Path, storage: Path, arguments: argparse.
 def resources_of(arguments: argparse.Namespace) -> Resources:
     """What a trial holds: a whole GPU where the cluster has any, unless the command line says otherwise."""
     asked, there_are_gpus = arguments.gpus_per_trial, bool(ray.cluster_resources().get("GPU"))
-    if asked is None or (asked == "auto" and not there_are_gpus):
-        return Resources(cpus=arguments.cpus_per_trial, gpus=float(there_are_gpus))
-    return Resources(cpus=arguments.cpus_per_trial, gpus=None if asked == "auto" else asked)
+    gpus = float(there_are_gpus) if asked is None or (asked == "auto" and not there_are_gpus) else asked
+    return Resources(
+        cpus=arguments.cpus_per_trial,
+        gpus=None if gpus == "auto" else gpus,
+        autoscaler=AUTOSCALER_CONFIG if arguments.address and AUTOSCALER_CONFIG.exists() else None,
+    )
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from study.engine import Resources
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -33,6 +35,14 @@ def test_gpu_workers_grow_from_none_to_the_limit(cluster: dict[str, Any]) -> Non
     }
     assert all(node["min_workers"] == 0 and node["resources"]["GPU"] > 0 for node in workers.values())
     assert sum(node["max_workers"] for node in workers.values()) == cluster["max_workers"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "slots"), [(1, 1.0, 8), (1, 0.5, 16), (1, None, 8), (2, 0.25, 16), (8, 1.0, 0)]
+)
+def test_trials_wait_for_all_the_nodes_that_may_come(cpus: float, gpus: float | None, slots: int) -> None:
+    resources = Resources(cpus=cpus, gpus=gpus, autoscaler=REPOSITORY / "cluster.yaml")
+    assert resources.slots_to_come() == slots
 
 
 def test_trials_stay_off_the_head(cluster: dict[str, Any]) -> None:
