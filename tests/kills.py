@@ -130,7 +130,8 @@ def check_nothing_lost_or_doubled(folder: Path, uninterrupted: Path) -> dict[str
     same = [record for record in same if expected[record.key][0] == "completed"]
     for record in same:
         assert outcome(record) == expected[record.key], record.key
-    return {"records": len(records), "equal": len(same), "rungs": check_rungs(folder)}
+    confirm_same = sum(1 for record in same if record.phase == "confirm")
+    return {"records": len(records), "equal": len(same), "equal confirm": confirm_same, "rungs": check_rungs(folder)}
 
 
 def outcome(record: Record) -> tuple:
