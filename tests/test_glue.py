@@ -63,8 +63,10 @@ def test_original_layout_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", ["dev_matched", "dev_mismatched"])
 def test_mnli_has_two_dev_files(split: str, tmp_path: Path) -> None:
-    header, line, texts, _ = LAYOUTS["mnli"]
-    assert load(TASKS["mnli"], split, write(tmp_path, f"MNLI/{split}.tsv", header, line)).texts == [texts]
+    header = MNLI_HEADER.replace("label1", "label1\tlabel2\tlabel3\tlabel4\tlabel5")
+    line = "0\t1\t1n\tfiction\tb\tb\tp\tp\tIt is.\tIs it?\tx\tx\tx\tx\tx\tneutral"
+    data = write(tmp_path, f"MNLI/{split}.tsv", header, line)
+    assert load(TASKS["mnli"], split, data).texts == [("It is.", "Is it?")]
 
 
 def test_test_file_has_texts_and_no_labels(tmp_path: Path) -> None:
@@ -140,6 +142,20 @@ def test_missing_column_is_named_with_those_there_are(tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", "index\tsentence1\tlabel", "0\tOne .\tentailment")
     with pytest.raises(ValueError, match="line 1: no column 'sentence2'; the columns are index, sentence1, label"):
         load_split(RTE, "train", data)
+
+
+@pytest.mark.parametrize("column", ["notes", "", "Label", "gold_label"])
+def test_column_that_the_official_files_lack_is_named_with_those_they_have(column: str, tmp_path: Path) -> None:
+    data = write(tmp_path, "RTE/train.tsv", f"{RTE_HEADER}\t{column}", "0\tOne .\tTwo .\tentailment\t")
+    message = f"RTE/train.tsv, line 1: unknown column '{column}'; RTE has index, sentence1, sentence2, label$"
+    with pytest.raises(ValueError, match=message):
+        load_split(RTE, "train", data)
+
+
+def test_test_file_of_a_task_without_headers_in_train_may_have_no_other_column(tmp_path: Path) -> None:
+    data = write(tmp_path, "CoLA/test.tsv", "index\tsentence\tmark", "0\tIt rained .\t*")
+    with pytest.raises(ValueError, match="CoLA/test.tsv, line 1: unknown column 'mark'; CoLA has index, sentence$"):
+        load_split(TASKS["cola"], "test", data)
 
 
 @pytest.mark.parametrize("header", [None, RTE_HEADER])

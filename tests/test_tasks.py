@@ -35,6 +35,12 @@ def test_every_class_has_a_name_in_the_files(task) -> None:
     assert len(task.file_columns) == len(task.text_columns)
 
 
+@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+def test_columns_that_are_read_stand_in_the_header(task) -> None:
+    labels = () if task.headerless or not task.dev_splits else (task.label_column,)
+    assert {*task.file_columns, *labels} <= set(task.header)
+
+
 def test_unknown_task_is_answered_with_the_menu() -> None:
     with pytest.raises(ValueError, match="no task named 'snli'; available: sst2, rte"):
         find_task("snli")

@@ -129,7 +129,7 @@ def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
 def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]:
     file = _existing_file(task, split, folder)
     labelled = split not in task.test_splits
-    header, lines = _table(file, task.headerless if labelled else ())
+    header, lines = _table(task, file, task.headerless if labelled else ())
     if not lines:
         return file, []
     text_places = [_place_of(column, header, file) for column in task.file_columns]
@@ -145,19 +145,23 @@ def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]
     return file, rows
 
 
-def _table(file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[tuple[str, list[str]]]]:
+def _table(task: Task, file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[tuple[str, list[str]]]]:
     """Column names, the first line's if none are given; and of each further line, where it is and its cells."""
     lines = [(f"{file}, line {number}", line.split("\t")) for number, line in enumerate(_decoded_lines(file), start=1)]
     if header or not lines:
         return header, lines
-    return lines[0][1], lines[1:]
+    (where, header), *rows = lines
+    for column in header:
+        if column not in task.header:
+            raise ValueError(f"{where}: unknown column {column!r}; {task.title} has {', '.join(task.header)}")
+        if header.count(column) > 1:
+            raise ValueError(f"{where}: several columns {column!r}; the columns are {', '.join(header)}")
+    return header, rows
 
 
 def _place_of(column: str, header: Sequence[str], file: Path) -> int:
     if column not in header:
         raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
-    if list(header).count(column) > 1:
-        raise ValueError(f"{file}, line 1: several columns {column!r}; the columns are {', '.join(header)}")
     return header.index(column)
 
 

@@ -21,6 +21,7 @@ class Task:
     labels: tuple[str, ...]  # names in class order; () is regression
     metrics: tuple[str, ...]  # the score is their mean
     sizes: dict[str, int] = field(hash=False)  # official rows of every split
+    header: tuple[str, ...]  # columns of the TSV files that begin with a header line: train, dev and test together
     file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
     file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
     label_column: str = "label"  # header name of the label in the TSV files
@@ -50,6 +51,7 @@ class Task:
 
 _BINARY = ("0", "1")
 _PAIR = ("sentence1", "sentence2")
+_PAIR_HEADER = ("index", *_PAIR, "label")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 
@@ -65,6 +67,7 @@ TASKS: dict[str, Task] = {
             labels=("negative", "positive"),
             metrics=("accuracy",),
             sizes={"train": 67_349, "dev": 872, "test": 1_821},
+            header=("index", "sentence", "label"),
             file_columns=("sentence",),
             file_labels=_BINARY,
         ),
@@ -76,6 +79,7 @@ TASKS: dict[str, Task] = {
             labels=_ENTAILMENT,
             metrics=("accuracy",),
             sizes={"train": 2_490, "dev": 277, "test": 3_000},
+            header=_PAIR_HEADER,
             file_columns=_PAIR,
             file_labels=_ENTAILMENT,
         ),
@@ -87,6 +91,7 @@ TASKS: dict[str, Task] = {
             labels=_ENTAILMENT,
             metrics=("accuracy",),
             sizes={"train": 104_743, "dev": 5_463, "test": 5_463},
+            header=("index", "question", "sentence", "label"),
             file_columns=("question", "sentence"),
             file_labels=_ENTAILMENT,
         ),
@@ -98,6 +103,7 @@ TASKS: dict[str, Task] = {
             labels=("unacceptable", "acceptable"),
             metrics=("matthews",),
             sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
+            header=("index", "sentence"),
             file_columns=("sentence",),
             file_labels=_BINARY,
             headerless=("source", "label", "mark", "sentence"),
@@ -110,6 +116,7 @@ TASKS: dict[str, Task] = {
             labels=("not_equivalent", "equivalent"),
             metrics=("accuracy", "f1"),
             sizes={"train": 3_668, "dev": 408, "test": 1_725},
+            header=("index", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
             file_columns=("#1 String", "#2 String"),
             file_labels=_BINARY,
             label_column="Quality",
@@ -128,6 +135,12 @@ TASKS: dict[str, Task] = {
                 "test_matched": 9_796,
                 "test_mismatched": 9_847,
             },
+            header=(
+                *("index", "promptID", "pairID", "genre"),
+                *("sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse", "sentence2_parse"),
+                *_PAIR,
+                *("label1", "label2", "label3", "label4", "label5", "gold_label"),
+            ),
             file_columns=_PAIR,
             file_labels=_THREE_WAY,
             label_column="gold_label",
@@ -142,6 +155,7 @@ TASKS: dict[str, Task] = {
             labels=("not_duplicate", "duplicate"),
             metrics=("accuracy", "f1"),
             sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
+            header=("index", "id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
             file_columns=("question1", "question2"),
             file_labels=_BINARY,
             label_column="is_duplicate",
@@ -155,6 +169,7 @@ TASKS: dict[str, Task] = {
             labels=(),
             metrics=("pearson", "spearman"),
             sizes={"train": 5_749, "dev": 1_500, "test": 1_379},
+            header=("index", "genre", "filename", "year", "old_index", "source1", "source2", *_PAIR, "score"),
             file_columns=_PAIR,
             label_column="score",
         ),
@@ -166,6 +181,7 @@ TASKS: dict[str, Task] = {
             labels=("not_entailment", "entailment"),
             metrics=("accuracy",),
             sizes={"train": 635, "dev": 71, "test": 146},
+            header=_PAIR_HEADER,
             file_columns=_PAIR,
             file_labels=_BINARY,
         ),
@@ -178,6 +194,7 @@ TASKS: dict[str, Task] = {
             labels=_THREE_WAY,
             metrics=("matthews",),
             sizes={"test": 1_104},
+            header=("index", *_PAIR),
             file_columns=_PAIR,
             file_labels=_THREE_WAY,
             train_split="",
