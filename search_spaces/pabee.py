@@ -11,7 +11,8 @@ SPACE = paper.SPACE | {"patience": IntDistribution(3, 8)}
 PAPER_GRID = paper.GRID | {"patience": [6]}
 
 # Threshold of agreement on STS-B: hard-coded in the released PALBERT code (PABEE's own default, 0, never agrees).
-FIXED = paper.FIXED | {"regression_threshold": 0.2}
+FIXED: dict[str, Any] = paper.FIXED | {"regression_threshold": None}
+FIXED_BY_TASK: dict[str, dict[str, Any]] = {"stsb": {"regression_threshold": 0.2}}
 CHECKPOINT = paper.CHECKPOINT
 
 # The command in the PALBERT repository's README, then PABEE's training script (which has other epochs and a schedule).

@@ -311,7 +311,7 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
         data_fingerprint=fingerprint(TASKS[task], plan.data),
         start_from=plan.start_from.get(task),
     )
-    trainables.load(method).Config(**any_configuration(arm))  # its ValueErrors are the user's
+    trainables.load(method).Config(**any_configuration(arm)).check_task(TASKS[task])  # its ValueErrors are the user's
     return arm
 
 

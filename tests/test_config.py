@@ -1,11 +1,14 @@
 """Values that configurations refuse, in one line. Run: pytest tests/test_config.py"""
 
 import dataclasses
+import json
 
 import pytest
 
 import search_spaces
 import trainables
+from study import launch
+from trainables.tasks import TASKS
 
 
 def config_of(method, **changes):
@@ -69,6 +72,30 @@ def test_bad_value_of_a_method_s_own_field(method, changes, message):
     with pytest.raises(ValueError, match=message) as error:
         config_of(method, **changes)
     assert "\n" not in str(error.value)
+
+
+MISPLACED_THRESHOLD = pytest.mark.parametrize(
+    ("task", "setting", "message"),
+    [
+        ("rte", 0.3, "is 0.3 but is used only when labels are scores, and RTE has classes; set it to null"),
+        ("stsb", None, "must be set when labels are scores, and STS-B has scores"),
+    ],
+)
+
+
+@MISPLACED_THRESHOLD
+def test_threshold_of_agreement_is_for_scores_alone(task, setting, message):
+    config = config_of("pabee", regression_threshold=setting)
+    with pytest.raises(ValueError, match=f"^regression_threshold {message}$"):
+        trainables.load("pabee").build(config, None, TASKS[task])
+
+
+@MISPLACED_THRESHOLD
+def test_misplaced_threshold_is_refused_before_anything_is_made(task, setting, message, tmp_path, capsys):
+    field = f"regression_threshold={json.dumps(setting)}"
+    assert launch.main(["--method", "pabee", "--task", task, "--set", field, "--out", str(tmp_path / "runs")]) == 2
+    assert capsys.readouterr().err == f"study.launch: regression_threshold {message}\n"
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("method", trainables.available())

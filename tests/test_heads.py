@@ -11,7 +11,7 @@ from trainables.tasks import TASKS
 
 def model_of(method, checkpoint="mini-electra", task="rte", **changes):
     space = search_spaces.load(method)
-    values = dict(space.fixed) | {field: values[0] for field, values in space.paper_grid.items()}
+    values = space.fixed_for(task) | {field: values[0] for field, values in space.paper_grid.items()}
     module = trainables.load(method)
     config = module.Config(**(values | {"max_length": 16} | changes))
     torch.manual_seed(0)

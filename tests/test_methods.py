@@ -24,10 +24,10 @@ pytestmark = [
 NUM_EXAMPLES = 8
 
 
-def config_of(method, **changes):
+def config_of(method, task_name="rte", **changes):
     """The method's first grid point, with a learning rate for tiny untrained backbones."""
     space = search_spaces.load(method)
-    values = dict(space.fixed) | {field: values[0] for field, values in space.paper_grid.items()}
+    values = space.fixed_for(task_name) | {field: values[0] for field, values in space.paper_grid.items()}
     values |= {field: 2e-3 for field, value in values.items() if field.endswith("learning_rate") and value is not None}
     return trainables.load(method).Config(**(values | {"max_length": 32} | changes))
 
@@ -45,7 +45,7 @@ def examples(task_name):
 
 def model_of(method, checkpoint, task_name="rte", **changes):
     torch.manual_seed(0)
-    config = config_of(method, **changes)
+    config = config_of(method, task_name, **changes)
     encoder = load_encoder(checkpoint, config, vocab_size=examples(task_name)[1])
     return trainables.load(method).build(config, encoder, TASKS[task_name])
 

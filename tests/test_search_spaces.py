@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution
 import search_spaces
 import trainables
 from trainables.checkpoints import MINI_CHECKPOINTS
-from trainables.tasks import TRAINABLE_TASKS
+from trainables.tasks import TASKS, TRAINABLE_TASKS
 
 EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.available())
 
@@ -74,7 +74,7 @@ def test_every_corner_of_the_space_is_a_configuration(method):
     for task in TRAINABLE_TASKS:
         for points in (space.published.get(task, ()), [{f: v[0] for f, v in space.paper_grid.items()}]):
             for point in points:
-                config(**space.fixed_for(task), **point)
+                config(**space.fixed_for(task), **point).check_task(TASKS[task])
     for field, distribution in space.space.items():
         ends = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
         for value in ends:

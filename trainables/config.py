@@ -3,8 +3,14 @@
 Nothing has a default: every value of a trial comes from its search space, where it stands with its source.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainables.tasks import Task
 
 SCHEDULES = ("constant", "linear", "linear_from_start")
 PRECISIONS = ("float32", "bfloat16")
@@ -46,6 +52,9 @@ class TrainingConfig:
         check_choice(self, "precision", PRECISIONS)
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay is {self.layer_decay!r}; it must be above 0 and at most 1 (1 is none)")
+
+    def check_task(self, task: Task) -> None:
+        """Passes if the task uses every field that is set, and none that it needs is null; else a `ValueError`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,7 +118,7 @@ class Patience:
     """
 
     patience: int
-    regression_threshold: float
+    regression_threshold: float | None  # None for classes
     name = "patience"
 
     @property
@@ -133,6 +133,7 @@ class Patience:
     def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
         """Those with enough agreements in a row leave."""
         if logits.shape[1] == 1:
+            assert self.regression_threshold is not None
             agree = (state["previous"] - logits)[:, 0].abs() < self.regression_threshold
         else:
             agree = state["previous"].argmax(dim=1) == logits.argmax(dim=1)
@@ -220,7 +221,7 @@ def every_threshold() -> list[ExitRule]:
     return [Threshold(q) for q in SWEPT_QUANTILES]
 
 
-def every_patience(num_layers: int, regression_threshold: float) -> list[ExitRule]:
+def every_patience(num_layers: int, regression_threshold: float | None) -> list[ExitRule]:
     """PABEE at t = 1 ... num_layers (the last one never leaves early)."""
     return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
 
