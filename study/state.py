@@ -114,14 +114,18 @@ class StudyState:
     @property
     def total_trials(self) -> int:
         """Trials of the study when it is complete, as far as it is known."""
-        return len(self._trials) + sum(sum(self._still_to_start(arm)) for arm in self.arms)
+        return len(self._trials) + sum(sum(self.still_to_start(arm)) for arm in self.arms)
 
-    def remaining_seconds(self) -> float | None:
-        """Expected seconds of one slot for all that is left, running trials half done; None before any has ended."""
-        if not self.ended:
-            return None
-        halves = sum(self._trial_seconds(self._arm_of(trial)) / 2 for trial in self.unfinished)
-        return halves + sum(sum(self._still_to_start(arm)) * self._trial_seconds(arm) for arm in self.arms)
+    def still_to_start(self, arm: ArmState) -> tuple[int, int]:
+        """Search and confirm trials of the arm that have not been started, as far as it is known."""
+        if arm.search_ended:
+            return 0, len(self.missing_confirm(arm))
+        search = 0 if arm.spent else max(0, arm.arm.samples - len(arm.phase("search")))
+        return search, len(self.resolved.seeds)
+
+    def examples_per_epoch(self, arm: ArmState) -> int:
+        """Training examples of the arm's task; the generated tasks are all alike, and count as one."""
+        return 1 if self.resolved.plan.data == "mini" else TASKS[arm.arm.task].sizes["train"]
 
     def median(self, arm: ArmState) -> float | None:
         """The median score of the arm's confirm trials that are done."""
@@ -304,7 +308,7 @@ class StudyState:
         """Ends every search once another search trial would not leave enough GPU time for the confirm trials."""
         if math.isinf(self._max_gpu_seconds):
             return  # without a look at every trial, which takes longer the more there are
-        searching = [arm for arm in self.arms if self._still_to_start(arm)[0]]
+        searching = [arm for arm in self.arms if self.still_to_start(arm)[0]]
         if searching and self.ended and self._committed_gpu_seconds() > self._max_gpu_seconds:
             for arm in searching:
                 arm.spent = True
@@ -315,7 +319,7 @@ class StudyState:
         """GPU time used, to be used by trials under way, by all confirm trials, and by one more search trial."""
         used = sum(record.gpu_seconds for record in self.ended)
         under_way = sum(self._gpu_seconds(self._arm_of(trial)) for trial in self.unfinished)
-        confirm = sum(self._still_to_start(arm)[1] * self._gpu_seconds(arm) for arm in self.arms)
+        confirm = sum(self.still_to_start(arm)[1] * self._gpu_seconds(arm) for arm in self.arms)
         return used + under_way + confirm + max(map(self._gpu_seconds, self.arms))
 
     def _gpu_seconds(self, arm: ArmState) -> float:
@@ -345,25 +349,12 @@ class StudyState:
     def _has_work(self, arm: ArmState) -> bool:
         if arm.arm.start_from and not self._start_model(arm):
             return self._is_under_way(self._arms[arm.arm.method, arm.arm.start_from])
-        search, confirm = self._still_to_start(arm)
+        search, confirm = self.still_to_start(arm)
         return bool(search or (confirm and arm.search_ended))
 
     def _length(self, arm: ArmState) -> int:
         """Examples that a full trial of the arm sees. Long trials first, so that short ones fill the end."""
-        examples = 1 if self.resolved.plan.data == "mini" else TASKS[arm.arm.task].sizes["train"]
-        return examples * arm.arm.fixed["epochs"]
-
-    def _still_to_start(self, arm: ArmState) -> tuple[int, int]:
-        """Search and confirm trials of the arm that have not been started, as far as it is known."""
-        if arm.search_ended:
-            return 0, len(self.missing_confirm(arm))
-        search = 0 if arm.spent else max(0, arm.arm.samples - len(arm.phase("search")))
-        return search, len(self.resolved.seeds)
-
-    def _trial_seconds(self, arm: ArmState) -> float:
-        """Mean seconds of the arm's ended trials; of all trials while the arm has none."""
-        ended = [trial.record for trial in arm.trials.values() if trial.record] or self.ended
-        return fmean(record.wall_seconds for record in ended)
+        return self.examples_per_epoch(arm) * arm.arm.fixed["epochs"]
 
     def _start_next_of(self, arm: ArmState) -> Trial | None:
         if not arm.spent and len(arm.phase("search")) < arm.arm.samples:

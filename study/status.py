@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from study.eta import remaining_seconds
 from study.journal import lock_holder
 from study.ledger import Spent, in_words, ledger
 from study.plan import load_plan_json, resolved_from_json
@@ -72,7 +73,7 @@ def describe_study(state: StudyState, folder: Path) -> dict[str, Any]:
         "failed": failed,
         "missing": missing,
         "ledger": [spent.to_json() for spent in ledger(state.ended)],
-        "remaining_seconds": state.remaining_seconds(),
+        "remaining_seconds": remaining_seconds(state),
         "complete": not (missing or failed),
     }
 

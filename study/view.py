@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from study.eta import remaining_seconds
 from study.record import Record
 from study.state import ArmState, StudyState, Trial
 
@@ -81,7 +82,7 @@ class View:
 
     def _time_line(self) -> str:
         elapsed = time.monotonic() - self._started
-        left = self._state.remaining_seconds()
+        left = remaining_seconds(self._state)
         eta = f", about {clock(left / max(1, self._slots()))} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
 
