@@ -213,6 +213,8 @@ def _check_ranges(arguments: argparse.Namespace) -> None:
         if value not in (None, "auto") and not lowest <= value <= highest:
             top = f", at most the {highest:g} of this machine" if highest < math.inf else ""
             raise ValueError(f"--{name} is {value}; allowed: {'above 0' if lowest else '0 or more'}{top}")
+    if arguments.max_gpu_hours is not None and local and not local_gpus():
+        raise ValueError(f"--max-gpu-hours is {arguments.max_gpu_hours:g}, but this machine has no GPU; leave it out")
     if arguments.name is not None and (Path(arguments.name).name != arguments.name or arguments.name in ("", "..")):
         raise ValueError(f"--name is {arguments.name!r}; allowed: the name of a folder, which is made in --out")
     scheme, separator, _ = (arguments.tracking_uri or "none").partition(":")

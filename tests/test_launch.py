@@ -57,6 +57,11 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0.0; allowed: above 0"),
         (["--cpus-per-trial", "4096"], "of this machine"),
         (["--max-gpu-hours", "nan"], "--max-gpu-hours is nan; allowed: 0 or more"),
+        pytest.param(
+            ["--max-gpu-hours", "2"],
+            "--max-gpu-hours is 2, but this machine has no GPU; leave it out",
+            marks=pytest.mark.skipif(launch.local_gpus() > 0, reason="this machine has a GPU"),
+        ),
         (["--tracking-uri", "foo://x"], "--tracking-uri is a foo address; allowed: none, a folder, http"),
         (["--storage", "/proc/nowhere"], "folder /proc/nowhere/checkpoints cannot be written"),
         (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
