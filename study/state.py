@@ -173,16 +173,16 @@ class StudyState:
         }
 
     def gpu_share(self, trial: Trial) -> float:
-        """The part of a GPU that the trial needs: measured, with a margin, on the arm's trials of its batch size or a
-        larger one; a whole GPU before any is measured."""
+        """The part of a GPU that the trial needs: a whole one before any is measured; else, with a margin, the most that
+        the arm's trials of its batch size have held, or those of the next larger one."""
         batch_size = trial.start["config"]["batch_size"]
-        others = [other for other in self._arm_of(trial).trials.values() if other.last and other.last["gpu_share"]]
-        measured = [
-            other.last["gpu_share"]
-            for other in others
-            if other.last and other.start["config"]["batch_size"] >= batch_size
-        ]
-        return min(1.0, math.ceil(20 * GPU_MARGIN * min(measured)) / 20) if measured else 1.0
+        measured: dict[int, float] = {}
+        for other in self._arm_of(trial).trials.values():
+            if other.last and other.last["gpu_share"]:
+                size = other.start["config"]["batch_size"]
+                measured[size] = max(other.last["gpu_share"], measured.get(size, 0.0))
+        enough = [size for size in measured if size >= batch_size]
+        return min(1.0, math.ceil(20 * GPU_MARGIN * measured[min(enough)]) / 20) if enough else 1.0
 
     # ---- moves
 

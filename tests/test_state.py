@@ -230,10 +230,13 @@ def test_a_trial_gets_the_share_of_a_gpu_that_was_measured_on_its_batch_size():
     sizes = [trial.start["config"]["batch_size"] for trial in trials]
     assert sorted(set(sizes)) == [16, 32] and state.gpu_share(trials[0]) == 1.0
     small, large = trials[sizes.index(16)], trials[sizes.index(32)]
+    hungry = next(trial for trial, size in zip(trials, sizes, strict=True) if size == 32 and trial is not large)
     state.report(small.start["key"], row(small, 1) | {"gpu_share": 0.1})
     assert state.gpu_share(small) == pytest.approx(0.15) and state.gpu_share(large) == 1.0
     state.report(large.start["key"], row(large, 1) | {"gpu_share": 0.3})
     assert state.gpu_share(large) == pytest.approx(0.4)
+    state.report(hungry.start["key"], row(hungry, 1) | {"gpu_share": 0.4})
+    assert state.gpu_share(large) == pytest.approx(0.5)
 
 
 def test_an_arm_starts_from_the_best_confirmed_model_of_another():
