@@ -173,8 +173,8 @@ class StudyState:
         }
 
     def gpu_share(self, trial: Trial) -> float:
-        """The part of a GPU that the trial needs: a whole one before any is measured; else, with a margin, the most that
-        the arm's trials of its batch size have held, or those of the next larger one."""
+        """The part of a GPU that the trial needs: a whole one before any is measured; else, with a margin, the most
+        that the arm's trials of its batch size have held, or those of the next larger one."""
         batch_size = trial.start["config"]["batch_size"]
         measured: dict[int, float] = {}
         for other in self._arm_of(trial).trials.values():
