@@ -48,4 +48,5 @@ def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitMod
     """The model of one trial."""
     from trainables.heads import ElectraModel
 
-    return ElectraModel(encoder, task.num_labels, config)
+    convention = config.layer_decay_convention
+    return ElectraModel(encoder, task.num_labels, config, head=config.head, layer_decay_convention=convention)

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from trainables import electra_small
 from trainables.backbones import LayerwiseEncoder, initialised
 from trainables.config import TrainingConfig
 from trainables.early_exit import Batch, EarlyExitModel
@@ -63,11 +62,19 @@ class ClassifierPerLayer(EarlyExitModel):
 class ElectraModel(LastLayerModel):
     """ELECTRA's fine-tuning; the two choices are explained in trainables/electra_small.py."""
 
-    def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: electra_small.Config) -> None:
+    def __init__(
+        self,
+        encoder: LayerwiseEncoder,
+        num_labels: int,
+        config: TrainingConfig,
+        *,
+        head: str,
+        layer_decay_convention: str | None,
+    ) -> None:
         """A new classifier on [CLS] or on the encoder's pooled output."""
         super().__init__(encoder, num_labels, config)
-        self.uses_pooler = config.head == "pooled"
-        self.layer_decay_convention = config.layer_decay_convention
+        self.uses_pooler = head == "pooled"
+        self.layer_decay_convention = layer_decay_convention
         encoder.pooler.requires_grad_(self.uses_pooler)
 
     def pooled(self, hidden: Tensor) -> Tensor:
