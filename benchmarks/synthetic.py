@@ -248,6 +248,6 @@ def run_engine(state: StudyState, folder: Path, on_progress: Callable[[StudyStat
             if on_progress:
                 on_progress(state)
 
-        engine = TimedEngine(state, folder=folder, storage=folder, resources=resources, on_progress=progress)
+        engine = TimedEngine(state, folder=folder, storage=str(folder), resources=resources, on_progress=progress)
         engine.run()
     return engine

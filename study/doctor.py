@@ -1,7 +1,7 @@
 """Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
 
 Checks packages, Ray, GPUs, data, storage and tracking, and says of each fault what to do about it.
-Exit status: 0 ready, 1 faults.
+Exit status: 0 ready, 1 faults, 2 bad usage.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import time
 import tomllib
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from study.storage import exists, is_uri, small_object, storage_address
 
 PROJECT = "glue-exit-study"
 MUST_AGREE = ("ray", "torch", "transformers", "datasets", "optuna")  # between nodes, or numbers and pickles differ
@@ -141,18 +143,35 @@ def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
     return [Finding("storage", f"{folder}, {free:.0f} GB free")]
 
 
+def check_objects(uri: str, marker: str | None) -> list[Finding]:
+    """An object can be written and deleted under `uri`, and the `marker` of the driver is seen from here."""
+    try:
+        with small_object(uri):
+            seen = marker is None or exists(marker)
+    except (OSError, ValueError) as error:
+        advice = "give this node the credentials (a role, or environment variables), or choose another --storage"
+        return [Finding("storage", f"{error}: {advice}", True)]
+    if not seen:
+        return [Finding("storage", f"{uri} is not what the other nodes see there: choose another --storage", True)]
+    return [Finding("storage", f"{uri} can be written")]
+
+
 def _existing(folder: Path) -> Path:
     """`folder`, or the nearest one above it that is there."""
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def check_node(*, gpus: float, data: str, storage: Path, marker: Path | None) -> list[Finding]:
+def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
     """All that can only be seen on the node itself."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "packages": check_packages,
         "GPUs": lambda: check_gpus(gpus),
         "data": lambda: check_data(data),
-        "storage": lambda: check_storage(storage, marker),
+        "storage": lambda: (
+            check_objects(storage, marker)
+            if is_uri(storage)
+            else check_storage(Path(storage), Path(marker) if marker else None)
+        ),
     }
     return [finding for subject, check in checks.items() for finding in _guarded(subject, check)]
 
@@ -170,7 +189,7 @@ def check_tracking(uri: str) -> list[Finding]:
     return [Finding("tracking", f"{masked(uri)}, {count} experiments")]
 
 
-def check_cluster(address: str | None, *, data: str, storage: Path) -> Iterator[Finding]:
+def check_cluster(address: str | None, *, data: str, storage: str) -> Iterator[Finding]:
     """Ray answers at `address`, or starts on this machine where it is null; then every node is checked."""
     import ray
 
@@ -242,16 +261,22 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
 
 @contextmanager
-def _marker(folder: Path) -> Iterator[Path | None]:
-    """A file that lies by `folder` for a while; None where it cannot be written, which the check of storage tells."""
+def _marker(storage: str) -> Iterator[str | None]:
+    """What lies in `storage` for a while; None where it cannot be written, which the check of storage tells."""
+    with ExitStack() as stack:
+        try:
+            marker = stack.enter_context(small_object(storage) if is_uri(storage) else _small_file(Path(storage)))
+        except (OSError, ValueError):
+            marker = None
+        yield marker
+
+
+@contextmanager
+def _small_file(folder: Path) -> Iterator[str]:
     path = _existing(folder) / f".doctor-{uuid.uuid4().hex}"
+    path.touch()
     try:
-        path.touch()
-    except OSError:
-        yield None
-        return
-    try:
-        yield path
+        yield str(path)
     finally:
         path.unlink()
 
@@ -266,20 +291,24 @@ def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     faults = 0
-    for finding in _findings(options):
-        faults += finding.is_fault
-        print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
+    try:
+        for finding in _findings(options, storage_address(options.storage)):
+            faults += finding.is_fault
+            print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
+    except ValueError as error:
+        print(f"study.doctor: {error}", file=sys.stderr)
+        return 2
     print("ready" if not faults else f"{faults} fault(s)")
     return 1 if faults else 0
 
 
-def _findings(options: argparse.Namespace) -> Iterator[Finding]:
+def _findings(options: argparse.Namespace, storage: str) -> Iterator[Finding]:
     here = check_packages()
     yield from here
     if any(finding.is_fault for finding in here):
         return  # nothing else would tell more than that
     data = options.data if options.data in ("mini", "hub") else str(Path(options.data).resolve())
-    yield from check_cluster(options.address, data=data, storage=options.storage.resolve())
+    yield from check_cluster(options.address, data=data, storage=storage)
     if options.tracking_uri:
         yield from check_tracking(options.tracking_uri)
 
@@ -291,7 +320,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", default="mini", metavar="mini|hub|FOLDER", help="what the study will train on (mini)")
     parser.add_argument(
-        "--storage", type=Path, default=Path("runs"), metavar="FOLDER", help="where the study will be written (runs)"
+        "--storage", default="runs", metavar="PATH_OR_URI", help="the launch's --storage, or else its --out (runs)"
     )
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server to ask as well")
     return parser

@@ -88,7 +88,11 @@ def build_parser() -> argparse.ArgumentParser:
     where = parser.add_argument_group("where it goes")
     where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
     where.add_argument("--out", default="runs", metavar="FOLDER", help="default: runs")
-    where.add_argument("--storage", metavar="FOLDER", help="for checkpoints, seen by every node; default: the study's")
+    where.add_argument(
+        "--storage",
+        metavar="PATH_OR_URI",
+        help="for checkpoints: s3://BUCKET/PATH, gs://..., or a folder that every node sees; default: the study's",
+    )
     where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
     how = parser.add_argument_group("how it runs")
     how.add_argument("--address", help="of a Ray cluster (auto, ray://HOST:PORT); default: Ray on this machine alone")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from study.record import Record
+from study.storage import local_model, model_exists
 from study.tracking import Tracking
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -62,14 +63,14 @@ def save_model(record: Record, folder: Path) -> None:
     """Writes the record's model to `folder` in MLflow's format, with its signature and the code that it needs."""
     import mlflow.pyfunc
 
-    if record.checkpoint is None or not Path(record.checkpoint).is_dir():
+    if record.checkpoint is None or not model_exists(record.checkpoint):
         raise ValueError(f"the model of record {record.key} is gone: {record.checkpoint}")
-    with warnings.catch_warnings():
+    with local_model(record.checkpoint) as model, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
         mlflow.pyfunc.save_model(
             folder,
             python_model=str(SERVED_MODEL),
-            artifacts={"model": record.checkpoint},
+            artifacts={"model": str(model)},
             code_paths=[str(path) for path in CODE],
             signature=_signature(record),
             pip_requirements=[f"{name}=={record.versions[name]}" for name in REQUIREMENTS if name in record.versions],

@@ -136,6 +136,9 @@ class StudyState:
     def arm(self, method: str, task: str) -> ArmState:
         return self._arms[method, task]
 
+    def trial(self, key: str) -> Trial:
+        return self._trials[key]
+
     @property
     def unfinished(self) -> list[Trial]:
         """Trials that were started and have not ended, running now or not."""
@@ -193,11 +196,11 @@ class StudyState:
     def end_launch(self, status: LaunchStatus) -> None:
         self._record_event("launch_ended", launch=self.launch, status=status)
 
-    def settle(self) -> None:
-        """Ends the trials that had nothing left to do when an earlier launch broke off."""
+    def settle(self, end: Callable[[Trial], object] | None = None) -> None:
+        """Ends, by `end`, the trials that had nothing left to do when an earlier launch broke off."""
         for trial in self.unfinished:
             if trial.last and (trial.last["finished"] or trial.stopped_at is not None):
-                self.end(trial.start["key"])
+                end(trial) if end else self.end(trial.start["key"])
 
     def next_trial(self) -> Trial | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""

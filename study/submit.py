@@ -11,7 +11,8 @@ import json
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from study.record import Record, read_records
+from study.storage import local_model, model_exists
 from trainables.glue import load_split
 from trainables.tasks import TASKS, Task, predictions_from_logits
 
@@ -58,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan, records = read_study(folder)
         best = best_models(records, arguments.method, folder)
         out = Path(arguments.out) if arguments.out else folder / "submission.zip"
-        write_submission(out, best, arguments.data or plan["data"])
+        with _on_this_machine(best) as models:
+            write_submission(out, models, arguments.data or plan["data"])
     except ValueError as error:
         print(f"study.submit: {error}", file=sys.stderr)
         return 2
@@ -122,9 +125,19 @@ def best_models(records: list[Record], method: str | None, folder: Path) -> dict
             best[record.task] = record
     for task, record in best.items():
         best[task] = record = _where_it_lies_now(record, folder)
-        if record.checkpoint is None or not Path(record.checkpoint).is_dir():
+        if not model_exists(record.checkpoint):
             raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.checkpoint}")
     return best
+
+
+@contextmanager
+def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
+    """The records with their models in local folders, for a while."""
+    with ExitStack() as stack:
+        yield {
+            task: replace(record, checkpoint=str(stack.enter_context(local_model(record.checkpoint or ""))))
+            for task, record in best.items()
+        }
 
 
 def write_submission(out: Path, best: dict[str, Record], data: str) -> None:

@@ -1,24 +1,29 @@
 """The Ray actor that runs trials, one after another: training is `trainables.training`, this only carries it.
 
-A trial keeps its state under `checkpoints/<key>`; whoever runs the trial next finds it there and goes on. So Ray's own
+A trial keeps its state in the study's storage; whoever runs the trial next finds it there and goes on. So Ray's own
 checkpoints are not used, and a trial that comes back first repeats the rows it had reported.
 """
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import json
 import socket
 import sys
 import time
 from collections import deque
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
 from study.journal import write_json
+from study.storage import local_model, place_at
+
+if TYPE_CHECKING:
+    from trainables.training import TrainingRun
 
 MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
 
@@ -40,30 +45,43 @@ class StudyTrainable(tune.Trainable):
         self._release()
 
     def _begin(self, assignment: dict[str, Any]) -> None:
-        """`assignment`: a `TrialSpec`'s fields as `spec`, `folder`, `predictions` (path or null), `device`, `cpus`,
-        `gpus`, `threads`."""
+        """`assignment`: a `TrialSpec`'s fields as `spec`, the trial's place as `folder` (path or URI), `predictions`
+        (path, also from within that place, or null where neither they nor the model stay), `device`, `cpus`, `gpus`,
+        `threads`."""
         import torch
-
-        from trainables.tokenised import cache_folder
-        from trainables.training import TrainingRun, TrialSpec
 
         self._release()
         torch.set_num_threads(assignment["threads"])
         self._assignment = assignment
-        self._folder = Path(assignment["folder"])
-        self._lock = hold(self._folder)
+        self._place = place_at(assignment["folder"])
+        self._held = ExitStack()
+        self._folder = self._held.enter_context(self._place.work())
         self._clock = Clock(self._folder / "clock.json")
-        where = {"device": assignment["device"], "cache": cache_folder()}
         self._refused: str | None = None
         try:
-            if (self._folder / "state.pt").exists():
-                self._run = TrainingRun.resume(self._folder, **where)
-            else:
-                self._run = TrainingRun(TrialSpec(**assignment["spec"]), **where)
+            self._run = self._resumed_run() if (self._folder / "state.pt").exists() else self._new_run()
         except ValueError as error:  # nothing that trying again would mend
             self._refused = str(error)
             return
         self._known = deque(self._run.history)
+
+    def _resumed_run(self) -> TrainingRun:
+        from trainables.tokenised import cache_folder
+        from trainables.training import TrainingRun
+
+        return TrainingRun.resume(self._folder, device=self._assignment["device"], cache=cache_folder())
+
+    def _new_run(self) -> TrainingRun:
+        from trainables.tokenised import cache_folder
+        from trainables.training import TrainingRun, TrialSpec
+
+        spec = TrialSpec(**self._assignment["spec"])
+        with ExitStack() as stack:
+            start = spec.start_from and str(stack.enter_context(local_model(spec.start_from)))
+            where = {"device": self._assignment["device"], "cache": cache_folder()}
+            run = TrainingRun(replace(spec, start_from=start), **where)
+        run.spec = spec  # says where the start lies for everybody
+        return run
 
     def _next_row(self) -> dict[str, Any]:
         from trainables.training import TrainingError
@@ -73,7 +91,7 @@ class StudyTrainable(tune.Trainable):
         try:
             row = dict(self._known.popleft() if self._known else self._train_epoch())
             if row["finished"]:
-                row["outcome"] = self._run.outcome(predictions=self._predictions())
+                row["outcome"] = self._outcome()
         except TrainingError as error:
             return {"error": str(error)}
         wall_seconds = self._clock.seconds()
@@ -89,30 +107,27 @@ class StudyTrainable(tune.Trainable):
         row = self._run.run_epoch()
         self._run.save(self._folder)
         self._clock.save()
+        self._place.send_state(self._folder, epoch=row["epoch"])
         return row
 
-    def _predictions(self) -> Path | None:
-        path = self._assignment["predictions"]
-        return Path(path) if path else None
+    def _outcome(self) -> dict[str, Any]:
+        """The run's outcome, with the address of its model if that stays."""
+        predictions = self._assignment["predictions"]
+        if predictions is None:
+            return self._run.outcome() | {"checkpoint": None}
+        outcome = self._run.outcome(predictions=self._folder / predictions)
+        return outcome | {"checkpoint": self._place.send_outcome(Path(outcome["checkpoint"]))}
 
     def _release(self) -> None:
-        """Lets go of the model and its memory before the next trial."""
+        """Lets go of the model, its memory and its folder before the next trial."""
         vars(self).pop("_run", None)
-        if lock := vars(self).pop("_lock", None):
-            lock.close()
+        if held := vars(self).pop("_held", None):
+            held.close()
         gc.collect()
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
-
-
-def hold(folder: Path) -> IO[bytes]:
-    """The trial's lock, once nobody else holds it: an actor whose launcher was killed lives on for a moment."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / "trial.lock").open("wb")
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
 
 
 class Clock:
