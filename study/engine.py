@@ -306,7 +306,8 @@ def ray_cluster(address: str | None) -> Iterator[None]:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError) as error:
-        raise ValueError(f"--address {address}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+        reason = f"{str(error).splitlines()[0]}; one that asks for a token needs RAY_AUTH_MODE=token here too"
+        raise ValueError(f"--address {address}: no Ray cluster answers there ({reason})") from None
     try:
         yield
     finally:
