@@ -27,6 +27,7 @@ from study.plan import (
     with_earlier,
 )
 from study.record import read_records
+from study.storage import storage_address
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA on Ray, repeats the best configuration with fresh
 seeds, and writes the median table. The same command again continues a study that was interrupted; more methods, tasks,
@@ -221,6 +222,8 @@ def _check_ranges(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--max-gpu-hours is {arguments.max_gpu_hours:g}, but this machine has no GPU; leave it out")
     if arguments.name is not None and (Path(arguments.name).name != arguments.name or arguments.name in ("", "..")):
         raise ValueError(f"--name is {arguments.name!r}; allowed: the name of a folder, which is made in --out")
+    if arguments.storage:
+        storage_address(arguments.storage)
     scheme, separator, _ = (arguments.tracking_uri or "none").partition(":")
     if separator and scheme not in TRACKING_SCHEMES:
         allowed = ", ".join(TRACKING_SCHEMES)

@@ -13,16 +13,18 @@ upload broke off is passed over. Each has a name of its own: the state before is
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from study.record import Record
@@ -30,8 +32,12 @@ from study.record import Record
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 PARAMETERS = {"file": (), "gs": ("endpoint_override", "scheme"), "s3": ("endpoint_override", "region", "scheme")}
 PREDICTIONS = "predictions.npz"
+OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
@@ -115,6 +121,25 @@ def keeps_model(record: Record) -> bool:
     return record.phase == "confirm" and record.status == "completed"
 
 
+def _through_outages(action: Callable[P, R]) -> Callable[P, R]:
+    """The action, tried again for a while where nobody answers: a trial is not to blame for that."""
+
+    @functools.wraps(action)
+    def patient(*args: P.args, **kwargs: P.kwargs) -> R:
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        while True:
+            try:
+                return action(*args, **kwargs)
+            except FileNotFoundError:
+                raise  # an answer
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(2)
+
+    return patient
+
+
 class TrialFolder:
     """A trial's place in a folder that every node sees."""
 
@@ -153,7 +178,7 @@ class TrialObjects:
 
     def __init__(self, uri: str):
         self._uri = uri
-        self._files, self._path = open_uri(uri)
+        self._files, self._path = _through_outages(open_uri)(uri)
 
     @contextmanager
     def work(self) -> Iterator[Path]:
@@ -179,7 +204,7 @@ class TrialObjects:
         archive.unlink()
         for earlier, _, info in self._states():
             if earlier < epoch:
-                self._files.delete_file(info.path)
+                self._delete(info)
 
     def send_outcome(self, model: Path) -> str:
         """The model's address, once it and the predictions beside it are under the URI."""
@@ -203,16 +228,11 @@ class TrialObjects:
         """Deletes what does not stay now that the trial has ended."""
         contents = self._contents()
         if contents and not keeps_model(record):
-            self._files.delete_dir(self._path)
+            self._delete_all()
             return
         for info in contents:
             if info.is_file:
-                self._files.delete_file(info.path)
-
-    def _contents(self) -> list[FileInfo]:
-        from pyarrow.fs import FileSelector
-
-        return self._files.get_file_info(FileSelector(self._path, allow_not_found=True))
+                self._delete(info)
 
     def _states(self) -> Iterator[tuple[int, int, FileInfo]]:
         """Epoch and full size in bytes of each state, and what is there of it."""
@@ -220,6 +240,21 @@ class TrialObjects:
             if named := STATE_NAME.fullmatch(info.base_name):
                 yield int(named[1]), int(named[2]), info
 
+    @_through_outages
+    def _contents(self) -> list[FileInfo]:
+        from pyarrow.fs import FileSelector
+
+        return self._files.get_file_info(FileSelector(self._path, allow_not_found=True))
+
+    @_through_outages
+    def _delete(self, info: FileInfo) -> None:
+        self._files.delete_file(info.path)
+
+    @_through_outages
+    def _delete_all(self) -> None:
+        self._files.delete_dir(self._path)
+
+    @_through_outages
     def _send(self, path: Path, name: str) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 
@@ -227,6 +262,7 @@ class TrialObjects:
         _make_parent(self._files, target)
         copy_files(str(path), target, LocalFileSystem(), self._files)
 
+    @_through_outages
     def _fetch(self, path: str, target: Path) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 

@@ -13,6 +13,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -194,9 +196,9 @@ def test_a_trial_starts_from_a_model_under_a_uri_as_from_one_in_a_folder(tmp_pat
     checkpoint = source["outcome"]["checkpoint"]
     assert checkpoint.startswith("file://") and model_exists(checkpoint)
     outcomes = []
-    for place in (checkpoint, checkpoint.removeprefix("file://")):
+    for name, place in (("uri", checkpoint), ("folder", checkpoint.removeprefix("file://"))):
         started = spec_of("albert", "mrpc", config={"epochs": 1}, start_from=place)
-        (row,) = rows_of(assignment(str(tmp_path / place[:4]), started, predictions=str(tmp_path / "p.npz")))
+        (row,) = rows_of(assignment(str(tmp_path / name), started, predictions=str(tmp_path / "p.npz")))
         description = json.loads((Path(row["outcome"]["checkpoint"]) / "model.json").read_text())
         assert description["spec"]["start_from"] == place
         outcomes.append(without_times(row))
@@ -372,25 +374,29 @@ def test_a_model_under_a_uri_is_registered_as_one_in_a_folder(under_uri, tmp_pat
 def s3() -> Iterator[str]:
     """A bucket on an S3 server of this machine, over HTTP, as a URI with room for a path."""
     pytest.importorskip("moto", reason="moto, an S3 server in Python, is not installed")
+    port = free_port()
+    with pytest.MonkeyPatch.context() as environment, s3_server(port):
+        environment.setenv("AWS_ACCESS_KEY_ID", "id")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "key")
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield f"s3://bucket/{{}}?scheme=http&endpoint_override=127.0.0.1:{port}"
+
+
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    environment = pytest.MonkeyPatch()
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "id"),
-        ("AWS_SECRET_ACCESS_KEY", "key"),
-        ("AWS_EC2_METADATA_DISABLED", "true"),
-    ):
-        environment.setenv(name, value)
+        return free.getsockname()[1]
+
+
+@contextmanager
+def s3_server(port: int) -> Iterator[None]:
+    """A server with one empty bucket."""
+    where = ["-H", "127.0.0.1", "-p", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([sys.executable, "-m", "moto.server", *where], **quiet)
     try:
         make_bucket(f"http://127.0.0.1:{port}/bucket", server)
-        yield f"s3://bucket/{{}}?scheme=http&endpoint_override=127.0.0.1:{port}"
+        yield
     finally:
-        environment.undo()
         server.terminate()
         server.wait()
 
@@ -451,6 +457,21 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
     assert [info.base_name for info in place._contents()] == ["model-epoch-1", "model-epoch-2"]
     place.prune(ended(phase="search", status="completed"))
     assert place._contents() == []
+
+
+@pytest.mark.slow
+def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, tmp_path):
+    away, port = free_port(), s3.rpartition(":")[2]
+    place = place_at(trial_address(s3.format("away").replace(port, str(away)), "key"))
+    assert isinstance(place, TrialObjects)
+    with ThreadPoolExecutor() as pool:
+        sending = pool.submit(send, place, epoch=1)
+        time.sleep(8)  # longer than pyarrow tries by itself
+        assert not sending.done()
+        with s3_server(away):
+            sending.result(timeout=60)
+            with place.work() as folder:
+                assert (folder / "state.pt").read_text() == "1 " * 1000
 
 
 @pytest.mark.slow
