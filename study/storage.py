@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-PARAMETERS = {"file": (), "gs": ("endpoint_override", "scheme"), "s3": ("endpoint_override", "region", "scheme")}
+PARAMETERS = {
+    "file": (),
+    "gs": ("endpoint_override", "retry_limit_seconds", "scheme"),
+    "s3": ("endpoint_override", "region", "scheme"),
+}
 PREDICTIONS = "predictions.npz"
 OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
@@ -81,6 +85,8 @@ def open_uri(uri: str) -> tuple[FileSystem, str]:
     """The file system of the URI, and the path within it."""
     from pyarrow.fs import FileSystem
 
+    if uri.startswith("gs://") and "retry_limit_seconds=" not in uri:  # Google's client tries for 15 minutes
+        uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds=10"
     return FileSystem.from_uri(uri)
 
 
@@ -293,11 +299,12 @@ def local_model(checkpoint: str) -> Iterator[Path]:
     if not is_uri(checkpoint):
         yield Path(checkpoint)
         return
-    from pyarrow.fs import copy_files
+    from pyarrow.fs import LocalFileSystem, copy_files
 
     with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
         with _one_line_errors(f"{checkpoint} cannot be read"):
-            copy_files(checkpoint, temporary)
+            files, path = open_uri(checkpoint)
+            copy_files(path, temporary, files, LocalFileSystem())
         yield Path(temporary)
 
 

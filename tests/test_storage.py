@@ -481,3 +481,5 @@ def test_a_bucket_that_is_not_there_or_does_not_answer_is_one_line(s3):
         make_writable(s3.format("x").replace("s3://bucket", "s3://nobody"))
     with pytest.raises(ValueError, match="cannot be written: .*NETWORK_CONNECTION[^\n]*$"):
         make_writable("s3://bucket/x?scheme=http&endpoint_override=127.0.0.1:1")
+    with pytest.raises(ValueError, match="^gs://bucket/x.* cannot be written: [^\n]*$"):
+        make_writable("gs://bucket/x?scheme=http&endpoint_override=127.0.0.1:1&retry_limit_seconds=1")
