@@ -20,7 +20,8 @@ os.environ.update(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests start Ray clusters and servers: with several test processes they all run in one, one by one."""
+    """Slow tests start Ray clusters and servers: with several test processes they run one by one in one of them, but
+    for those that name a group of their own."""
     for item in items:
-        if item.get_closest_marker("slow"):
+        if item.get_closest_marker("slow") and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("slow"))
