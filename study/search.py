@@ -6,6 +6,7 @@ rebuilt from the journal goes on as if it had never stopped.
 
 from __future__ import annotations
 
+import warnings
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ class ArmSearch:
         """
         number = len(self._drawn)
         if number < len(self.arm.first):
-            return self._sample(0) | self.arm.first[number]
+            point = self._sample(0) | self.arm.first[number]
+            if point not in self._drawn:
+                return point
         if self._sampler_name == "grid":
             return None
         proposals = (self._sample(attempt) for attempt in range(_PROPOSALS_WITHOUT_NEWS))
@@ -81,10 +84,15 @@ class ArmSearch:
 class OptunaJournal:
     """`optuna.journal`: every ended search trial, one Optuna study per arm, for optuna-dashboard and users' scripts.
 
-    Written from the journal's events, never read for a decision.
+    Written from the journal's events, never read for a decision: one that a crash has broken is written anew.
     """
 
     def __init__(self, path: Path):
+        """Opens the file, which one launch at a time writes to: a lock that is there is a dead process's."""
+        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        if not _is_whole(path):
+            warnings.warn(f"{path}: broken, written anew", stacklevel=2)
+            path.unlink()
         self._storage = JournalStorage(JournalFileBackend(str(path)))
         self._studies: dict[str, optuna.Study] = {}
         self._added: dict[str, int] = {}
@@ -100,6 +108,17 @@ class OptunaJournal:
         for trial, record in search.ended_trials(skip=self._added[arm]):
             self._studies[arm].add_trial(_as_recorded(trial, record))
             self._added[arm] += 1
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether Optuna can go on with the file: its last line has an end, and it can read every line."""
+    if not path.exists():
+        return True
+    try:
+        JournalStorage(JournalFileBackend(str(path)))
+    except (ValueError, KeyError, TypeError, AssertionError):
+        return False
+    return path.read_bytes()[-1:] in (b"", b"\n")
 
 
 def _as_recorded(trial: FrozenTrial, record: Record) -> FrozenTrial:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import math
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from study.plan import ResolvedPlan
@@ -29,7 +29,8 @@ class Journal:
     clock: float = 0.0
 
     def append(self, event: str, **values: Any) -> dict[str, Any]:
-        row = {"event": event, "time": f"{self.clock:012.3f}", **values}
+        time = datetime.fromtimestamp(self.clock, UTC).isoformat(timespec="microseconds")
+        row = {"event": event, "time": time, **values}
         self.events.append(row)
         if self.kill_at is not None and len(self.events) >= self.kill_at:
             raise Killed
@@ -83,7 +84,7 @@ class Simulation:
     journal: Journal = field(default_factory=Journal)
     checkpoints: dict[str, int] = field(default_factory=dict)
     busy_seconds: float = 0.0
-    max_gpu_seconds: float = math.inf
+    max_gpu_hours: float | None = None
 
     def launch(self, *, kill_at: int | None = None) -> StudyState | None:
         """Runs until the study is finished, or until the journal's event number `kill_at`; then None."""
@@ -100,7 +101,7 @@ class Simulation:
             events=list(self.journal.events),
             append=self.journal.append,
             provenance={"versions": {}, "git_commit": None},
-            max_gpu_seconds=self.max_gpu_seconds,
+            max_gpu_hours=self.max_gpu_hours,
         )
         state.settle()
         state.begin_launch(command="", host="", pid=0)

@@ -1,0 +1,64 @@
+"""pytest tests/test_optuna_journal.py"""
+
+import dataclasses
+import os
+import warnings
+
+import optuna
+import pytest
+from simulation import Simulation
+
+from study import profiles
+from study.plan import resolve
+from study.search import OptunaJournal
+
+
+@pytest.fixture(scope="module")
+def search():
+    plan = dataclasses.replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6)
+    return Simulation(resolve(plan)).launch().arms[0].search
+
+
+def states(path):
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+    return [trial.state for trial in optuna.load_study(study_name="albert/rte", storage=storage).trials]
+
+
+@pytest.fixture
+def path(tmp_path, search):
+    OptunaJournal(tmp_path / "optuna.journal").add_ended(search)
+    return tmp_path / "optuna.journal"
+
+
+def test_opening_it_again_adds_nothing(path, search):
+    before = states(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        OptunaJournal(path).add_ended(search)
+    assert states(path) == before and len(before) == 6
+
+
+@pytest.mark.parametrize("lost", [1, 40, 400])
+def test_a_torn_one_is_written_anew(path, search, lost):
+    before = states(path)
+    os.truncate(path, path.stat().st_size - lost)
+    with pytest.warns(UserWarning, match="optuna.journal: broken, written anew"):
+        OptunaJournal(path).add_ended(search)
+    assert states(path) == before
+
+
+def test_one_with_a_broken_line_in_the_middle_is_written_anew(path, search):
+    before = states(path)
+    path.write_bytes(path.read_bytes().replace(b"{", b"?", 1))
+    with pytest.warns(UserWarning, match="written anew"):
+        OptunaJournal(path).add_ended(search)
+    assert states(path) == before
+
+
+def test_the_lock_of_a_dead_process_is_not_waited_for(path, search):
+    lock = path.with_name("optuna.journal.lock")
+    lock.symlink_to(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        OptunaJournal(path).add_ended(search)
+    assert not lock.is_symlink()
