@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -149,11 +149,11 @@ def load_plan_json(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         on_disk = json.loads(path.read_text())
-        recomputed, written = digest(on_disk["protocol"]), on_disk["protocol_hash"]
-    except (ValueError, KeyError, TypeError) as error:
+        written = on_disk.pop("digest")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a plan: {error!r}") from None
-    if recomputed != written:
-        raise ValueError(f"{path} was edited: its protocol_hash is {written}, its protocol hashes to {recomputed}")
+    if digest(on_disk) != written:
+        raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(on_disk)}")
     return on_disk
 
 
@@ -292,7 +292,7 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     fixed |= settings | ({"epochs": plan.epochs} if plan.epochs else {})
     space = {name: distribution for name, distribution in space.items() if name not in settings}
     published = [] if overrides.space else search_space.published.get(task, ())
-    first = [{name: point[name] for name in space if name in point} for point in published]
+    first = _without_repeats({name: point[name] for name in space if name in point} for point in published)
     samples = plan.samples
     if plan.sampler == "grid":
         grid = _laid_over(search_space.paper_grid, overrides.grid)
@@ -321,9 +321,18 @@ def _laid_over(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[st
 
 def _grid_points(space: dict[str, CategoricalDistribution], first: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every point of the grid once, those of `first` leading."""
-    points = [dict(zip(space, values, strict=True)) for values in product(*(d.choices for d in space.values()))]
+    choices = product(*(distribution.choices for distribution in space.values()))
+    points = _without_repeats(dict(zip(space, values, strict=True)) for values in choices)
     leading = [point for point in first if point in points]
     return leading + [point for point in points if point not in leading]
+
+
+def _without_repeats(points: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = []
+    for point in points:
+        if point not in kept:
+            kept.append(point)
+    return kept
 
 
 def _check_menu(what: str, names: Sequence[str], menu: Sequence[str]) -> None:
