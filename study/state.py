@@ -51,7 +51,7 @@ class ArmState:
     search: ArmSearch
     asha: Asha
     trials: dict[str, Trial] = field(default_factory=dict)
-    spent: bool = False  # no configuration is left that was not drawn
+    spent: bool = False  # no configuration is left that was not drawn, or no GPU time for it
 
     def phase(self, phase: Phase) -> list[Trial]:
         return [trial for trial in self.trials.values() if trial.phase == phase]
@@ -78,18 +78,18 @@ class StudyState:
         events: Iterable[Event],
         append: Callable[..., Event],
         provenance: dict[str, Any],
-        max_gpu_seconds: float = math.inf,
+        max_gpu_hours: float | None = None,
     ):
         """`append(event, **values)` makes an event safe on disk and returns it; `provenance` holds the `versions`
         and the `git_commit` of this launch; no search trial is started that would leave too little of
-        `max_gpu_seconds` for the confirm trials."""
+        `max_gpu_hours` for the confirm trials."""
         self.name = name
         self.resolved = resolved
         self.draining = False
         self.launch = 0  # number of the launch under way, or of the last one
         self._append = append
         self._provenance = provenance
-        self._max_gpu_seconds = max_gpu_seconds
+        self._max_gpu_hours = max_gpu_hours
         self._arms = {
             (arm.method, arm.task): ArmState(
                 arm=arm,
@@ -102,8 +102,11 @@ class StudyState:
         }
         self._trials: dict[str, Trial] = {}
         self.ended: list[Record] = []  # in the order they ended
-        for event in events:
-            self._apply(event)
+        for line, event in enumerate(events, start=1):
+            try:
+                self._apply(event)
+            except (KeyError, TypeError) as error:
+                raise ValueError(f"events.jsonl:{line}: not a whole {event['event']} event: {error!r}") from None
 
     # ---- questions
 
@@ -190,8 +193,9 @@ class StudyState:
     # ---- moves
 
     def begin_launch(self, **facts: Any) -> None:
-        """Notes that a launch begins: its `command`, `host` and `pid`."""
-        self._record_event("launch_began", launch=self.launch + 1, **facts, **self._provenance)
+        """Notes that a launch begins: its `command`, `host` and `pid`, and what it may spend."""
+        limit = {"max_gpu_hours": self._max_gpu_hours}
+        self._record_event("launch_began", launch=self.launch + 1, **facts, **limit, **self._provenance)
 
     def end_launch(self, status: LaunchStatus) -> None:
         self._record_event("launch_ended", launch=self.launch, status=status)
@@ -264,7 +268,9 @@ class StudyState:
         self.launch = event["launch"]
 
     def _apply_search_closed(self, event: Event) -> None:
-        if 3600 * event["max_gpu_hours"] >= self._max_gpu_seconds:  # a launch with a larger budget searches on
+        hours = event["max_gpu_hours"]  # null: every configuration was drawn
+        limit = math.inf if self._max_gpu_hours is None else self._max_gpu_hours
+        if hours is None or hours >= limit:  # a launch with a larger budget searches on
             for arm in self.arms:
                 arm.spent |= arm.arm.name in event["arms"]
 
@@ -309,14 +315,12 @@ class StudyState:
 
     def _keep_to_budget(self) -> None:
         """Ends every search once another search trial would not leave enough GPU time for the confirm trials."""
-        if math.isinf(self._max_gpu_seconds):
+        if self._max_gpu_hours is None:
             return  # without a look at every trial, which takes longer the more there are
         searching = [arm for arm in self.arms if self.still_to_start(arm)[0]]
-        if searching and self.ended and self._committed_gpu_seconds() > self._max_gpu_seconds:
-            for arm in searching:
-                arm.spent = True
-            left = self._max_gpu_seconds / 3600
-            self._record_event("search_closed", arms=[arm.arm.name for arm in searching], max_gpu_hours=left)
+        if searching and self.ended and self._committed_gpu_seconds() > 3600 * self._max_gpu_hours:
+            arms = [arm.arm.name for arm in searching]
+            self._record_event("search_closed", arms=arms, max_gpu_hours=self._max_gpu_hours)
 
     def _committed_gpu_seconds(self) -> float:
         """GPU time used, to be used by trials under way, by all confirm trials, and by one more search trial."""
@@ -364,7 +368,7 @@ class StudyState:
             point = arm.search.propose()
             if point is not None:
                 return self._start(arm, "search", {**arm.arm.fixed, **point})
-            arm.spent = True
+            self._record_event("search_closed", arms=[arm.arm.name], max_gpu_hours=None)
         seeds = self.missing_confirm(arm)
         if seeds:
             assert arm.winner is not None

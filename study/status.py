@@ -15,8 +15,8 @@ from rich.table import Table
 
 from study.eta import remaining_seconds
 from study.journal import lock_holder
-from study.ledger import Spent, in_words, ledger
-from study.plan import load_plan_json, resolved_from_json
+from study.ledger import Spent, ledger
+from study.plan import ResolvedPlan, load_plan_json, resolved_from_json
 from study.record import read_events
 from study.state import ArmState, StudyState
 from study.view import arms_table, clock
@@ -46,17 +46,23 @@ def load_state(folder: Path) -> StudyState:
     on_disk = load_plan_json(folder)
     if on_disk is None:
         raise ValueError(f"no plan.json in {folder}; allowed: the folder of a study")
+    return state_on_disk(folder, resolved_from_json(on_disk))
+
+
+def state_on_disk(folder: Path, resolved: ResolvedPlan) -> StudyState:
+    """The study with this plan after the events in its folder; nothing is written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
         events = read_events(folder)
+    launches = [event for event in events if event["event"] == "launch_began"]
     nothing: dict[str, Any] = {"versions": {}, "git_commit": None}
     return StudyState(
-        on_disk["name"],
-        resolved_from_json(on_disk),
+        folder.name,
+        resolved,
         events=events,
         append=_read_only,
         provenance=nothing,
-        max_gpu_seconds=0,  # a search that was closed for its budget stays closed
+        max_gpu_hours=launches[-1].get("max_gpu_hours") if launches else None,
     )
 
 
@@ -114,12 +120,11 @@ def _print(state: StudyState, facts: dict[str, Any]) -> None:
 def _ledger_table(entries: list[Spent]) -> Table:
     """What each arm and phase has cost so far."""
     table = Table(box=None, pad_edge=False)
-    for column in ("spent on", "phase", "trials", "epochs", "examples", "training", "evaluation", "wall clock", "GPU"):
-        table.add_column(column, justify="left" if column in ("spent on", "phase", "trials") else "right")
+    for column in ("spent on", "phase", "trials", "epochs", "examples", "wall clock", "GPU"):
+        table.add_column(column, justify="left" if column in ("spent on", "phase") else "right")
     for spent in entries:
-        seconds = (spent.train_seconds, spent.eval_seconds, spent.wall_seconds, spent.gpu_seconds)
-        counts = (in_words(spent.trials), str(spent.epochs), f"{spent.train_examples:,}")
-        table.add_row(spent.arm, spent.phase, *counts, *map(clock, seconds))
+        counts = (str(sum(spent.trials.values())), str(spent.epochs), f"{spent.train_examples:,}")
+        table.add_row(spent.arm, spent.phase, *counts, clock(spent.wall_seconds), clock(spent.gpu_seconds))
     return table
 
 

@@ -137,6 +137,24 @@ def test_a_spent_space_ends_the_search_early():
     state = simulation.launch()
     assert len(state.arms[0].phase("search")) == 2
     assert len(state.confirm_trials(state.arms[0])) == 3
+    again = StudyState("s", simulation.resolved, events=simulation.journal.events, append=dict, provenance={})
+    assert again.finished and again.total_trials == 5
+
+
+def test_a_configuration_that_leaves_nothing_to_tune_is_tried_once():
+    everything = {"learning_rate": 1e-4, "batch_size": 32, "hidden_dropout": 0.0}
+    changes = {"profile": "paper", "checkpoint": "mini-electra", "methods": ("electra-small",), "settings": everything}
+    (arm, *_) = resolved(tasks=("rte",), samples=3, **changes).arms
+    assert not arm.space.keys() & everything.keys() and len(arm.first) == len({str(point) for point in arm.first})
+
+
+def test_an_event_that_lacks_a_field_is_named_by_its_line():
+    simulation = Simulation(resolved())
+    simulation.launch()
+    events = [dict(event) for event in simulation.journal.events]
+    del events[4]["key"]
+    with pytest.raises(ValueError, match=r"^events.jsonl:5: not a whole \w+ event: KeyError\('key'\)$"):
+        StudyState("s", simulation.resolved, events=events, append=dict, provenance={})
 
 
 def test_a_failed_search_trial_does_not_hold_its_arm():
@@ -204,19 +222,19 @@ def test_a_gpu_budget_ends_the_search_in_time_to_confirm():
     free = Simulation(resolved(samples=12), slots=2)
     free.launch()
     limited = Simulation(resolved(samples=12), slots=2)
-    limited.max_gpu_seconds = 0.6 * sum(record["gpu_seconds"] for record in ended(free))
+    limited.max_gpu_hours = 0.6 * sum(record["gpu_seconds"] for record in ended(free)) / 3600
     state = limited.launch()
-    assert sum(record["gpu_seconds"] for record in ended(limited)) <= limited.max_gpu_seconds
+    assert sum(record["gpu_seconds"] for record in ended(limited)) <= 3600 * limited.max_gpu_hours
     assert 4 < sum(record["phase"] == "search" for record in ended(limited)) < 48
     assert {len(state.confirm_trials(arm)) for arm in state.arms if arm.winner} == {3}
     assert limited.journal.of("search_closed")
 
 
 def test_a_larger_budget_goes_on_searching():
-    simulation = Simulation(resolved(samples=6), slots=2, max_gpu_seconds=100)
+    simulation = Simulation(resolved(samples=6), slots=2, max_gpu_hours=100 / 3600)
     simulation.launch()
     before = len(ended(simulation))
-    simulation.max_gpu_seconds = float("inf")
+    simulation.max_gpu_hours = None
     state = simulation.launch()
     assert len(ended(simulation)) > before
     assert {len(arm.phase("search")) for arm in state.arms} == {6}

@@ -51,6 +51,15 @@ def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, ca
     assert sum(entry["epochs"] for entry in facts["ledger"]) == len(reported)
 
 
+def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path):
+    folder = study_folder(tmp_path, events=30)
+    closed = {"event": "search_closed", "arms": ["albert/rte", "albert/cola"], "max_gpu_hours": 1.0}
+    began = {"event": "launch_began", "launch": 2, "max_gpu_hours": 2.0}
+    with (folder / "events.jsonl").open("a") as file:
+        file.writelines(json.dumps(event) + "\n" for event in (closed, began))
+    assert not any(arm.spent for arm in status.load_state(folder).arms)
+
+
 def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
     assert status.main([str(study_folder(tmp_path, events=8))]) == 1
     printed = capsys.readouterr().out
