@@ -76,7 +76,8 @@ def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
         unmeasured = len(estimates) - len(seconds)
         return f"{epochs}; time and disk are not known for {unmeasured} of {len(estimates)} arms: --probe measures them"
     sizes = [item.disk_bytes for item in estimates if item.disk_bytes is not None]
-    return f"{epochs}, {sum(seconds) / 3600:.2f} h of one slot, {in_words(sum(sizes))} of models stay on disk"
+    disk = f"{in_words(sum(sizes))} of models stay on disk" if len(sizes) == len(estimates) else "disk not known"
+    return f"{epochs}, {sum(seconds) / 3600:.2f} h of one slot, {disk}"
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[ArmEstimate]:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ Ctrl-C once lets running trials save their epoch, then stops; twice stops at onc
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C; the engine has a handler of its own
     try:
         plan, why = plan_from(arguments)
         resolved, folder = prepare(plan, name=arguments.name, out=Path(arguments.out))
@@ -155,17 +157,37 @@ def default_name(resolved: ResolvedPlan) -> str:
 def dry_run(resolved: ResolvedPlan, folder: Path, *, why: str, as_json: bool, with_probe: bool) -> int:
     """Says what would run and what it is expected to cost; nothing is created."""
     estimates = estimate(resolved, _measured(resolved, folder, with_probe=with_probe))
+    done = _done(resolved, folder)
     if as_json:
         costs = {item.arm.name: item.to_json() for item in estimates}
-        print(json.dumps({"folder": str(folder), **resolved.to_json(), "estimates": costs}, indent=1))
+        print(json.dumps({"folder": str(folder), **resolved.to_json(), "estimates": costs, "done": done}, indent=1))
         return 0
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
     for item in estimates:
         print(f"  {describe_estimate(item, seeds=len(resolved.seeds))}")
     search, confirm = sum(arm.samples for arm in resolved.arms), len(resolved.arms) * len(resolved.seeds)
     print(f"{len(resolved.arms)} arms, {search} search and {confirm} confirm trials, {total_in_words(estimates)}")
+    if done:
+        left = (
+            f"{done['remaining_seconds'] / 3600:.2f} h of one slot"
+            if done["remaining_seconds"] is not None
+            else "unknown"
+        )
+        print(f"of these {done['ended']} trials have ended and {done['under_way']} are under way; left: {left}")
     print("nothing was run")
     return 0
+
+
+def _done(resolved: ResolvedPlan, folder: Path) -> dict[str, Any] | None:
+    """How much of the plan the study on disk has done; None where there is none yet."""
+    if not (folder / "events.jsonl").exists():
+        return None
+    from study.eta import remaining_seconds  # Optuna, from here on
+    from study.status import state_on_disk
+
+    state = state_on_disk(folder, resolved)
+    counts = {"ended": len(state.ended), "under_way": len(state.unfinished)}
+    return {**counts, "remaining_seconds": remaining_seconds(state)}
 
 
 def _measured(resolved: ResolvedPlan, folder: Path, *, with_probe: bool) -> dict[str, Measured]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import shlex
@@ -22,7 +21,7 @@ from analysis.report import write_report
 from analysis.tables import WrittenTables, write_tables
 from study.engine import Engine, Resources, end_trial, ray_cluster
 from study.journal import Journal, utc_now, write_json
-from study.plan import ResolvedPlan, load_plan_json
+from study.plan import ResolvedPlan, digest, load_plan_json
 from study.state import LaunchStatus, StudyState
 from study.storage import join, make_writable, storage_address
 from study.view import View
@@ -41,9 +40,13 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
         append, events = journal.append, journal.events
-        budget = math.inf if arguments.max_gpu_hours is None else 3600 * arguments.max_gpu_hours
         state = StudyState(
-            folder.name, resolved, events=events, append=append, provenance=provenance(), max_gpu_seconds=budget
+            folder.name,
+            resolved,
+            events=events,
+            append=append,
+            provenance=provenance(),
+            max_gpu_hours=arguments.max_gpu_hours,
         )
         write_json(folder / "plan.json", plan_json(folder, resolved))
         state.settle(lambda trial: end_trial(state, trial, storage, folder))
@@ -53,7 +56,7 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
         else:
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
             tables = _launch(state, folder, storage, arguments)
-    return conclude(state, folder, tables, as_json=arguments.json)
+    return conclude(state, folder, tables, tracking_uri=arguments.tracking_uri, as_json=arguments.json)
 
 
 def cluster_gpus(address: str) -> int:
@@ -81,13 +84,9 @@ def plan_json(folder: Path, resolved: ResolvedPlan) -> dict[str, Any]:
     """What `plan.json` says; `created` stays that of the first launch."""
     earlier = load_plan_json(folder)
     created = earlier["created"] if earlier else utc_now()
-    return {
-        "name": folder.name,
-        "created": created,
-        **resolved.to_json(),
-        **provenance(),
-        "command": command_line(),
-    }
+    facts = {"name": folder.name, "created": created}
+    content = {**facts, **resolved.to_json(), **provenance(), "command": command_line()}
+    return {**content, "digest": digest(content)}
 
 
 def command_line() -> str:
@@ -162,7 +161,7 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
-def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json: bool) -> int:
+def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, tracking_uri: str | None, as_json: bool) -> int:
     """Prints the table and the ways on; the launch's exit status."""
     failed = [f"{r.method}/{r.task} {r.phase} {r.trial}: {r.error}" for r in state.ended if r.status == "failed"]
     complete = not (tables.incomplete or failed)
@@ -177,7 +176,8 @@ def conclude(state: StudyState, folder: Path, tables: WrittenTables, *, as_json:
     if not state.finished:
         print(f"interrupted; continue:  {python()} {again}")
     print(f"report:      {folder / 'report.html'}")
-    print(f"browse:      {python()} -m mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
+    if tracking_uri is None:
+        print(f"browse:      {python()} -m mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
     print(f"regenerate:  {python()} -m analysis.tables {folder}")
     print(f"extend:      the same command with more --samples or --seeds, or --name {folder.name} and others of --task")
     return 0 if complete else 1

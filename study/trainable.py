@@ -56,7 +56,7 @@ class StudyTrainable(tune.Trainable):
         self._place = place_at(assignment["folder"])
         self._held = ExitStack()
         self._folder = self._held.enter_context(self._place.work())
-        self._clock = Clock(self._folder / "clock.json")
+        self._clock = Clock(self._folder / "clock.json", gpus=assignment["gpus"])
         self._refused: str | None = None
         try:
             self._run = self._resumed_run() if (self._folder / "state.pt").exists() else self._new_run()
@@ -94,10 +94,8 @@ class StudyTrainable(tune.Trainable):
                 row["outcome"] = self._outcome()
         except TrainingError as error:
             return {"error": str(error)}
-        wall_seconds = self._clock.seconds()
         return row | {
-            "wall_seconds": wall_seconds,
-            "gpu_seconds": wall_seconds * self._assignment["gpus"],
+            **self._clock.read(),
             "host": socket.gethostname(),
             "device": self._assignment["device"],
             "gpu_share": gpu_share(self._assignment["device"]),
@@ -131,18 +129,22 @@ class StudyTrainable(tune.Trainable):
 
 
 class Clock:
-    """Seconds that a trial has been worked on, over all processes that did."""
+    """Seconds that a trial has been worked on, and those times its share of a GPU, over all processes that did."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, gpus: float):
         self._path = path
-        self._before = json.loads(path.read_text())["wall_seconds"] if path.exists() else 0.0
+        self._gpus = gpus
+        self._before = json.loads(path.read_text()) if path.exists() else {"wall_seconds": 0.0, "gpu_seconds": 0.0}
         self._started = time.monotonic()
 
-    def seconds(self) -> float:
-        return self._before + time.monotonic() - self._started
+    def read(self) -> dict[str, float]:
+        """`wall_seconds` and `gpu_seconds` so far."""
+        seconds = time.monotonic() - self._started
+        spent = {"wall_seconds": seconds, "gpu_seconds": seconds * self._gpus}
+        return {name: self._before[name] + value for name, value in spent.items()}
 
     def save(self) -> None:
-        write_json(self._path, {"wall_seconds": self.seconds()})
+        write_json(self._path, self.read())
 
 
 def gpu_share(device: str) -> float | None:

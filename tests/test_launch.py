@@ -86,18 +86,18 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     assert error.count("\n") == 1 and [path.name for path in folder.iterdir()] == ["plan.json"]
 
 
-def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path):
+@pytest.mark.parametrize("edited", [{"samples": 9}, {"protocol": {}}, {"methods": "x"}, {"digest": "0"}])
+def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     from study.journal import write_json
     from study.run import plan_json
 
     plan, _ = launch.plan_from(launch.build_parser().parse_args(["--task", "rte"]))
     resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
     folder.mkdir()
-    on_disk = plan_json(folder, resolved)
-    on_disk["protocol"]["selection"] = "holdout"
-    write_json(folder / "plan.json", on_disk)
+    write_json(folder / "plan.json", plan_json(folder, resolved) | edited)
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
-    assert f"plan.json was edited: its protocol_hash is {on_disk['protocol_hash']}" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"{folder / 'plan.json'} was edited: its digest is" in error and error.count("\n") == 1
 
 
 def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
