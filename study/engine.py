@@ -116,7 +116,10 @@ class Engine:
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
             )
-            tuner.fit()
+            try:
+                tuner.fit()
+            except tune.TuneError as error:
+                raise _first_cause(error) from None
 
     # ---- what the searcher, the scheduler and the callback ask
 
@@ -218,6 +221,13 @@ def end_trial(state: StudyState, trial: Trial, storage: str, folder: Path, *, er
     record = state.end(key, error=error)
     place.prune(record)
     return record
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What was raised here: Ray wraps whatever comes out of a searcher, a scheduler or a callback."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return error
 
 
 class _StaysHere:

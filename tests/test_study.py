@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from statistics import median
 
 import pytest
 
-from study.record import Record, read_records
+from study.record import Record, read_events, read_records
 
 pytestmark = pytest.mark.slow
 
@@ -149,6 +150,24 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     assert done.returncode == 0, done.stderr
     keys = [record.key for record in read_records(folder / "records.jsonl")]
     assert len(keys) == len(set(keys)) == 10
+
+
+def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
+    """A file size limit on the running launcher stands in for the disk."""
+    folder = tmp_path / "full"
+    process = subprocess.Popen(
+        command(folder, *SMALL, "--tracking-uri", "none"), stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        wait_for_event(folder, "epoch_reported", process)
+        size = (folder / "events.jsonl").stat().st_size + 50
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 1 and "Traceback" not in errors, errors
+    assert "is the disk full?; what is on disk is whole, the same command continues" in errors.splitlines()[-1]
+    assert [event["event"] for event in read_events(folder)][0] == "launch_began"
 
 
 def wait_for_event(folder: Path, name: str, process: subprocess.Popen) -> None:
