@@ -9,12 +9,15 @@ import fcntl
 import json
 import os
 import socket
+import time
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from study.record import is_json, read_events, read_json_lines
+from study.record import is_json, read_events, read_records
+
+_LOCK_ATTEMPTS = 10
 
 
 def utc_now() -> str:
@@ -31,6 +34,16 @@ def write_json(path: Path, value: Any) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names of new and replaced files in the folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class AppendOnlyFile:
@@ -42,6 +55,7 @@ class AppendOnlyFile:
     def __init__(self, path: Path):
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        sync_folder(path.parent)
         self._cut_torn_tail()
 
     def append(self, row: dict[str, Any]) -> None:
@@ -74,14 +88,22 @@ class StudyLock:
 
     def __init__(self, folder: Path):
         self._descriptor = os.open(folder / "launch.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._taken():
             holder = os.read(self._descriptor, 200).decode(errors="replace").strip()
             os.close(self._descriptor)
-            raise ValueError(f"study {folder} is being run by another launch: {holder or 'holder unknown'}") from None
+            raise ValueError(f"study {folder} is being run by another launch: {holder or 'holder unknown'}")
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}".encode(), 0)
+
+    def _taken(self) -> bool:
+        """Whether the lock is ours now. `lock_holder` takes it for a moment to look, so once is not enough."""
+        for _ in range(_LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                time.sleep(0.02)
+        return False
 
     def release(self) -> None:
         os.close(self._descriptor)
@@ -133,7 +155,7 @@ class Journal:
 
     def _complete_records(self) -> None:
         """A crash between an event and its record leaves the record out: append it now."""
-        present = {row["key"] for _, row in read_json_lines(self._records_file.path)}
+        present = {record.key for record in read_records(self._records_file.path)}
         for event in self.events:
             if event["event"] == "trial_ended" and event["key"] not in present:
                 warnings.warn(f"{self._records_file.path}: added the record of {event['key']}", stacklevel=3)

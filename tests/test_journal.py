@@ -1,10 +1,12 @@
 """pytest tests/test_journal.py"""
 
+import fcntl
 import json
 import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,21 @@ def test_a_second_launch_is_told_who_holds_the_study(tmp_path):
     second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert f"is being run by another launch: process {os.getpid()} on" in second.stderr
     journal.close()
+
+
+def test_a_look_at_who_holds_the_study_does_not_keep_a_launch_out(tmp_path):
+    Journal(tmp_path).close()
+    with (tmp_path / "launch.lock").open("rb") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (look, fcntl.LOCK_UN)).start()
+        Journal(tmp_path).close()
+
+
+@pytest.mark.parametrize("line", ["[]", '{"x":1}'])
+def test_a_record_that_is_none_is_refused_by_file_and_line(tmp_path, line):
+    (tmp_path / "records.jsonl").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=r"records.jsonl:1: "):
+        Journal(tmp_path)
 
 
 def test_a_dead_process_does_not_hold_the_study(tmp_path):

@@ -92,10 +92,15 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(unfinished)
         _flush(unfinished)
         os.replace(unfinished, path)
+        _flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    """Makes the content of a file, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
