@@ -19,6 +19,7 @@ os.environ.update(
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests start Ray clusters and servers: with several test processes they run one by one in one of them, but
     for those that name a group of their own."""

@@ -32,7 +32,7 @@ KINDS = ("launcher", "worker", "node")
 
 @dataclass
 class KilledStudy:
-    """A study on a cluster of a head and two nodes with two slots each."""
+    """A study on a cluster of a head and two nodes with a slot each."""
 
     folder: Path
     arguments: list[str]
@@ -104,7 +104,7 @@ class KilledStudy:
         assert status == 0, (self.folder.parent / "launches.log").read_text()[-4000:]
 
     def _add_node(self) -> Any:
-        return self.cluster.add_node(num_cpus=2, env_vars={"HF_HUB_OFFLINE": "1"})
+        return self.cluster.add_node(num_cpus=1, env_vars={"HF_HUB_OFFLINE": "1"})
 
 
 def run_killed(folder: Path, arguments: list[str], *, kills: int, seed: int, epochs: int = 0) -> KilledStudy:
