@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from simulation import Simulation
 
-from study import profiles, status
+from study import launch, profiles, status
 from study.journal import Journal, write_json
 from study.plan import resolve
 from study.record import read_events
@@ -64,6 +64,14 @@ def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
     assert status.main([str(study_folder(tmp_path, events=8))]) == 1
     printed = capsys.readouterr().out
     assert "missing: albert/rte: search 0 of 3" in printed and "under way: albert/rte search 0 at epoch" in printed
+
+
+def test_a_dry_run_says_what_of_the_plan_is_done(tmp_path, capsys):
+    study_folder(tmp_path / "study")
+    arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
+    assert launch.main([*arguments, "--name", "study", "--out", str(tmp_path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "of these 10 trials have ended and 0 are under way; left: 0.00 h of one slot" in printed
 
 
 def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
