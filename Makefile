@@ -19,7 +19,7 @@ study: $(STAMP)
 	.venv/bin/python -m study.launch --method $(METHOD) $(ARGS)
 
 test: $(STAMP)
-	.venv/bin/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP)
 	.venv/bin/ruff check .

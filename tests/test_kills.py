@@ -3,7 +3,7 @@
 import pytest
 from kills import check_nothing_lost_or_doubled, run_killed
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kills")]  # minutes, beside the other slow tests
+pytestmark = pytest.mark.slow
 
 ARGUMENTS = ["--method", "albert", "--task", "rte,cola", "--sampler", "grid", "--samples", "4", "--seeds", "5"]
 ARGUMENTS += ["--profile", "mini", "--epochs", "8", "--max-failures", "100"]
