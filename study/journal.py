@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from study.record import is_json, read_events, read_records
+from trainables.files import flush, write_atomically
 
 _LOCK_ATTEMPTS = 10
 
@@ -27,23 +28,7 @@ def utc_now() -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Replaces `path` by `value` as JSON, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as file:
-        json.dump(value, file, indent=1, sort_keys=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names of new and replaced files in the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_atomically(path, lambda file: file.write_text(json.dumps(value, indent=1) + "\n"))
 
 
 class AppendOnlyFile:
@@ -55,7 +40,7 @@ class AppendOnlyFile:
     def __init__(self, path: Path):
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        sync_folder(path.parent)
+        flush(path.parent)
         self._cut_torn_tail()
 
     def append(self, row: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from study.record import Record
+from trainables.files import write_atomically
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -220,15 +221,11 @@ class TrialObjects:
 
     def fetch_predictions(self, target: Path) -> None:
         """Puts the predictions of the ended trial into `target`, whole or not at all. ValueError if there are none."""
-        unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            self._fetch(f"{self._path}/{PREDICTIONS}", unfinished)
+            write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
             rule = "--storage must be that of the launch that was interrupted"
             raise ValueError(f"{join(self._uri, PREDICTIONS)} is not there; {rule}") from None
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, target)
 
     def prune(self, record: Record) -> None:
         """Deletes what does not stay now that the trial has ended."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from study.record import Record, read_records
 from study.storage import local_model, model_exists
+from trainables.files import write_atomically
 from trainables.glue import load_split
 from trainables.tasks import TASKS, Task, predictions_from_logits
 
@@ -142,7 +143,6 @@ def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
 
 def write_submission(out: Path, best: dict[str, Record], data: str) -> None:
     """Write the zip with all eleven files, whole or not at all, and say of each where its answers come from."""
-    from trainables.state import write_atomically
 
     texts = {file.name: _file_text(file, best.get(file.answered_by), data) for file in FILES}
     write_atomically(out, lambda path: _write_zip(path, texts))

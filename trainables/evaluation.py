@@ -15,7 +15,7 @@ from torch import Tensor
 from trainables.early_exit import EarlyExitModel
 from trainables.examples import Examples
 from trainables.exits import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
-from trainables.state import write_atomically
+from trainables.files import write_atomically
 from trainables.tasks import Task, compute_metrics, predictions_from_logits, score
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
+
+from trainables.files import flush, write_atomically
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
@@ -60,9 +61,10 @@ def write_model(
     (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
     tokenizer.save_pretrained(unfinished)
     for path in unfinished.iterdir():
-        _flush(path)
+        flush(path)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(unfinished, folder)
+    flush(folder.parent)
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -82,25 +84,3 @@ def remove_other_models(folder: Path, keep: Path | None) -> None:
     for path in [*folder.glob("model-epoch-*"), *folder.glob(".model-epoch-*")]:
         if path != keep:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace `path` by what `write` puts into the file it is given, whole or not at all, safe from a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(unfinished)
-        _flush(unfinished)
-        os.replace(unfinished, path)
-        _flush(path.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _flush(path: Path) -> None:
-    """Makes the content of a file, or the names in a folder, survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

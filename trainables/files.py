@@ -1,0 +1,29 @@
+"""Files that are written whole or not at all, and survive a power cut. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Replace `path` by what `write` puts into the file it is given, whole or not at all, safe from a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(unfinished)
+        flush(unfinished)
+        os.replace(unfinished, path)
+        flush(path.parent)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Makes the content of a file, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
