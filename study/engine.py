@@ -224,8 +224,8 @@ def end_trial(state: StudyState, trial: Trial, storage: str, folder: Path, *, er
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What was raised here: Ray wraps whatever comes out of a searcher, a scheduler or a callback."""
-    while inner := error.__cause__ or error.__context__:
+    """What was raised here: Ray wraps, more than once, whatever comes out of a searcher, a scheduler or a callback."""
+    while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
         error = inner
     return error
 
