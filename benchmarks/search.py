@@ -129,7 +129,8 @@ class StudySearch:
         nothing = {"versions": {}, "git_commit": None}
         events = list(self._events)
         self._state = StudyState("search", self._resolved, events=events, append=self._append, provenance=nothing)
-        self._state.settle()
+        for trial in self._state.unsettled:
+            self._state.end(trial.start["key"])
 
     def next_trial(self) -> tuple[str, dict[str, Any]]:
         trial = self._state.next_trial()

@@ -49,7 +49,8 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
             max_gpu_hours=arguments.max_gpu_hours,
         )
         write_json(folder / "plan.json", plan_json(folder, resolved))
-        state.settle(lambda trial: end_trial(state, trial, storage, folder))
+        for trial in state.unsettled:
+            end_trial(state, trial, storage, folder)
         if state.finished:
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             tables = write_tables([folder], folder / "tables")

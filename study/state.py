@@ -148,6 +148,11 @@ class StudyState:
         return [trial for trial in self._trials.values() if not trial.record]
 
     @property
+    def unsettled(self) -> list[Trial]:
+        """Trials that had nothing left to do but to be ended when an earlier launch broke off."""
+        return [t for t in self.unfinished if t.last and (t.last["finished"] or t.stopped_at is not None)]
+
+    @property
     def finished(self) -> bool:
         """Whether every trial of the plan has ended."""
         return not (self.unfinished or any(map(self._has_work, self.arms)))
@@ -199,12 +204,6 @@ class StudyState:
 
     def end_launch(self, status: LaunchStatus) -> None:
         self._record_event("launch_ended", launch=self.launch, status=status)
-
-    def settle(self, end: Callable[[Trial], object] | None = None) -> None:
-        """Ends, by `end`, the trials that had nothing left to do when an earlier launch broke off."""
-        for trial in self.unfinished:
-            if trial.last and (trial.last["finished"] or trial.stopped_at is not None):
-                end(trial) if end else self.end(trial.start["key"])
 
     def next_trial(self) -> Trial | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""

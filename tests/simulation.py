@@ -103,7 +103,8 @@ class Simulation:
             provenance={"versions": {}, "git_commit": None},
             max_gpu_hours=self.max_gpu_hours,
         )
-        state.settle()
+        for trial in state.unsettled:
+            state.end(trial.start["key"])
         state.begin_launch(command="", host="", pid=0)
         running: list[tuple[float, str, int, Trial]] = []  # when its next row comes, key, epoch, trial
         while not state.finished:
