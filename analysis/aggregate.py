@@ -79,7 +79,7 @@ class Row:
 
     @cached_property
     def backbones(self) -> str:
-        """The checkpoints under the row's cells, lower case, separated by blanks."""
+        """The backbones under the row's cells, lower case, separated by blanks."""
         names = {cell.study.backbone(cell.method, cell.task).lower() for cell in self.cells.values()}
         return " ".join(sorted(names))
 

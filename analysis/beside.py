@@ -8,7 +8,7 @@ from analysis.aggregate import Row
 from analysis.protocol import is_mini
 from analysis.published import PublishedRow
 from analysis.render import Block, Line
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 
 def beside_published(

@@ -15,7 +15,7 @@ from analysis.aggregate import Cell, Row
 from analysis.predictions import TOLERANCE, Predictions, predictions_path, read_predictions
 from analysis.resampling import plain_scores, resampled_scores
 from study.record import Record
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 RESAMPLES = 1_000
 BASELINE = "albert"  # marks compare with its row: no early exit

@@ -84,7 +84,7 @@ def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list
     details = {
         "metrics": json.dumps(record.metrics) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
-        "checkpoint": record.checkpoint or "",
+        "model": record.model or "",
         "predictions": str(predictions) if predictions.exists() else "",
         "ran": f"{record.started} to {record.ended} on {record.host} ({record.device})",
         "MLflow run": run_ids.get(record.key) or f"search for tags.key = '{record.key}'",

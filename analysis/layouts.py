@@ -18,7 +18,7 @@ from analysis.protocol import is_mini, protocol_in_words, seeds_in_words
 from analysis.published import published_rows
 from analysis.render import GAP, Line, Table
 from study.record import best_search_record
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1

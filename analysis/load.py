@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.record import Record, read_events, read_json_lines, read_records
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 if TYPE_CHECKING:
     import pandas
@@ -82,9 +82,9 @@ class Study:
         return read_events(self.folder)
 
     def backbone(self, method: str, task: str) -> str:
-        """The checkpoint that the arm starts from, as the plan names it; "" where the plan does not say."""
+        """The backbone that the arm starts from, as the plan names it; "" where the plan does not say."""
         arm = self.plan.get("arms", {}).get(f"{method}/{task}", {})
-        return arm.get("checkpoint") or self.plan.get("checkpoint") or ""
+        return arm.get("backbone") or self.plan.get("backbone") or ""
 
 
 def load_study(folder: Path | str) -> Study:

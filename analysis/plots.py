@@ -25,7 +25,7 @@ from analysis.load import Study
 from analysis.predictions import Predictions, read_predictions
 from analysis.search import importances, tuned_fields
 from study.record import Record
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 # Okabe and Ito, "Color universal design", 2008; without the yellow, which vanishes on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.load import Study
 from study.record import Record
-from trainables.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
 TOLERANCE = 1e-6  # of a score that is recomputed: far below the 0.1 point that tables show
 _PER_EXAMPLE = ("ids", "split", "labels", "logits", "exit_layers")

@@ -25,7 +25,7 @@ from analysis.protocol import protocol_in_words
 from analysis.render import html_fragment
 from analysis.tables import make_tables, write_text
 from study.ledger import in_words
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 TEMPLATES = Path(__file__).with_name("templates")
 

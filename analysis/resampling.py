@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainables.tasks import Task
+from trainables.data.tasks import Task
 
 _WEIGHTS_AT_ONCE = 4_000_000
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
 ROOT = Path(__file__).parents[1]
 METHODS = ("albert", "electra-small", "pabee", "palbert", "pondernet")
@@ -59,7 +59,7 @@ def write_study(folder: Path, *, with_predictions: bool) -> None:
         "tasks": list(EIGHT),
         "samples": per_arm - len(SEEDS),
         "seeds": list(SEEDS),
-        "checkpoint": "albert/albert-base-v2",
+        "backbone": "albert/albert-base-v2",
         "protocol": {"data": "hub", "selection": "dev"},
         "protocol_hash": "0123456789abcdef",
     }
@@ -92,7 +92,7 @@ def record(
         "num_layers": 12,
         "mean_layers": 8.0,
         "train_examples": 20_000,
-        "checkpoint": None,
+        "model": None,
         "data_fingerprint": "f00d",
         "versions": {"torch": "2.13.0"},
         "git_commit": None,

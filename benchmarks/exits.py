@@ -25,13 +25,13 @@ from transformers import AutoConfig, AutoModel
 
 from search_spaces import palbert as palbert_space
 from trainables import palbert
-from trainables.backbones import layerwise
-from trainables.early_exit import EarlyExitModel
-from trainables.evaluation import full_depth_outputs, infer
-from trainables.examples import Examples
-from trainables.exits import Threshold, apply_exit
-from trainables.ponder import PonderModel
-from trainables.tasks import TASKS
+from trainables.data.examples import Examples
+from trainables.data.tasks import TASKS
+from trainables.encoders.layerwise import layerwise
+from trainables.models.early_exit import EarlyExitModel
+from trainables.models.exit_rules import Threshold, apply_exit
+from trainables.models.ponder import PonderModel
+from trainables.runs.evaluation import full_depth_outputs, infer
 
 RESULTS = Path(__file__).parent / "results" / "exits.json"
 QUANTILES = (0.2, 0.3, 0.4, 0.5, 1.0)

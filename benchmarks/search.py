@@ -116,7 +116,7 @@ class StudySearch:
             fixed={"epochs": EPOCHS},
             first=(),
             samples=sys.maxsize,
-            checkpoint="",
+            backbone="",
             data_fingerprint="",
         )
         plan = replace(profiles.load("mini"), sampler="tpe", asha_grace=grace, asha_factor=FACTOR)

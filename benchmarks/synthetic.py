@@ -106,7 +106,7 @@ def row(config: dict[str, Any], epoch: int, seconds: float) -> dict[str, Any]:
         "host": platform.node(),
         "device": "cpu",
         "gpu_share": None,
-        **({"outcome": {**numbers, "epoch": epoch, "checkpoint": None}} if finished else {}),
+        **({"outcome": {**numbers, "epoch": epoch, "model": None}} if finished else {}),
     }
 
 

@@ -19,7 +19,7 @@ class SearchSpace:
     fixed_by_task: Mapping[str, Mapping[str, Any]]  # task -> fields, laid over `fixed`
     paper_grid: Mapping[str, Sequence[Any]]  # the paper's grid, over all fields of `space`
     published: Mapping[str, Sequence[Mapping[str, Any]]]  # task -> best configurations known, over fields of `space`
-    checkpoint: Mapping[str, str]  # profile -> backbone
+    backbone: Mapping[str, str]  # profile -> backbone
 
     def fixed_for(self, task: str) -> dict[str, Any]:
         """The fields that are not tuned on this task."""
@@ -47,5 +47,5 @@ def load(method: str) -> SearchSpace:
         fixed_by_task=getattr(module, "FIXED_BY_TASK", {}),
         paper_grid=module.PAPER_GRID,
         published=module.PUBLISHED,
-        checkpoint=module.CHECKPOINT,
+        backbone=module.BACKBONE,
     )

@@ -32,7 +32,7 @@ FIXED: dict[str, Any] = {
     "precision": "float32",
 }
 
-CHECKPOINT = {"mini": "mini-albert", "paper": "albert/albert-base-v2"}
+BACKBONE = {"mini": "mini-albert", "paper": "albert/albert-base-v2"}
 
 # Ranges of the parts of the ponder loss. β: from PonderNet's 0.01 (arXiv:2107.05407) past PALBERT's 0.5. Prior: the
 # values of PALBERT's figure 5 and its text, 0.08 to 0.5.

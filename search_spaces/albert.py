@@ -7,7 +7,7 @@ from search_spaces import _palbert_paper as paper
 SPACE = paper.SPACE
 PAPER_GRID = paper.GRID
 FIXED = paper.FIXED
-CHECKPOINT = paper.CHECKPOINT
+BACKBONE = paper.BACKBONE
 
 # RTE first: the command in the PALBERT repository's README. All others: ALBERT (arXiv:1909.11942), table 14.
 PUBLISHED: dict[str, list[dict[str, Any]]] = {

@@ -34,7 +34,7 @@ FIXED: dict[str, Any] = {
 }
 FIXED_BY_TASK: dict[str, dict[str, Any]] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}
 
-CHECKPOINT = {"mini": "mini-electra", "paper": "google/electra-small-discriminator"}
+BACKBONE = {"mini": "mini-electra", "paper": "google/electra-small-discriminator"}
 
 _RELEASED = {"learning_rate": 1e-4, "batch_size": 32}  # the released code's default
 _RERUN = {"learning_rate": 3e-4, "batch_size": 32}  # richarddwang/electra_pytorch

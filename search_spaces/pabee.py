@@ -13,7 +13,7 @@ PAPER_GRID = paper.GRID | {"patience": [6]}
 # Threshold of agreement on STS-B: hard-coded in the released PALBERT code (PABEE's own default, 0, never agrees).
 FIXED: dict[str, Any] = paper.FIXED | {"regression_threshold": None}
 FIXED_BY_TASK: dict[str, dict[str, Any]] = {"stsb": {"regression_threshold": 0.2}}
-CHECKPOINT = paper.CHECKPOINT
+BACKBONE = paper.BACKBONE
 
 # The command in the PALBERT repository's README, then PABEE's training script (which has other epochs and a schedule).
 PUBLISHED: dict[str, list[dict[str, Any]]] = {

@@ -24,7 +24,7 @@ PAPER_GRID = (
 
 # Q-exit at the median (section 4.1).
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
-CHECKPOINT = paper.CHECKPOINT
+BACKBONE = paper.BACKBONE
 
 # The command in the PALBERT repository's README.
 PUBLISHED: dict[str, list[dict[str, Any]]] = {

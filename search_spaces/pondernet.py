@@ -20,7 +20,7 @@ FIXED = (
         "sample_draws": 5,
     }
 )
-CHECKPOINT = paper.CHECKPOINT
+BACKBONE = paper.BACKBONE
 
 # The command in the PALBERT repository's README.
 PUBLISHED: dict[str, list[dict[str, Any]]] = {

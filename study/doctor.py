@@ -98,8 +98,8 @@ def check_gpus(expected: float) -> list[Finding]:
 
 def check_data(data: str) -> list[Finding]:
     """The development split of every task that is there can be read."""
-    from trainables import glue
-    from trainables.tasks import TASKS, TRAINABLE_TASKS
+    from trainables.data import glue
+    from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
     found, absent = [], []
     for name in TRAINABLE_TASKS:

@@ -65,7 +65,7 @@ def describe_estimate(item: ArmEstimate, *, seeds: int) -> str:
     cost = "time unknown"
     if item.measured is not None and item.slot_seconds is not None:
         cost = f"{item.slot_seconds / 3600:.2f} h of one slot, by {item.measured.source}"
-    return f"{arm.name:24} {trials}  {cost}  on {arm.checkpoint}"
+    return f"{arm.name:24} {trials}  {cost}  on {arm.backbone}"
 
 
 def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
@@ -128,7 +128,7 @@ def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
 
 def _measured(records: Sequence[Record]) -> Measured:
     seconds = sum(record.wall_seconds for record in records) / sum(record.epochs for record in records)
-    kept = [Path(record.checkpoint) for record in records if record.checkpoint and Path(record.checkpoint).exists()]
+    kept = [Path(record.model) for record in records if record.model and Path(record.model).exists()]
     return Measured(seconds, folder_bytes(kept[0]) if kept else None, "records")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from study.record import is_json, read_events, read_records
-from trainables.files import flush, write_atomically
+from trainables.atomic_files import flush, write_atomically
 
 _LOCK_ATTEMPTS = 10
 

@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="auto: paper where there are GPUs, else mini",
     )
     what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
-    what.add_argument("--checkpoint", metavar="NAME_OR_FOLDER", help="backbone of every method")
+    what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="backbone of every method")
     what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
     what.add_argument("--seeds", type=int, metavar="K", help="confirm trials per arm")
     what.add_argument("--epochs", type=int, metavar="E", help="at most, per trial")
@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--storage",
         metavar="PATH_OR_URI",
-        help="for checkpoints: s3://BUCKET/PATH, gs://..., or a folder that every node sees; default: the study's",
+        help="states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's",
     )
     where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
     how = parser.add_argument_group("how it runs")
@@ -128,7 +128,7 @@ def plan_from(arguments: argparse.Namespace) -> tuple[Plan, str]:
     given = {
         "methods": arguments.method and _names(arguments.method, search_spaces.available()),
         "tasks": arguments.task and _names(arguments.task, trainable_tasks()),
-        **{name: getattr(arguments, name) for name in ("data", "checkpoint", "samples", "seeds", "epochs")},
+        **{name: getattr(arguments, name) for name in ("data", "backbone", "samples", "seeds", "epochs")},
         **{name: getattr(arguments, name) for name in ("sampler", "selection")},
         "settings": dict(_setting(text) for text in arguments.set) or None,
     }

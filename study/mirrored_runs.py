@@ -300,7 +300,7 @@ def _trial_note(trial: Trial, status: str) -> str:
     if status == "failed":
         return f"Failed: {record['error']}"
     if status == "interrupted":
-        return f"Cut off after {len(trial.rows)} epochs; the next launch goes on from its checkpoint."
+        return f"Cut off after {len(trial.rows)} epochs; the next launch goes on from its saved state."
     if status == "stopped" and decision:
         cutoff = f"the cutoff of {decision['recorded']} earlier trials was {decision['cutoff']:.4f}"
         return f"Stopped by ASHA after epoch {decision['rung']}: score {decision['score']:.4f}, {cutoff}."

@@ -24,9 +24,9 @@ from optuna.distributions import (
 
 import search_spaces
 import trainables
-from trainables.checkpoints import check_checkpoint, checkpoint_fingerprint
-from trainables.glue import check_data, fingerprint
-from trainables.tasks import TASKS
+from trainables.data.glue import check_data, fingerprint
+from trainables.data.tasks import TASKS
+from trainables.encoders.backbones import backbone_fingerprint, check_backbone
 
 Sampler = Literal["tpe", "random", "grid"]
 SAMPLERS = ("tpe", "random", "grid")
@@ -51,7 +51,7 @@ class Plan:
     methods: tuple[str, ...]
     tasks: tuple[str, ...]
     data: str  # "mini", "hub" or a folder
-    checkpoint: str | None = None  # null: each method's own for this profile
+    backbone: str | None = None  # null: each method's own for this profile
     samples: int | None  # search trials per arm; null: the whole grid
     seeds: int  # confirm trials per arm
     sampler: Sampler
@@ -90,7 +90,7 @@ class Arm:
     fixed: dict[str, Any]  # the other fields of the method's configuration
     first: tuple[dict[str, Any], ...]  # configurations tried first: published ones, or the grid
     samples: int  # search trials wanted
-    checkpoint: str
+    backbone: str
     data_fingerprint: str
     start_from: str | None = None  # task whose best confirm model of the same method is the start
 
@@ -134,7 +134,7 @@ class ResolvedPlan:
             "seeds": list(self.seeds),
             "phases": {"search": {arm.name: arm.samples for arm in self.arms}, "confirm": len(self.seeds)},
             "data": plan.data,
-            "checkpoint": plan.checkpoint,
+            "backbone": plan.backbone,
             "spaces": {arm.name: arm.to_json()["space"] for arm in self.arms},
             "arms": {arm.name: {k: v for k, v in arm.to_json().items() if k != "space"} for arm in self.arms},
             "protocol": self.protocol,
@@ -185,7 +185,7 @@ def check_same_study(resolved: ResolvedPlan, earlier: dict[str, Any], folder: Pa
         )
 
 
-# What may not change when a study is extended. A checkpoint's content is in the protocol; its path may change.
+# What may not change when a study is extended. A backbone's content is in the protocol; its path may change.
 ARM_FACTS = ("fixed", "data_fingerprint", "start_from")
 
 
@@ -211,7 +211,7 @@ def resolved_from_json(on_disk: dict[str, Any]) -> ResolvedPlan:
     """The plan that a `plan.json` holds, as it was resolved then."""
     protocol = on_disk["protocol"]
     plan = Plan(
-        **{name: on_disk[name] for name in ("profile", "data", "checkpoint", "samples")},
+        **{name: on_disk[name] for name in ("profile", "data", "backbone", "samples")},
         **{name: protocol[name] for name in ("sampler", "selection", "epochs", "settings", "start_from")},
         **protocol["early_stopping"],
         methods=tuple(on_disk["methods"]),
@@ -258,8 +258,8 @@ def resolve(plan: Plan) -> ResolvedPlan:
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     arms = tuple(_resolve_arm(plan, method, task) for method in plan.methods for task in plan.tasks)
-    for checkpoint in sorted({arm.checkpoint for arm in arms}):
-        check_checkpoint(checkpoint)
+    for backbone in sorted({arm.backbone for arm in arms}):
+        check_backbone(backbone)
     return ResolvedPlan(plan=plan, arms=arms, protocol=_protocol(plan))
 
 
@@ -267,7 +267,7 @@ def _protocol(plan: Plan) -> dict[str, Any]:
     return {
         "profile": plan.profile,
         "data": plan.data if plan.data in ("mini", "hub") else "folder",
-        "checkpoint": None if plan.checkpoint is None else checkpoint_fingerprint(plan.checkpoint),
+        "backbone": None if plan.backbone is None else backbone_fingerprint(plan.backbone),
         "selection": plan.selection,
         "metric": "the task's GLUE metric at the best epoch; the mean where it has several",
         "aggregate": f"median over seeds from {FIRST_SEED}",
@@ -281,9 +281,9 @@ def _protocol(plan: Plan) -> dict[str, Any]:
 
 def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
     search_space = search_spaces.load(method)
-    own = search_space.checkpoint["mini" if plan.profile == "mini" else "paper"]
-    checkpoint = own if plan.checkpoint is None else plan.checkpoint
-    overrides = plan.random_start if checkpoint.startswith("mini-") else Overrides()
+    own = search_space.backbone["mini" if plan.profile == "mini" else "paper"]
+    backbone = own if plan.backbone is None else plan.backbone
+    overrides = plan.random_start if backbone.startswith("mini-") else Overrides()
     space = _laid_over(search_space.space, overrides.space)
     fixed = search_space.fixed_for(task)
     known = space.keys() | fixed.keys()
@@ -307,7 +307,7 @@ def _resolve_arm(plan: Plan, method: str, task: str) -> Arm:
         fixed=fixed,
         first=tuple(first[:samples]),
         samples=samples,
-        checkpoint=checkpoint,
+        backbone=backbone,
         data_fingerprint=fingerprint(TASKS[task], plan.data),
         start_from=plan.start_from.get(task),
     )

@@ -8,8 +8,8 @@ import torch
 
 from study.estimate import Measured
 from study.plan import ResolvedPlan, any_configuration
-from trainables.tokenised import cache_folder
-from trainables.training import TrainingRun, TrialSpec
+from trainables.data.tokenised import cache_folder
+from trainables.runs.training import TrainingRun, TrialSpec
 
 _STEPS = 5
 
@@ -25,7 +25,7 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
             config=any_configuration(arm),
             seed=0,
             data=resolved.plan.data,
-            checkpoint=arm.checkpoint,
+            backbone=arm.backbone,
         )
         run = TrainingRun(spec, device=device, cache=cache_folder())
         yield arm.name, Measured(run.measure_epoch_seconds(steps=_STEPS), run.model_bytes, "probe")

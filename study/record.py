@@ -43,7 +43,7 @@ class Record:
     eval_seconds: float
     gpu_seconds: float  # share of a GPU x seconds held
     wall_seconds: float  # from the trial's start to its end, waiting after a crash left out
-    checkpoint: str | None  # where the selected model lies
+    model: str | None  # where the selected model lies
     data_fingerprint: str
     versions: dict[str, str]
     git_commit: str | None

@@ -63,9 +63,9 @@ def save_model(record: Record, folder: Path) -> None:
     """Writes the record's model to `folder` in MLflow's format, with its signature and the code that it needs."""
     import mlflow.pyfunc
 
-    if record.checkpoint is None or not model_exists(record.checkpoint):
-        raise ValueError(f"the model of record {record.key} is gone: {record.checkpoint}")
-    with local_model(record.checkpoint) as model, warnings.catch_warnings():
+    if record.model is None or not model_exists(record.model):
+        raise ValueError(f"the model of record {record.key} is gone: {record.model}")
+    with local_model(record.model) as model, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
         mlflow.pyfunc.save_model(
             folder,
@@ -82,7 +82,7 @@ def _signature(record: Record) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 
-    from trainables.tasks import find_task
+    from trainables.data.tasks import find_task
 
     task = find_task(record.task)
     answer = DataType.double if task.is_regression else DataType.string

@@ -36,7 +36,7 @@ def run_study(resolved: ResolvedPlan, folder: Path, arguments: argparse.Namespac
     with ExitStack() as stack:
         if arguments.address:
             stack.enter_context(ray_cluster(arguments.address))  # before anything is created
-        make_writable(join(storage, "checkpoints"))
+        make_writable(join(storage, "trials"))
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
         append, events = journal.append, journal.events

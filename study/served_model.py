@@ -14,9 +14,9 @@ import torch
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
-from trainables.tasks import predictions_from_logits
-from trainables.trained import load_trained
-from trainables.training import own_generator
+from trainables.data.tasks import predictions_from_logits
+from trainables.runs.trained_model import load_trained
+from trainables.runs.training import own_generator
 
 BATCH_SIZE = 32
 

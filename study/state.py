@@ -18,7 +18,7 @@ from study.journal import utc_now
 from study.plan import Arm, ResolvedPlan, digest, trial_key
 from study.record import Phase, Record, Status, best_search_record
 from study.search import ArmSearch
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 GPU_MARGIN = 1.25  # over the measured memory: for the CUDA context, which PyTorch does not count, and longer batches
 
@@ -172,15 +172,15 @@ class StudyState:
         return sorted(trials, key=lambda trial: trial.start["seed"])
 
     def trial_spec(self, trial: Trial) -> dict[str, Any]:
-        """The fields of the trial's `trainables.training.TrialSpec`."""
+        """The fields of the trial's `trainables.runs.training.TrialSpec`."""
         plan, start = self.resolved.plan, trial.start
         return {
             **{name: start[name] for name in ("method", "task", "config", "seed")},
             "data": plan.data if plan.data in ("mini", "hub") else _as_seen_from_anywhere(plan.data),
-            "checkpoint": _as_seen_from_anywhere(self._arm_of(trial).arm.checkpoint),
+            "backbone": _as_seen_from_anywhere(self._arm_of(trial).arm.backbone),
             "selection": plan.selection,
             "report_dev": trial.phase == "confirm" or plan.selection == "dev",
-            "start_from": self._checkpoint_of(start.get("start_from")),
+            "start_from": self._model_of(start.get("start_from")),
         }
 
     def gpu_share(self, trial: Trial) -> float:
@@ -345,9 +345,9 @@ class StudyState:
             return None
         return max(records, key=lambda record: (record.score, -record.seed), default=None)
 
-    def _checkpoint_of(self, key: str | None) -> str | None:
+    def _model_of(self, key: str | None) -> str | None:
         record = self._trials[key].record if key else None
-        return record.checkpoint if record else None
+        return record.model if record else None
 
     def _is_under_way(self, arm: ArmState) -> bool:
         return self._has_work(arm) or any(trial.record is None for trial in arm.trials.values())
@@ -410,10 +410,7 @@ class StudyState:
                 "protocol_hash": self.resolved.protocol_hash,
                 "status": status,
                 "error": error,
-                **{
-                    name: chosen.get(name)
-                    for name in ("score", "selection_score", "epoch", "mean_layers", "checkpoint")
-                },
+                **{name: chosen.get(name) for name in ("score", "selection_score", "epoch", "mean_layers", "model")},
                 "metrics": chosen.get("metrics", {}),
                 "epochs": last.get("epoch", 0),
                 "num_layers": last.get("num_layers"),

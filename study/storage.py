@@ -2,9 +2,9 @@
 
 In a shared folder a trial works in place. Under a URI it works in a temporary folder of its node, and sends from there
 
-    checkpoints/KEY/state-3-81920.zip    all that goes on after epoch 3: one object of 81920 bytes
-    checkpoints/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
-    checkpoints/KEY/predictions.npz      until the launcher has fetched it
+    trials/KEY/state-3-81920.zip    all that goes on after epoch 3: one object of 81920 bytes
+    trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
+    trials/KEY/predictions.npz      until the launcher has fetched it
 
 A state is one object, so no part of it can be of another epoch, and its name says how many bytes it has, so one whose
 upload broke off is passed over. Each has a name of its own: the state before is deleted after the new one is there.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from study.record import Record
-from trainables.files import write_atomically
+from trainables.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -274,7 +274,7 @@ class TrialObjects:
 
 def trial_address(storage: str, key: str) -> str:
     """Where the trial keeps its state while it runs, and its best model afterwards."""
-    return join(storage, f"checkpoints/{key}")
+    return join(storage, f"trials/{key}")
 
 
 def place_at(address: str) -> TrialFolder | TrialObjects:
@@ -282,25 +282,25 @@ def place_at(address: str) -> TrialFolder | TrialObjects:
     return TrialObjects(address) if is_uri(address) else TrialFolder(Path(address))
 
 
-def model_exists(checkpoint: str | None) -> bool:
-    """Whether the model of a record's `checkpoint` is still there. ValueError if nobody answers."""
-    if checkpoint is None or not is_uri(checkpoint):
-        return checkpoint is not None and Path(checkpoint).is_dir()
-    with _one_line_errors(f"{checkpoint} cannot be read"):
-        return exists(join(checkpoint, "model.json"))
+def model_exists(model: str | None) -> bool:
+    """Whether the model of a record's `model` is still there. ValueError if nobody answers."""
+    if model is None or not is_uri(model):
+        return model is not None and Path(model).is_dir()
+    with _one_line_errors(f"{model} cannot be read"):
+        return exists(join(model, "model.json"))
 
 
 @contextmanager
-def local_model(checkpoint: str) -> Iterator[Path]:
-    """A folder on this machine, for a while, with the model of a record's `checkpoint`."""
-    if not is_uri(checkpoint):
-        yield Path(checkpoint)
+def local_model(model: str) -> Iterator[Path]:
+    """A folder on this machine, for a while, with the model of a record's `model`."""
+    if not is_uri(model):
+        yield Path(model)
         return
     from pyarrow.fs import LocalFileSystem, copy_files
 
     with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
-        with _one_line_errors(f"{checkpoint} cannot be read"):
-            files, path = open_uri(checkpoint)
+        with _one_line_errors(f"{model} cannot be read"):
+            files, path = open_uri(model)
             copy_files(path, temporary, files, LocalFileSystem())
         yield Path(temporary)
 

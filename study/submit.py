@@ -21,9 +21,9 @@ import numpy as np
 
 from study.record import Record, read_records
 from study.storage import local_model, model_exists
-from trainables.files import write_atomically
-from trainables.glue import load_split
-from trainables.tasks import TASKS, Task, predictions_from_logits
+from trainables.atomic_files import write_atomically
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, Task, predictions_from_logits
 
 INFERENCE_BATCH = 128  # examples
 HIGHEST_SCORE = 5.0  # of STS-B
@@ -97,10 +97,10 @@ def read_study(folder: Path) -> tuple[dict[str, Any], list[Record]]:
 
 def _where_it_lies_now(record: Record, folder: Path) -> Record:
     """The record with its model in this study folder, where the folder was moved or copied with it."""
-    if record.checkpoint is None:
+    if record.model is None:
         return record
-    beside = folder / "checkpoints" / record.key / Path(record.checkpoint).name
-    return replace(record, checkpoint=str(beside)) if beside.is_dir() else record
+    beside = folder / "trials" / record.key / Path(record.model).name
+    return replace(record, model=str(beside)) if beside.is_dir() else record
 
 
 def best_models(records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
@@ -126,8 +126,8 @@ def best_models(records: list[Record], method: str | None, folder: Path) -> dict
             best[record.task] = record
     for task, record in best.items():
         best[task] = record = _where_it_lies_now(record, folder)
-        if not model_exists(record.checkpoint):
-            raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.checkpoint}")
+        if not model_exists(record.model):
+            raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
     return best
 
 
@@ -136,7 +136,7 @@ def _on_this_machine(best: dict[str, Record]) -> Iterator[dict[str, Record]]:
     """The records with their models in local folders, for a while."""
     with ExitStack() as stack:
         yield {
-            task: replace(record, checkpoint=str(stack.enter_context(local_model(record.checkpoint or ""))))
+            task: replace(record, model=str(stack.enter_context(local_model(record.model or ""))))
             for task, record in best.items()
         }
 
@@ -152,7 +152,7 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
     if record is None:
         ids, predictions = _constant_answers(file, data)
     else:
-        ids, predictions = _model_answers(file, Path(record.checkpoint or ""), data)
+        ids, predictions = _model_answers(file, Path(record.model or ""), data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * _score(record):.1f}")
     lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in zip(ids, predictions, strict=True))
     return "\n".join(["index\tprediction", *lines]) + "\n"
@@ -165,15 +165,15 @@ def label_text(task: Task, value: float) -> str:
     return task.file_labels[int(value)]
 
 
-def _model_answers(file: SubmissionFile, checkpoint: Path, data: str) -> tuple[Sequence[int], np.ndarray]:
+def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequence[int], np.ndarray]:
     import torch
 
-    from trainables.evaluation import infer
-    from trainables.examples import load_examples
-    from trainables.trained import load_trained
-    from trainables.training import own_generator
+    from trainables.data.examples import load_examples
+    from trainables.runs.evaluation import infer
+    from trainables.runs.trained_model import load_trained
+    from trainables.runs.training import own_generator
 
-    trained = load_trained(checkpoint, "cuda" if torch.cuda.is_available() else "cpu")
+    trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
     task, max_length = TASKS[file.task], trained.spec.config["max_length"]
     with tempfile.TemporaryDirectory() as cache:  # a test set is tokenised for this once
         examples = load_examples(task, (file.split,), data, trained.tokenizer, max_length=max_length, cache=Path(cache))

@@ -1,4 +1,4 @@
-"""The Ray actor that runs trials, one after another: training is `trainables.training`, this only carries it.
+"""The Ray actor that runs trials, one after another: training is `trainables.runs.training`, this only carries it.
 
 A trial keeps its state in the study's storage; whoever runs the trial next finds it there and goes on. So Ray's own
 checkpoints are not used, and a trial that comes back first repeats the rows it had reported.
@@ -23,7 +23,7 @@ from study.journal import write_json
 from study.storage import local_model, place_at
 
 if TYPE_CHECKING:
-    from trainables.training import TrainingRun
+    from trainables.runs.training import TrainingRun
 
 MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
 
@@ -66,14 +66,14 @@ class StudyTrainable(tune.Trainable):
         self._known = deque(self._run.history)
 
     def _resumed_run(self) -> TrainingRun:
-        from trainables.tokenised import cache_folder
-        from trainables.training import TrainingRun
+        from trainables.data.tokenised import cache_folder
+        from trainables.runs.training import TrainingRun
 
         return TrainingRun.resume(self._folder, device=self._assignment["device"], cache=cache_folder())
 
     def _new_run(self) -> TrainingRun:
-        from trainables.tokenised import cache_folder
-        from trainables.training import TrainingRun, TrialSpec
+        from trainables.data.tokenised import cache_folder
+        from trainables.runs.training import TrainingRun, TrialSpec
 
         spec = TrialSpec(**self._assignment["spec"])
         with ExitStack() as stack:
@@ -84,7 +84,7 @@ class StudyTrainable(tune.Trainable):
         return run
 
     def _next_row(self) -> dict[str, Any]:
-        from trainables.training import TrainingError
+        from trainables.runs.training import TrainingError
 
         if self._refused:
             return {"error": self._refused}
@@ -112,9 +112,9 @@ class StudyTrainable(tune.Trainable):
         """The run's outcome, with the address of its model if that stays."""
         predictions = self._assignment["predictions"]
         if predictions is None:
-            return self._run.outcome() | {"checkpoint": None}
+            return self._run.outcome() | {"model": None}
         outcome = self._run.outcome(predictions=self._folder / predictions)
-        return outcome | {"checkpoint": self._place.send_outcome(Path(outcome["checkpoint"]))}
+        return outcome | {"model": self._place.send_outcome(Path(outcome["model"]))}
 
     def _release(self) -> None:
         """Lets go of the model, its memory and its folder before the next trial."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainables.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = {
@@ -64,7 +64,7 @@ def record(
         "eval_seconds": 16.0,
         "gpu_seconds": 120.0,
         "wall_seconds": 120.0,
-        "checkpoint": None,
+        "model": None,
         "data_fingerprint": "f00d",
         "versions": {"torch": "2.13.0"},
         "git_commit": "0123abc",
@@ -92,7 +92,7 @@ def write_study(
         "tasks": list(dict.fromkeys(row["task"] for row in records)),
         "samples": 1,
         "seeds": SEEDS,
-        "checkpoint": "albert/albert-base-v2",
+        "backbone": "albert/albert-base-v2",
         "protocol": PROTOCOL | (protocol or {}),
         "protocol_hash": protocol_hash,
     }

@@ -1,6 +1,6 @@
 """A study without Ray: the decision logic of `study.state` on a virtual clock, with trials that follow curves.
 
-Trials have deterministic scores and durations, keep their progress as a checkpoint would, and can be cut off with
+Trials have deterministic scores and durations, keep their progress as a saved state would, and can be cut off with
 the whole study at any event.
 """
 
@@ -56,7 +56,7 @@ def row(trial: Trial, epoch: int) -> dict[str, Any]:
     epochs, score = trial.start["config"]["epochs"], curve(trial, epoch)
     numbers = {"score": score, "selection_score": score, "metrics": {"accuracy": score}, "mean_layers": 6.0}
     costs = dict.fromkeys(("train_examples", "train_seconds", "eval_seconds", "gpu_seconds", "wall_seconds"), epoch)
-    finished = {"outcome": {**numbers, "epoch": epoch, "checkpoint": None}} if epoch == epochs else {}
+    finished = {"outcome": {**numbers, "epoch": epoch, "model": None}} if epoch == epochs else {}
     return {
         **numbers,
         **costs,
@@ -77,12 +77,12 @@ def epoch_seconds(trial: Trial) -> float:
 
 @dataclass
 class Simulation:
-    """One study through as many launches as it takes. `checkpoints` outlive a launch, as on disk."""
+    """One study through as many launches as it takes. what trials `saved` outlives a launch, as on disk."""
 
     resolved: ResolvedPlan
     slots: int = 3
     journal: Journal = field(default_factory=Journal)
-    checkpoints: dict[str, int] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
     busy_seconds: float = 0.0
     max_gpu_hours: float | None = None
 
@@ -116,14 +116,14 @@ class Simulation:
 
     def _schedule(self, running: list, trial: Trial, *, epoch: int) -> None:
         key = trial.start["key"]
-        known = epoch <= self.checkpoints.get(key, 0)  # trained before: repeated at once
+        known = epoch <= self.saved.get(key, 0)  # trained before: repeated at once
         seconds = 0.0 if known else epoch_seconds(trial)
         self.busy_seconds += seconds
         heapq.heappush(running, (self.journal.clock + seconds, key, epoch, trial))
 
     def _report(self, state: StudyState, running: list) -> None:
         self.journal.clock, key, epoch, trial = heapq.heappop(running)
-        self.checkpoints[key] = max(epoch, self.checkpoints.get(key, 0))
+        self.saved[key] = max(epoch, self.saved.get(key, 0))
         decision = state.report(key, row(trial, epoch))
         if decision == "stop" or row(trial, epoch)["finished"]:
             state.end(key)

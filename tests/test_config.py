@@ -8,7 +8,7 @@ import pytest
 import search_spaces
 import trainables
 from study import launch
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 
 def config_of(method, **changes):

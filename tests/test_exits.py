@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.exits import (
+from trainables.models.exit_rules import (
     SWEPT_QUANTILES,
     Expectation,
     LastLayer,

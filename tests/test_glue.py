@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainables.glue import check_data, fingerprint, hold_out, load_split
-from trainables.tasks import TASKS, Task
+from trainables.data.glue import check_data, fingerprint, hold_out, load_split
+from trainables.data.tasks import TASKS, Task
 
 GLUE = Path(__file__).parents[1].parent / "shared" / "glue"  # the real files, where this machine has them
 real_files = pytest.mark.skipif(not GLUE.is_dir(), reason=f"no GLUE files in {GLUE}")
@@ -283,7 +283,8 @@ def test_fingerprint_of_the_hub_is_that_of_the_revision(hub_folder: Path) -> Non
 
 
 def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
-    code = "from trainables.glue import *; from trainables.tasks import TASKS; load_split(TASKS['rte'], 'dev', 'hub')"
+    imports = "from trainables.data.glue import load_split; from trainables.data.tasks import TASKS"
+    code = f"{imports}; load_split(TASKS['rte'], 'dev', 'hub')"
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[1])}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     (message,) = [line for line in run.stderr.splitlines() if line.startswith("ValueError")]
@@ -293,7 +294,7 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
 
 def test_folders_and_mini_need_neither_torch_nor_datasets() -> None:
     code = (
-        "import sys; from trainables.glue import load_split; from trainables.tasks import TASKS; "
+        "import sys; from trainables.data.glue import load_split; from trainables.data.tasks import TASKS; "
         "load_split(TASKS['rte'], 'dev', 'mini'); "
         "print(sorted({'torch', 'transformers', 'datasets'} & set(sys.modules)))"
     )

@@ -5,17 +5,17 @@ import torch
 
 import search_spaces
 import trainables
-from trainables.backbones import load_encoder
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
+from trainables.encoders.loading import load_encoder
 
 
-def model_of(method, checkpoint="mini-electra", task="rte", **changes):
+def model_of(method, backbone="mini-electra", task="rte", **changes):
     space = search_spaces.load(method)
     values = space.fixed_for(task) | {field: values[0] for field, values in space.paper_grid.items()}
     module = trainables.load(method)
     config = module.Config(**(values | {"max_length": 16} | changes))
     torch.manual_seed(0)
-    return module.build(config, load_encoder(checkpoint, config, vocab_size=30), TASKS[task]).eval(), config
+    return module.build(config, load_encoder(backbone, config, vocab_size=30), TASKS[task]).eval(), config
 
 
 def batch_of(labels):

@@ -81,7 +81,7 @@ def test_analysis_knows_records_their_ledger_and_tasks_only(module: str) -> None
     names = imported(modules("analysis")[module])
     assert not roots(modules("analysis")[module]) & {*HEAVY, "search_spaces"}
     ours = {name for name in names if name.startswith(("study", "trainables"))}
-    assert all(name.startswith(("study.record", "study.ledger", "trainables.tasks")) for name in ours), ours
+    assert all(name.startswith(("study.record", "study.ledger", "trainables.data.tasks")) for name in ours), ours
 
 
 @pytest.mark.parametrize(("package", "allowed"), [("ray", RAY_MODULES), ("mlflow", MLFLOW_MODULES)])

@@ -44,12 +44,12 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--epochs", "0"], "--epochs is 0; allowed: 1 or more"),
         (["--samples", "many"], "argument --samples: invalid int value: 'many'"),
         (["--task", "qqp", "--data", "/nowhere"], "no file /nowhere/QQP/train.tsv"),
-        (["--checkpoint", "/nowhere"], "checkpoint '/nowhere' is not a folder"),
-        (["--checkpoint", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
+        (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
+        (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
         (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
         (["--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; it must be one of: linear, linear_cat, linear_diff, rnn"),
-        (["--checkpoint", ""], "checkpoint ''"),
+        (["--backbone", ""], "backbone ''"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),
         (["--name", ".."], "--name is '..'; allowed: the name of a folder"),
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: 0 or more"),
@@ -63,7 +63,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             marks=pytest.mark.skipif(launch.local_gpus() > 0, reason="this machine has a GPU"),
         ),
         (["--tracking-uri", "foo://x"], "--tracking-uri is a foo address; allowed: none, a folder, http"),
-        (["--storage", "/proc/nowhere"], "folder /proc/nowhere/checkpoints cannot be written"),
+        (["--storage", "/proc/nowhere"], "folder /proc/nowhere/trials cannot be written"),
         (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
     ],
 )
@@ -153,7 +153,7 @@ def test_the_paper_grid_has_12_points_for_baselines_and_36_for_palbert():
     from study.plan import resolve
 
     arguments = ["--method", "all", "--task", "rte", "--profile", "paper", "--data", "mini"]
-    plan, _ = launch.plan_from(launch.build_parser().parse_args([*arguments, "--checkpoint", "mini-albert"]))
+    plan, _ = launch.plan_from(launch.build_parser().parse_args([*arguments, "--backbone", "mini-albert"]))
     samples = {arm.method: arm.samples for arm in resolve(plan).arms}
     assert {samples[method] for method in ("albert", "pabee", "pondernet")} == {12}
     assert samples["palbert"] == 36

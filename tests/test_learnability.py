@@ -11,9 +11,9 @@ from trials import spec_of
 
 import trainables
 from study import profiles
-from trainables.glue import load_split
-from trainables.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, score
-from trainables.training import TrainingRun
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, score
+from trainables.runs.training import TrainingRun
 
 pytestmark = pytest.mark.slow
 MARGIN = 0.10  # points over the majority class, or correlation

@@ -11,15 +11,15 @@ from safetensors.torch import load_file, save_file
 
 import search_spaces
 import trainables
-from trainables.backbones import load_encoder, load_tokenizer
-from trainables.checkpoints import MINI_CHECKPOINTS
-from trainables.exits import apply_exit, sweep
-from trainables.glue import load_split
-from trainables.tasks import TASKS
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
+from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.exit_rules import apply_exit, sweep
 
 pytestmark = [
     pytest.mark.parametrize("method", trainables.available()),
-    pytest.mark.parametrize("checkpoint", MINI_CHECKPOINTS),
+    pytest.mark.parametrize("backbone", MINI_BACKBONES),
 ]
 NUM_EXAMPLES = 8
 
@@ -43,17 +43,17 @@ def examples(task_name):
     return batch | {"labels": torch.tensor(split.labels[:NUM_EXAMPLES])}, len(tokenizer)
 
 
-def model_of(method, checkpoint, task_name="rte", **changes):
+def model_of(method, backbone, task_name="rte", **changes):
     torch.manual_seed(0)
     config = config_of(method, task_name, **changes)
-    encoder = load_encoder(checkpoint, config, vocab_size=examples(task_name)[1])
+    encoder = load_encoder(backbone, config, vocab_size=examples(task_name)[1])
     return trainables.load(method).build(config, encoder, TASKS[task_name])
 
 
 @functools.cache
-def decisive_model(method, checkpoint, task_name="rte"):
+def decisive_model(method, backbone, task_name="rte"):
     """A model with large random weights, so that examples differ and leave at different layers. Not to be changed."""
-    model = model_of(method, checkpoint, task_name)
+    model = model_of(method, backbone, task_name)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -70,8 +70,8 @@ def seeded():
     return torch.Generator().manual_seed(5)
 
 
-def test_loss_decreases(method, checkpoint):
-    model = model_of(method, checkpoint, "sst2").train()
+def test_loss_decreases(method, backbone):
+    model = model_of(method, backbone, "sst2").train()
     batch, _ = examples("sst2")
     optimizer = torch.optim.AdamW(model.parameter_groups(config_of(method)), fused=True)
     losses = []
@@ -84,22 +84,22 @@ def test_loss_decreases(method, checkpoint):
     assert losses[-1] < 0.92 * losses[0]
 
 
-def test_exit_layers_are_within_bounds(method, checkpoint):
-    model = decisive_model(method, checkpoint)
+def test_exit_layers_are_within_bounds(method, backbone):
+    model = decisive_model(method, backbone)
     layers = model.infer(examples("rte")[0], seeded()).exit_layer
     assert 1 <= layers.min() and layers.max() <= model.encoder.num_layers
 
 
-def test_examples_leave_at_different_layers_where_a_method_has_exits(method, checkpoint):
-    model = decisive_model(method, checkpoint)
+def test_examples_leave_at_different_layers_where_a_method_has_exits(method, backbone):
+    model = decisive_model(method, backbone)
     results = sweep(model.sweep_rules(), model.all_exits(examples("rte")[0]))
     spreads = [len(result.exit_layer.unique()) for _, result in results]
     assert max(spreads, default=2) > 1
 
 
 @pytest.mark.parametrize("task_name", ["rte", "stsb"])
-def test_batched_equals_one_by_one(method, checkpoint, task_name):
-    model = decisive_model(method, checkpoint, task_name)
+def test_batched_equals_one_by_one(method, backbone, task_name):
+    model = decisive_model(method, backbone, task_name)
     batch, _ = examples(task_name)
     batched = model.infer(batch, seeded())
     generator = seeded()
@@ -109,8 +109,8 @@ def test_batched_equals_one_by_one(method, checkpoint, task_name):
 
 
 @pytest.mark.parametrize("task_name", ["rte", "stsb"])
-def test_compacted_equals_simulated(method, checkpoint, task_name):
-    model = decisive_model(method, checkpoint, task_name)
+def test_compacted_equals_simulated(method, backbone, task_name):
+    model = decisive_model(method, backbone, task_name)
     batch, _ = examples(task_name)
     compacted = model.infer(batch, seeded())
     simulated = apply_exit(model.exit_rule, model.all_exits(batch), seeded())
@@ -119,32 +119,32 @@ def test_compacted_equals_simulated(method, checkpoint, task_name):
     torch.testing.assert_close(compacted.logits, simulated.logits, rtol=1e-4, atol=1e-4)
 
 
-def test_every_setting_of_the_sweep_equals_inference_with_it(method, checkpoint, monkeypatch):
-    model = decisive_model(method, checkpoint)
+def test_every_setting_of_the_sweep_equals_inference_with_it(method, backbone, monkeypatch):
+    model = decisive_model(method, backbone)
     batch, _ = examples("rte")
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
         monkeypatch.setattr(model, "exit_rule", rule)
         assert model.infer(batch).exit_layer.tolist() == simulated.exit_layer.tolist()
 
 
-def test_saved_weights_give_the_same_numbers(method, checkpoint, tmp_path):
-    model = decisive_model(method, checkpoint)
+def test_saved_weights_give_the_same_numbers(method, backbone, tmp_path):
+    model = decisive_model(method, backbone)
     save_file(model.state_dict(), tmp_path / "model.safetensors")
-    other = model_of(method, checkpoint).eval()
+    other = model_of(method, backbone).eval()
     other.load_state_dict(load_file(tmp_path / "model.safetensors"))
     batch, _ = examples("rte")
     assert torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits)
     assert torch.equal(other.infer(batch, seeded()).exit_layer, model.infer(batch, seeded()).exit_layer)
 
 
-def test_evaluation_has_no_dropout(method, checkpoint):
-    model = model_of(method, checkpoint, hidden_dropout=0.5, classifier_dropout=0.5).eval()
+def test_evaluation_has_no_dropout(method, backbone):
+    model = model_of(method, backbone, hidden_dropout=0.5, classifier_dropout=0.5).eval()
     batch, _ = examples("rte")
     assert torch.equal(model.all_exits(batch).logits, model.all_exits(batch).logits)
 
 
-def test_every_trained_parameter_is_in_one_group(method, checkpoint):
-    model = model_of(method, checkpoint, weight_decay=0.01)
+def test_every_trained_parameter_is_in_one_group(method, backbone):
+    model = model_of(method, backbone, weight_decay=0.01)
     groups = model.parameter_groups(config_of(method, weight_decay=0.01))
     grouped = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(grouped) == sorted(id(parameter) for parameter in model.parameters() if parameter.requires_grad)
@@ -153,8 +153,8 @@ def test_every_trained_parameter_is_in_one_group(method, checkpoint):
     assert decayed and all(parameter.ndim > 1 for parameter in decayed)
 
 
-def test_every_trained_parameter_has_a_gradient(method, checkpoint):
-    model = model_of(method, checkpoint)
+def test_every_trained_parameter_has_a_gradient(method, backbone):
+    model = model_of(method, backbone)
     batch, _ = examples("rte")
     loss = sum(model.task_losses(logits, batch["labels"]).mean() for logits, _ in model.walk(batch))
     loss = loss + sum(exit_logits.sum() for _, exit_logits in model.walk(batch) if exit_logits is not None)
@@ -163,8 +163,8 @@ def test_every_trained_parameter_has_a_gradient(method, checkpoint):
     assert not untouched
 
 
-def test_bfloat16_keeps_logits_and_lambdas_in_float32(method, checkpoint):
-    model = model_of(method, checkpoint, precision="bfloat16")
+def test_bfloat16_keeps_logits_and_lambdas_in_float32(method, backbone):
+    model = model_of(method, backbone, precision="bfloat16")
     batch, _ = examples("rte")
     with model.autocast(batch):
         loss = model.loss(batch)["loss"]
@@ -175,8 +175,8 @@ def test_bfloat16_keeps_logits_and_lambdas_in_float32(method, checkpoint):
     assert all(tensor.isfinite().all() for tensor in kept)
 
 
-def test_first_layers_alone_can_be_trained(method, checkpoint):
-    model = model_of(method, checkpoint, num_hidden_layers=2)
+def test_first_layers_alone_can_be_trained(method, backbone):
+    model = model_of(method, backbone, num_hidden_layers=2)
     batch, _ = examples("rte")
     model.loss(batch)["loss"].backward()
     assert model.eval().all_exits(batch).logits.shape == (2, NUM_EXAMPLES, 2)

@@ -9,17 +9,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from trainables import mini_examples
-from trainables.glue import load_split
-from trainables.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.data import mini_examples
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 
 # Of all texts and labels. Where it changes, every number of the mini profile does: say so where you change it.
 DIGEST = "78239bf5e5e02848"
 
 _DIGEST_CODE = """
 import hashlib
-from trainables import mini_glue
-from trainables.tasks import TASKS
+from trainables.data import mini_glue
+from trainables.data.tasks import TASKS
 rows = [mini_glue.generate(task, split) for task in TASKS.values() for split in task.splits]
 print(hashlib.sha256(repr(rows).encode()).hexdigest()[:16])
 """

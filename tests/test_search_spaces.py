@@ -9,8 +9,8 @@ from optuna.distributions import BaseDistribution
 
 import search_spaces
 import trainables
-from trainables.checkpoints import MINI_CHECKPOINTS
-from trainables.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.encoders.backbones import MINI_BACKBONES
 
 EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.available())
 
@@ -82,9 +82,9 @@ def test_every_corner_of_the_space_is_a_configuration(method):
 
 
 @EVERY_METHOD
-def test_checkpoints_of_both_profiles_are_named(method):
-    checkpoint = search_spaces.load(method).checkpoint
-    assert checkpoint["mini"] in MINI_CHECKPOINTS and "/" in checkpoint["paper"]
+def test_backbones_of_both_profiles_are_named(method):
+    backbone = search_spaces.load(method).backbone
+    assert backbone["mini"] in MINI_BACKBONES and "/" in backbone["paper"]
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_a_spent_space_ends_the_search_early():
 
 def test_a_configuration_that_leaves_nothing_to_tune_is_tried_once():
     everything = {"learning_rate": 1e-4, "batch_size": 32, "hidden_dropout": 0.0}
-    changes = {"profile": "paper", "checkpoint": "mini-electra", "methods": ("electra-small",), "settings": everything}
+    changes = {"profile": "paper", "backbone": "mini-electra", "methods": ("electra-small",), "settings": everything}
     (arm, *_) = resolved(tasks=("rte",), samples=3, **changes).arms
     assert not arm.space.keys() & everything.keys() and len(arm.first) == len({str(point) for point in arm.first})
 

@@ -6,7 +6,7 @@ from scipy import stats
 
 from analysis import statistics
 from analysis.resampling import resampled_scores
-from trainables.tasks import TASKS, compute_metrics, score
+from trainables.data.tasks import TASKS, compute_metrics, score
 
 
 def test_summary_is_numpys_percentiles():

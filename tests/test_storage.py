@@ -37,7 +37,7 @@ from study.storage import (
     trial_address,
 )
 from study.trainable import MESSAGE, StudyTrainable
-from trainables.training import TrialSpec
+from trainables.runs.training import TrialSpec
 
 ROOT = Path(__file__).parents[1]
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
@@ -80,7 +80,7 @@ def test_the_newest_state_comes_back_whole_and_replaces_the_one_before(trial, tm
         assert (
             (folder / "state.pt").read_text() == (folder / "model-epoch-10" / "model.json").read_text() == "10 " * 1000
         )
-    states = [name for name in files_under(tmp_path / "bucket/checkpoints/key") if STATE_NAME.fullmatch(name)]
+    states = [name for name in files_under(tmp_path / "bucket/trials/key") if STATE_NAME.fullmatch(name)]
     assert len(states) == 1 and states[0].startswith("state-10-")
 
 
@@ -108,7 +108,7 @@ def test_an_upload_that_breaks_off_leaves_the_state_before(trial, tmp_path, part
 def test_a_completed_confirm_trial_keeps_its_model_and_nothing_else(trial, tmp_path):
     send(trial, epoch=2)
     trial.prune(ended(phase="confirm", status="completed"))
-    assert files_under(tmp_path / "bucket") == ["checkpoints/key/model-epoch-2/model.json"]
+    assert files_under(tmp_path / "bucket") == ["trials/key/model-epoch-2/model.json"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_of_any_other_trial_nothing_stays(trial, tmp_path, values):
     send(trial, epoch=2)
     trial.prune(ended(**values))
     trial.prune(ended(**values))  # again, after a launch that was killed here
-    assert list((tmp_path / "bucket" / "checkpoints").iterdir()) == []
+    assert list((tmp_path / "bucket" / "trials").iterdir()) == []
 
 
 def test_predictions_come_whole_into_the_studys_folder(trial, tmp_path):
@@ -130,8 +130,8 @@ def test_predictions_come_whole_into_the_studys_folder(trial, tmp_path):
 
 def test_parameters_stay_at_the_end_of_an_address():
     address = trial_address("s3://bucket/runs/?scheme=http&endpoint_override=127.0.0.1:9000", "key")
-    assert address == "s3://bucket/runs/checkpoints/key?scheme=http&endpoint_override=127.0.0.1:9000"
-    assert trial_address("/shared/runs", "key") == "/shared/runs/checkpoints/key"
+    assert address == "s3://bucket/runs/trials/key?scheme=http&endpoint_override=127.0.0.1:9000"
+    assert trial_address("/shared/runs", "key") == "/shared/runs/trials/key"
 
 
 # ---- one trial, trained
@@ -154,7 +154,7 @@ def rows_of(config: dict[str, str]) -> list[dict]:
 def without_times(row: dict) -> dict:
     if "outcome" in row:
         row = row | {"outcome": without_times(row["outcome"])}
-    return {name: value for name, value in row.items() if not name.endswith("_seconds") and name != "checkpoint"}
+    return {name: value for name, value in row.items() if not name.endswith("_seconds") and name != "model"}
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +170,7 @@ ONE_EPOCH += "Trial(json.loads(sys.argv[1])).step(); os._exit(9)"
 def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     spec = spec_of("palbert", "rte", config={"epochs": 3})
     whole = rows_of(assignment(str(tmp_path / "shared"), spec, predictions=str(tmp_path / "whole.npz")))
-    address = f"file://{tmp_path}/bucket/checkpoints/key"
+    address = f"file://{tmp_path}/bucket/trials/key"
     config = assignment(address, spec, predictions="predictions.npz")
     killed = subprocess.run(
         [sys.executable, "-c", ONE_EPOCH, json.dumps(config)], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}
@@ -183,23 +183,23 @@ def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     assert [without_times(row) for row in resumed] == [without_times(row) for row in whole]
     place_at(address).fetch_predictions(tmp_path / "fetched.npz")
     assert filecmp.cmp(tmp_path / "fetched.npz", tmp_path / "whole.npz", shallow=False)
-    with local_model(resumed[-1]["outcome"]["checkpoint"]) as model:
+    with local_model(resumed[-1]["outcome"]["model"]) as model:
         match, differ, missing = filecmp.cmpfiles(
-            model, whole[-1]["outcome"]["checkpoint"], ["model.safetensors", "model.json"], shallow=False
+            model, whole[-1]["outcome"]["model"], ["model.safetensors", "model.json"], shallow=False
         )
     assert (match, differ, missing) == (["model.safetensors", "model.json"], [], [])
 
 
 def test_a_trial_starts_from_a_model_under_a_uri_as_from_one_in_a_folder(tmp_path):
     spec = spec_of("albert", "rte", config={"epochs": 1})
-    (source,) = rows_of(assignment(f"file://{tmp_path}/bucket/checkpoints/a", spec, predictions="predictions.npz"))
-    checkpoint = source["outcome"]["checkpoint"]
-    assert checkpoint.startswith("file://") and model_exists(checkpoint)
+    (source,) = rows_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))
+    model = source["outcome"]["model"]
+    assert model.startswith("file://") and model_exists(model)
     outcomes = []
-    for name, place in (("uri", checkpoint), ("folder", checkpoint.removeprefix("file://"))):
+    for name, place in (("uri", model), ("folder", model.removeprefix("file://"))):
         started = spec_of("albert", "mrpc", config={"epochs": 1}, start_from=place)
         (row,) = rows_of(assignment(str(tmp_path / name), started, predictions=str(tmp_path / "p.npz")))
-        description = json.loads((Path(row["outcome"]["checkpoint"]) / "model.json").read_text())
+        description = json.loads((Path(row["outcome"]["model"]) / "model.json").read_text())
         assert description["spec"]["start_from"] == place
         outcomes.append(without_times(row))
     assert outcomes[0] == outcomes[1]
@@ -209,13 +209,11 @@ def test_a_submission_from_models_under_a_uri_is_that_from_folders(tmp_path):
     from study.submit import main
 
     spec = spec_of("albert", "rte", config={"epochs": 1})
-    (row,) = rows_of(assignment(f"file://{tmp_path}/bucket/checkpoints/a", spec, predictions="predictions.npz"))
-    for name, checkpoint in (("uri", row["outcome"]["checkpoint"]), ("folder", row["outcome"]["checkpoint"][7:])):
+    (row,) = rows_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))
+    for name, model in (("uri", row["outcome"]["model"]), ("folder", row["outcome"]["model"][7:])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "plan.json").write_text('{"data": "mini"}')
-        (tmp_path / name / "records.jsonl").write_text(
-            json.dumps(record("albert", "rte", 0.7, checkpoint=checkpoint)) + "\n"
-        )
+        (tmp_path / name / "records.jsonl").write_text(json.dumps(record("albert", "rte", 0.7, model=model)) + "\n")
         assert main([str(tmp_path / name)]) == 0
     assert filecmp.cmp(tmp_path / "uri" / "submission.zip", tmp_path / "folder" / "submission.zip", shallow=False)
 
@@ -224,8 +222,8 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
     from study.submit import main
 
     (tmp_path / "plan.json").write_text('{"data": "mini"}')
-    gone = f"file://{tmp_path}/bucket/checkpoints/a/model-epoch-1"
-    (tmp_path / "records.jsonl").write_text(json.dumps(record("albert", "rte", 0.7, checkpoint=gone)) + "\n")
+    gone = f"file://{tmp_path}/bucket/trials/a/model-epoch-1"
+    (tmp_path / "records.jsonl").write_text(json.dumps(record("albert", "rte", 0.7, model=gone)) + "\n")
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.endswith(f"(rte) is gone: {gone}\n")
 
@@ -245,7 +243,7 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
         ("file:///path?x=1", "--storage has the parameter 'x'; allowed: none"),
         ("file://runs/here", "--storage is file://runs/here; allowed: file:///PATH, from the root"),
         ("s3:///path", "--storage is s3:///path; allowed: s3://BUCKET/PATH"),
-        ("file:///proc/nowhere", "file:///proc/nowhere/checkpoints cannot be written: "),
+        ("file:///proc/nowhere", "file:///proc/nowhere/trials cannot be written: "),
     ],
 )
 def test_storage_that_cannot_be_is_refused_in_one_line_and_nothing_is_made(tmp_path, capsys, storage, message):
@@ -315,14 +313,12 @@ def under_uri(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_a_study_under_a_uri_finds_what_one_in_a_folder_finds(in_folder, under_uri):
     assert results(under_uri) == results(in_folder) and len(results(under_uri)) == 3
-    assert not (under_uri / "checkpoints").exists()
+    assert not (under_uri / "trials").exists()
     confirmed = [row for row in read_records(under_uri / "records.jsonl") if row.phase == "confirm"]
     assert files_under(under_uri / "predictions") == sorted(f"{row.key}.npz" for row in confirmed)
-    assert all(
-        row.checkpoint and row.checkpoint.startswith("file://") and model_exists(row.checkpoint) for row in confirmed
-    )
+    assert all(row.model and row.model.startswith("file://") and model_exists(row.model) for row in confirmed)
     models = {str(Path(name).parent) for name in files_under(under_uri.parent / "bucket")}
-    assert models == {f"checkpoints/{row.key}/model-epoch-{row.epoch}" for row in confirmed}
+    assert models == {f"trials/{row.key}/model-epoch-{row.epoch}" for row in confirmed}
 
 
 def cut_before_the_end_of_the_last_trial(under_uri: Path, folder: Path) -> str:
@@ -335,7 +331,7 @@ def cut_before_the_end_of_the_last_trial(under_uri: Path, folder: Path) -> str:
     (folder / "records.jsonl").write_text(
         "".join(line for line in (folder / "records.jsonl").open() if json.loads(line)["key"] != key)
     )
-    (folder / "predictions" / f"{key}.npz").rename(folder.parent / "bucket" / "checkpoints" / key / "predictions.npz")
+    (folder / "predictions" / f"{key}.npz").rename(folder.parent / "bucket" / "trials" / key / "predictions.npz")
     return key
 
 
@@ -361,10 +357,10 @@ def test_a_model_under_a_uri_is_registered_as_one_in_a_folder(under_uri, tmp_pat
     from study.registration import save_model
 
     row = next(row for row in read_records(under_uri / "records.jsonl") if row.phase == "confirm")
-    assert row.checkpoint
+    assert row.model
     save_model(row, tmp_path / "model")
     (weights,) = tmp_path.rglob("model.safetensors")
-    assert filecmp.cmp(weights, Path(row.checkpoint.removeprefix("file://")) / "model.safetensors", shallow=False)
+    assert filecmp.cmp(weights, Path(row.model.removeprefix("file://")) / "model.safetensors", shallow=False)
 
 
 # ---- the S3 protocol
@@ -432,8 +428,8 @@ def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder,
     confirmed = [row for row in read_records(folder / "records.jsonl") if row.phase == "confirm"]
     assert files_under(folder / "predictions") == sorted(f"{row.key}.npz" for row in confirmed)
     for row in confirmed:
-        assert row.checkpoint == join(storage, f"checkpoints/{row.key}/model-epoch-{row.epoch}")
-        assert model_exists(row.checkpoint) and not exists(join(storage, f"checkpoints/{row.key}/predictions.npz"))
+        assert row.model == join(storage, f"trials/{row.key}/model-epoch-{row.epoch}")
+        assert model_exists(row.model) and not exists(join(storage, f"trials/{row.key}/predictions.npz"))
 
 
 def wait_for_epochs(folder: Path, count: int, process: subprocess.Popen) -> None:
@@ -451,7 +447,7 @@ def test_a_trial_on_s3_keeps_what_one_in_a_folder_keeps(s3, tmp_path):
         send(place, epoch=epoch)
     with place.work() as folder:
         assert (folder / "state.pt").read_text() == "2 " * 1000
-    with local_model(join(s3.format("one"), "checkpoints/key/model-epoch-2")) as model:
+    with local_model(join(s3.format("one"), "trials/key/model-epoch-2")) as model:
         assert files_under(model) == ["model.json"]
     place.prune(ended(phase="confirm", status="completed"))
     assert [info.base_name for info in place._contents()] == ["model-epoch-1", "model-epoch-2"]

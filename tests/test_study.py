@@ -67,9 +67,9 @@ def test_confirm_trials_keep_model_and_predictions_and_search_trials_nothing(stu
         predictions = study / "predictions" / f"{record.key}.npz"
         assert predictions.exists() == (record.phase == "confirm")
         if record.phase == "confirm":
-            assert (Path(record.checkpoint) / "model.safetensors").exists()
+            assert (Path(record.model) / "model.safetensors").exists()
         else:
-            assert not (study / "checkpoints" / record.key).exists()
+            assert not (study / "trials" / record.key).exists()
 
 
 def test_every_trial_is_in_mlflow(study):

@@ -14,8 +14,8 @@ from hand_made import record
 from trials import run_to_the_end, spec_of
 
 from study.submit import label_text, main
-from trainables.glue import load_split
-from trainables.tasks import TASKS
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
 
 NAMES = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
 
@@ -24,20 +24,20 @@ NAMES = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
 def models(tmp_path_factory):
     """Folder of a trained `albert` for some tasks."""
     folder = tmp_path_factory.mktemp("models")
-    checkpoints = {}
+    models_by_task = {}
     for task in ("mnli", "rte", "stsb", "wnli"):
         run = run_to_the_end(spec_of(task=task, config={"epochs": 1}), folder / "cache")
         run.save(folder / task)
-        checkpoints[task] = run.outcome()["checkpoint"]
-    return checkpoints
+        models_by_task[task] = run.outcome()["model"]
+    return models_by_task
 
 
 @pytest.fixture
 def study(tmp_path, models):
     """A study of mini-GLUE: two seeds per task, of which the second is better."""
-    rows = [record("albert", task, 0.5, seed=42, checkpoint="gone") for task in models]
-    rows += [record("albert", task, 0.7, seed=43, checkpoint=folder) for task, folder in models.items()]
-    rows += [record("albert", "cola", 0.9, phase="search", checkpoint="gone"), record("albert", "qqp", None)]
+    rows = [record("albert", task, 0.5, seed=42, model="gone") for task in models]
+    rows += [record("albert", task, 0.7, seed=43, model=folder) for task, folder in models.items()]
+    rows += [record("albert", "cola", 0.9, phase="search", model="gone"), record("albert", "qqp", None)]
     write(tmp_path, rows)
     return tmp_path
 
@@ -86,7 +86,7 @@ def test_scores_are_clipped(value, text):
 
 
 def test_answers_are_those_of_the_best_model(study, models):
-    from trainables.trained import load_trained
+    from trainables.runs.trained_model import load_trained
 
     trained = load_trained(Path(models["rte"]))
     texts = load_split(TASKS["rte"], "test", "mini").texts[:5]
@@ -105,7 +105,7 @@ def test_task_not_studied_gets_the_majority_class_and_a_warning(study, capsys):
 
 
 def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_path, capsys):
-    write(study, [record("albert", "rte", 0.7, checkpoint=models["rte"])])
+    write(study, [record("albert", "rte", 0.7, model=models["rte"])])
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
     with pytest.warns(UserWarning, match="1 rows; the official RTE test has 3,000"):
@@ -125,7 +125,7 @@ def test_same_study_gives_the_same_bytes(study):
 
 
 def test_several_methods_need_a_choice(study, models, capsys):
-    write(study, [record(method, "rte", 0.7, checkpoint=models["rte"]) for method in ("albert", "palbert")])
+    write(study, [record(method, "rte", 0.7, model=models["rte"]) for method in ("albert", "palbert")])
     assert main([str(study)]) == 2
     assert capsys.readouterr().err == ("study.submit: --method is needed, the study has several: albert, palbert\n")
     assert main([str(study), "--method", "albert"]) == 0
@@ -135,7 +135,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
     "rows, options, message",
     [
         ([], [], "the study has no completed confirm trial yet"),
-        ([record("albert", "rte", 0.7, checkpoint="/gone")], [], "(rte) is gone: /gone"),
+        ([record("albert", "rte", 0.7, model="/gone")], [], "(rte) is gone: /gone"),
         ([record("albert", "rte", 0.7)], ["--method", "pabee"], "of method 'pabee'; available: albert"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trainables
-from trainables.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, find_task, predictions_from_logits, score
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, find_task, predictions_from_logits, score
 
 
 def metrics_of(task: str, predictions: list[float], labels: list[float]) -> dict[str, float]:
@@ -119,5 +119,5 @@ def test_logits_of_regression_become_scores() -> None:
 
 def test_importing_the_table_imports_no_heavy_package() -> None:
     heavy = {"torch", "transformers", "datasets", "sklearn", "scipy", "ray", "mlflow", "optuna"}
-    code = f"import sys, trainables.tasks; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, trainables.data.tasks; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from trainables.glue import load_split
-from trainables.tasks import TASKS
-from trainables.tokenised import TokenisedSplit, fingerprint_tokenizer, tokenise
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
+from trainables.data.tokenised import TokenisedSplit, fingerprint_tokenizer, tokenise
 
 RTE, SST2, STSB = TASKS["rte"], TASKS["sst2"], TASKS["stsb"]
 
@@ -79,7 +79,7 @@ def test_longest_text_is_cut_first(tmp_path: Path) -> None:
 
 def test_second_call_reads_the_cache_instead_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path)
-    monkeypatch.delattr("trainables.tokenised.load_split")
+    monkeypatch.delattr("trainables.data.tokenised.load_split")
     second = tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path)
     assert (first.tokens == second.tokens).all()
     assert isinstance(second.tokens, np.memmap)
@@ -122,7 +122,7 @@ def test_half_written_entry_is_not_taken_for_one(tmp_path: Path) -> None:
 
 def _builder(cache: Path) -> tuple[bool, list[int]]:
     """Whether this process read the data itself, and what it got."""
-    from trainables import tokenised
+    from trainables.data import tokenised
 
     read = []
     tokenised.load_split = lambda *arguments: read.append(arguments) or load_split(*arguments)  # type: ignore[func-returns-value]

@@ -21,13 +21,13 @@ from safetensors.torch import load_file
 from trials import run_to_the_end, spec_of
 
 import trainables
-from trainables.evaluation import exit_probabilities, full_depth_outputs
-from trainables.exits import LayerOutputs
-from trainables.glue import load_split
-from trainables.state import read_state
-from trainables.tasks import TASKS, compute_metrics, predictions_from_logits, score
-from trainables.trained import load_trained
-from trainables.training import TrainingError, TrainingRun, TrialSpec
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.models.exit_rules import LayerOutputs
+from trainables.runs.evaluation import exit_probabilities, full_depth_outputs
+from trainables.runs.trained_model import load_trained
+from trainables.runs.training import TrainingError, TrainingRun, TrialSpec
+from trainables.runs.trial_files import read_state
 
 REPOSITORY = Path(__file__).parents[1]
 TIMES = ("train_seconds", "eval_seconds")
@@ -91,7 +91,7 @@ def test_evaluating_does_not_change_training(cache, tmp_path):
 RESUME = """
 import sys
 from pathlib import Path
-from trainables.training import TrainingRun
+from trainables.runs.training import TrainingRun
 cache, *folders = map(Path, sys.argv[1:])
 for folder in folders:
     run = TrainingRun.resume(folder, cache=cache)
@@ -162,7 +162,7 @@ def test_killed_while_saving_leaves_a_whole_state(cache, tmp_path):
         child.join()
         survivor = TrainingRun.resume(folder, cache=cache)
         assert survivor.history in known
-        load_trained(Path(survivor.outcome()["checkpoint"]))
+        load_trained(Path(survivor.outcome()["model"]))
 
 
 def _save_all(runs, folder):
@@ -229,7 +229,7 @@ def test_outcome_is_that_of_the_best_epoch(cache, tmp_path):
     assert outcome["score"] == outcome["selection_score"] == max(scores)
     assert outcome["metrics"] == best["metrics"]
     assert outcome["train_examples"] == 4000
-    assert outcome["checkpoint"] == str(tmp_path / f"model-epoch-{best['epoch']}")
+    assert outcome["model"] == str(tmp_path / f"model-epoch-{best['epoch']}")
 
 
 def test_rows_and_outcomes_are_plain_json(cache):
@@ -348,7 +348,7 @@ def test_holdout_slice_is_the_same_for_every_seed(cache):
 def test_trained_model_needs_nothing_but_its_folder(cache, tmp_path):
     run = run_to_the_end(spec_of("palbert", config={"epochs": 1}), cache)
     run.save(tmp_path)
-    trained = load_trained(Path(run.outcome()["checkpoint"]))
+    trained = load_trained(Path(run.outcome()["model"]))
     assert trained.spec == run.spec
     ours = full_depth_outputs(run._model, run._selection_set, 64)
     theirs = full_depth_outputs(trained.model, run._selection_set, 64)
@@ -361,8 +361,8 @@ def test_trained_model_needs_nothing_but_its_folder(cache, tmp_path):
 def test_start_from_takes_the_encoder_and_new_heads(cache, tmp_path):
     source = run_to_the_end(spec_of(task="mnli", config={"epochs": 1}), cache)
     source.save(tmp_path)
-    trained = load_trained(Path(source.outcome()["checkpoint"])).model.state_dict()
-    spec = spec_of("palbert", task="rte", start_from=source.outcome()["checkpoint"], config={"learning_rate": 1e-12})
+    trained = load_trained(Path(source.outcome()["model"])).model.state_dict()
+    spec = spec_of("palbert", task="rte", start_from=source.outcome()["model"], config={"learning_rate": 1e-12})
     started = weights_of(run_to_the_end(replace(spec, config=spec.config | {"epochs": 1}), cache), tmp_path / "started")
     encoder = {name for name in trained if name.startswith("encoder.")}
     assert encoder == {name for name in started if name.startswith("encoder.")}
@@ -371,10 +371,10 @@ def test_start_from_takes_the_encoder_and_new_heads(cache, tmp_path):
 
 
 def test_start_from_refuses_an_encoder_that_does_not_fit(cache, tmp_path):
-    source = run_to_the_end(spec_of(checkpoint="mini-bert", config={"epochs": 1}), cache)
+    source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
     source.save(tmp_path)
     with pytest.raises(ValueError, match=r"start_from .*: its encoder \(mini-bert, task sst2\) does not fit"):
-        TrainingRun(spec_of(start_from=source.outcome()["checkpoint"]), cache=cache)
+        TrainingRun(spec_of(start_from=source.outcome()["model"]), cache=cache)
 
 
 @pytest.mark.parametrize("method", trainables.available())

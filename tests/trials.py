@@ -8,7 +8,7 @@ from typing import Any
 
 import search_spaces
 import trainables
-from trainables.training import TrainingRun, TrialSpec
+from trainables.runs.training import TrainingRun, TrialSpec
 
 # What tiny backbones need to learn from nothing; see tests/test_learnability.py.
 FROM_NOTHING = {
@@ -35,7 +35,7 @@ def spec_of(
         task=task,
         config=values,
         seed=seed,
-        **{"data": "mini", "checkpoint": space.checkpoint["mini"]} | spec,
+        **{"data": "mini", "backbone": space.backbone["mini"]} | spec,
     )
 
 

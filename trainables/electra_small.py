@@ -18,12 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.config import TrainingConfig, check_choice, check_used
+from trainables.configuration import TrainingConfig, check_choice, check_used
 
 if TYPE_CHECKING:
-    from trainables.backbones import LayerwiseEncoder
-    from trainables.early_exit import EarlyExitModel
-    from trainables.tasks import Task
+    from trainables.data.tasks import Task
+    from trainables.encoders.layerwise import LayerwiseEncoder
+    from trainables.models.early_exit import EarlyExitModel
 
 HEADS = ("first_token", "pooled")
 LAYER_DECAY_CONVENTIONS = ("paper", "released")
@@ -46,7 +46,7 @@ class Config(TrainingConfig):
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
     """The model of one trial."""
-    from trainables.heads import ElectraModel
+    from trainables.models.classifiers import ElectraModel
 
     convention = config.layer_decay_convention
     return ElectraModel(encoder, task.num_labels, config, head=config.head, layer_decay_convention=convention)

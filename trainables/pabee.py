@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.config import TrainingConfig, check_above, check_integer, check_used
+from trainables.configuration import TrainingConfig, check_above, check_integer, check_used
 
 if TYPE_CHECKING:
-    from trainables.backbones import LayerwiseEncoder
-    from trainables.early_exit import EarlyExitModel
-    from trainables.tasks import Task
+    from trainables.data.tasks import Task
+    from trainables.encoders.layerwise import LayerwiseEncoder
+    from trainables.models.early_exit import EarlyExitModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class Config(TrainingConfig):
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
     """The model of one trial. ValueError if the configuration is not for the task."""
-    from trainables.exits import Patience
-    from trainables.heads import ClassifierPerLayer
+    from trainables.models.classifiers import ClassifierPerLayer
+    from trainables.models.exit_rules import Patience
 
     config.check_task(task)
     return ClassifierPerLayer(encoder, Patience(config.patience, config.regression_threshold), task.num_labels, config)

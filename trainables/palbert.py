@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.config import PonderConfig
+from trainables.configuration import PonderConfig
 
 if TYPE_CHECKING:
-    from trainables.backbones import LayerwiseEncoder
-    from trainables.early_exit import EarlyExitModel
-    from trainables.tasks import Task
+    from trainables.data.tasks import Task
+    from trainables.encoders.layerwise import LayerwiseEncoder
+    from trainables.models.early_exit import EarlyExitModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,6 @@ class Config(PonderConfig):
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
     """The model of one trial."""
-    from trainables.ponder import PonderModel
+    from trainables.models.ponder import PonderModel
 
     return PonderModel(encoder, task.num_labels, config)

@@ -25,12 +25,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel
 
-from trainables.backbones import layerwise
-from trainables.config import LAMBDA_LAYER_ARCHS, PonderConfig, TrainingConfig
-from trainables.early_exit import Batch, EarlyExitModel
-from trainables.exits import ExitResult, ExitRule, Expectation, LastLayer, Patience, Threshold, apply_exit
-from trainables.heads import ClassifierPerLayer
-from trainables.ponder import PonderModel, divergence
+from trainables.configuration import LAMBDA_LAYER_ARCHS, PonderConfig, TrainingConfig
+from trainables.encoders.layerwise import layerwise
+from trainables.models.classifiers import ClassifierPerLayer
+from trainables.models.early_exit import Batch, EarlyExitModel
+from trainables.models.exit_rules import ExitResult, ExitRule, Expectation, LastLayer, Patience, Threshold, apply_exit
+from trainables.models.ponder import PonderModel, divergence
 
 TOLERANCE = 1e-4
 

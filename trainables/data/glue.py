@@ -1,7 +1,7 @@
 """GLUE as it is on disk, on the hub, or generated: every split as ids, texts and labels.
 
-`data` is `mini` (generated, `trainables/mini_glue.py`), `hub` (`nyu-mll/glue` through `datasets`, with its usual cache
-and offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
+`data` is `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue` through `datasets`, with its usual cache and
+offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
 """
 
 import codecs
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainables import mini_glue
-from trainables.tasks import Task
+from trainables.data import mini_glue
+from trainables.data.tasks import Task
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.early_exit import EarlyExitModel
-from trainables.examples import Examples
-from trainables.exits import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
-from trainables.files import write_atomically
-from trainables.tasks import Task, compute_metrics, predictions_from_logits, score
+from trainables.atomic_files import write_atomically
+from trainables.data.examples import Examples
+from trainables.data.tasks import Task, compute_metrics, predictions_from_logits, score
+from trainables.models.early_exit import EarlyExitModel
+from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
 
 
 @dataclass(frozen=True)

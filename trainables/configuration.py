@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainables.tasks import Task
+    from trainables.data.tasks import Task
 
 SCHEDULES = ("constant", "linear", "linear_from_start")
 PRECISIONS = ("float32", "bfloat16")
@@ -69,8 +69,8 @@ class PonderConfig(TrainingConfig):
     prior_lambda: float  # of the truncated geometric prior
     epsilon: float  # the posterior is cut where its sum passes 1 - epsilon
     kl_direction: str  # prior_posterior is KL(prior || posterior), as released; posterior_prior as in the papers
-    posterior_tail: str  # what lies behind the cut: see trainables/ponder.py
-    exit: str  # rule at evaluation: see trainables/exits.py
+    posterior_tail: str  # what lies behind the cut: see trainables/models/ponder.py
+    exit: str  # rule at evaluation: see trainables/models/exit_rules.py
     q: float | None  # threshold exit: leave at the first layer whose CDF is above q
     sample_draws: int | None  # sample exit: draws per evaluation
 

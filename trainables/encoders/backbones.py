@@ -1,4 +1,4 @@
-"""Which checkpoints can be a backbone, checked before anything runs. Imports neither torch nor transformers."""
+"""Which names and folders can be a backbone, checked before anything runs. Imports neither torch nor transformers."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 FAMILIES = ("albert", "bert", "electra", "roberta")
-MINI_CHECKPOINTS = tuple(f"mini-{family}" for family in FAMILIES)
+MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 
 _WEIGHTS = (
     "model.safetensors",
@@ -18,70 +18,70 @@ _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _HUB_SECONDS = 5  # to wait for the hub's answer
 
 
-def check_checkpoint(checkpoint: str) -> None:
+def check_backbone(backbone: str) -> None:
     """Passes if a backbone and its tokenizer can be loaded from here.
 
     Raises:
         ValueError: it is none of the tiny backbones, no folder, and not on the hub; it has no weights or no tokenizer;
             its architecture is of another family.
     """
-    if checkpoint in MINI_CHECKPOINTS:
+    if backbone in MINI_BACKBONES:
         return
-    files = _folder_files(checkpoint) if _is_path(checkpoint) else _hub_files(checkpoint)
-    _check_one_of(checkpoint, files, ("config.json",), "configuration")
-    _check_one_of(checkpoint, files, _WEIGHTS, "weights")
-    _check_one_of(checkpoint, files, _TOKENIZERS, "tokenizer")
-    family_of(checkpoint)
+    files = _folder_files(backbone) if _is_path(backbone) else _hub_files(backbone)
+    _check_one_of(backbone, files, ("config.json",), "configuration")
+    _check_one_of(backbone, files, _WEIGHTS, "weights")
+    _check_one_of(backbone, files, _TOKENIZERS, "tokenizer")
+    family_of(backbone)
 
 
-def checkpoint_fingerprint(checkpoint: str) -> str:
+def backbone_fingerprint(backbone: str) -> str:
     """What identifies the weights and the tokenizer: of a folder the hash of its files, else the name itself."""
-    if not _is_path(checkpoint):
-        return checkpoint
-    folder = Path(checkpoint)
+    if not _is_path(backbone):
+        return backbone
+    folder = Path(backbone)
     digest = hashlib.sha256()
-    for name in sorted(_folder_files(checkpoint)):
+    for name in sorted(_folder_files(backbone)):
         digest.update(name.encode())
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
-def family_of(checkpoint: str) -> str:
+def family_of(backbone: str) -> str:
     """`albert`, `bert`, `electra` or `roberta`.
 
     Raises:
         ValueError: another architecture.
     """
-    if checkpoint in MINI_CHECKPOINTS:
-        return checkpoint.removeprefix("mini-")
-    path = Path(checkpoint) / "config.json" if _is_path(checkpoint) else _hub_configuration(checkpoint)
+    if backbone in MINI_BACKBONES:
+        return backbone.removeprefix("mini-")
+    path = Path(backbone) / "config.json" if _is_path(backbone) else _hub_configuration(backbone)
     try:
         configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"checkpoint {checkpoint!r}: config.json is not JSON ({error})") from error
+        raise ValueError(f"backbone {backbone!r}: config.json is not JSON ({error})") from error
     family = configuration.get("model_type") if isinstance(configuration, dict) else None
     if family not in FAMILIES:
-        raise ValueError(f"checkpoint {checkpoint!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
+        raise ValueError(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
     return family
 
 
-def _is_path(checkpoint: str) -> bool:
+def _is_path(backbone: str) -> bool:
     """A folder, or written like one: hub names are NAME or OWNER/NAME."""
-    looks_like_path = checkpoint.startswith((".", "~", os.sep)) or checkpoint.count("/") > 1
-    return checkpoint not in MINI_CHECKPOINTS and (looks_like_path or Path(checkpoint).is_dir())
+    looks_like_path = backbone.startswith((".", "~", os.sep)) or backbone.count("/") > 1
+    return backbone not in MINI_BACKBONES and (looks_like_path or Path(backbone).is_dir())
 
 
-def _folder_files(checkpoint: str) -> set[str]:
+def _folder_files(backbone: str) -> set[str]:
     """The files of a folder that matter: configuration, weights (all shards), tokenizer."""
-    folder = Path(checkpoint)
+    folder = Path(backbone)
     if not folder.is_dir():
-        raise ValueError(f"checkpoint {checkpoint!r} is not a folder; also allowed: a hub name, {_MINI_MENU}")
+        raise ValueError(f"backbone {backbone!r} is not a folder; also allowed: a hub name, {_MINI_MENU}")
     endings = (".json", ".safetensors", ".bin", ".txt", ".model")
     return {path.name for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)}
 
 
 def _hub_files(name: str) -> set[str]:
-    """Names of a hub checkpoint's files: of those in the local cache if they are enough, else as the hub lists them."""
+    """Names of a hub backbone's files: of those in the local cache if they are enough, else as the hub lists them."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
@@ -91,10 +91,10 @@ def _hub_files(name: str) -> set[str]:
             return cached
         return {sibling.rfilename for sibling in HfApi().model_info(name, timeout=_HUB_SECONDS).siblings or ()}
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ValueError(f"checkpoint {name!r} is not on the hub; allowed: {_MENU}") from error
+        raise ValueError(f"backbone {name!r} is not on the hub; allowed: {_MENU}") from error
     except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
         raise ValueError(
-            f"checkpoint {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENU}; "
+            f"backbone {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENU}; "
             "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
         ) from error
 
@@ -113,13 +113,13 @@ def _hub_configuration(name: str) -> Path:
     try:
         return Path(hf_hub_download(name, "config.json"))
     except HfHubHTTPError as error:  # for instance of a repository that asks for a token
-        raise ValueError(f"checkpoint {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
 
 
-def _check_one_of(checkpoint: str, files: set[str], wanted: tuple[str, ...], what: str) -> None:
+def _check_one_of(backbone: str, files: set[str], wanted: tuple[str, ...], what: str) -> None:
     if not files.intersection(wanted):
-        raise ValueError(f"checkpoint {checkpoint!r} has no {what}; looked for {', '.join(wanted)}")
+        raise ValueError(f"backbone {backbone!r} has no {what}; looked for {', '.join(wanted)}")
 
 
-_MINI_MENU = ", ".join(MINI_CHECKPOINTS)
+_MINI_MENU = ", ".join(MINI_BACKBONES)
 _MENU = f"a folder, a hub name, {_MINI_MENU}"

@@ -20,10 +20,10 @@ from math import log, log1p
 import torch
 from torch import Tensor, nn
 
-from trainables.backbones import LayerwiseEncoder, initialised
-from trainables.config import PonderConfig, TrainingConfig
-from trainables.early_exit import Batch, EarlyExitModel
-from trainables.exits import ExitRule, Expectation, LastLayer, Sampled, Threshold, every_threshold
+from trainables.configuration import PonderConfig, TrainingConfig
+from trainables.encoders.layerwise import LayerwiseEncoder, initialised
+from trainables.models.early_exit import Batch, EarlyExitModel
+from trainables.models.exit_rules import ExitRule, Expectation, LastLayer, Sampled, Threshold, every_threshold
 
 
 class PonderModel(EarlyExitModel):

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from trainables.backbones import LayerwiseEncoder, initialised
-from trainables.config import TrainingConfig
-from trainables.early_exit import Batch, EarlyExitModel
-from trainables.exits import ExitRule, LastLayer, Patience, every_patience
+from trainables.configuration import TrainingConfig
+from trainables.encoders.layerwise import LayerwiseEncoder, initialised
+from trainables.models.early_exit import Batch, EarlyExitModel
+from trainables.models.exit_rules import ExitRule, LastLayer, Patience, every_patience
 
 
 class LastLayerModel(EarlyExitModel):

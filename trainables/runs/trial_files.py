@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.files import flush, write_atomically
+from trainables.atomic_files import flush, write_atomically
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"

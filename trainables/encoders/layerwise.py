@@ -7,29 +7,15 @@ sequence classifier does below its last linear layer: tanh(dense([CLS])) for ALB
 gelu(dense([CLS])) for ELECTRA.
 """
 
-import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel
 
-from trainables.checkpoints import FAMILIES, MINI_CHECKPOINTS, check_checkpoint, family_of
-from trainables.config import TrainingConfig
-
-MINI_VOCABULARY = 8_000  # words
-_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+from trainables.encoders.backbones import FAMILIES
 
 
 @dataclass(frozen=True)
@@ -146,100 +132,6 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     return LayerwiseEncoder(model, _ADAPTERS[family](model, num_layers or depth))
 
 
-def load_encoder(checkpoint: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
-    """The encoder of a checkpoint, with the configuration's dropout and depth. New weights: PyTorch's global generator.
-
-    Args:
-        checkpoint: a hub name, a local folder (safetensors or .bin), or one of the tiny untrained ones: `mini-albert`,
-            `mini-bert`, `mini-electra`, `mini-roberta`.
-        vocab_size: of the tokenizer.
-
-    Raises:
-        ValueError: no such checkpoint, another family, or one that is too small for the configuration.
-    """
-    if checkpoint in MINI_CHECKPOINTS:
-        model = _mini_model(family_of(checkpoint), vocab_size, config)
-    else:
-        check_checkpoint(checkpoint)
-        model = _pretrained_model(checkpoint, config)
-    _check_size(checkpoint, model, config, vocab_size)
-    return layerwise(model, config.num_hidden_layers)
-
-
-def load_tokenizer(checkpoint: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint; that of a tiny backbone is made from the most frequent words of `texts()`.
-
-    Raises:
-        ValueError: no such checkpoint, or one without tokenizer.
-    """
-    if checkpoint in MINI_CHECKPOINTS:
-        return _word_tokenizer(texts())
-    check_checkpoint(checkpoint)
-    with _quiet_transformers():
-        return AutoTokenizer.from_pretrained(checkpoint)
-
-
-def _pretrained_model(checkpoint: str, config: TrainingConfig) -> PreTrainedModel:
-    with _quiet_transformers():
-        model_config = AutoConfig.from_pretrained(checkpoint)
-        model_config.update(_dropouts(config))
-        return AutoModel.from_pretrained(
-            checkpoint,
-            config=model_config,
-            attn_implementation="sdpa",
-            dtype=torch.float32,
-            weights_only=True,
-            **_options(model_config.model_type),
-        )
-
-
-def _mini_model(family: str, vocab_size: int, config: TrainingConfig) -> PreTrainedModel:
-    """Six layers of width 32: seconds on a CPU, and deep enough for exits to mean something.
-
-    Twice the width takes twice the time and learns mini-GLUE no better within nine epochs.
-    """
-    model_config = AutoConfig.for_model(
-        family,
-        vocab_size=vocab_size,
-        embedding_size=32,
-        hidden_size=32,
-        num_hidden_layers=6,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=config.max_length + _reserved_positions(family, pad_token_id=0),
-        type_vocab_size=1 if family == "roberta" else 2,
-        pad_token_id=0,
-        **_dropouts(config),
-    )
-    return AutoModel.from_config(model_config, attn_implementation="sdpa", **_options(family))
-
-
-def _options(family: str) -> dict[str, bool]:
-    """RoBERTa's own sequence classifier does not use the base model's pooler but a new one."""
-    return {"add_pooling_layer": False} if family == "roberta" else {}
-
-
-def _dropouts(config: TrainingConfig) -> dict[str, float]:
-    """Set explicitly: checkpoints of the four families come with different ones. The classifier's is in the heads."""
-    return {"hidden_dropout_prob": config.hidden_dropout, "attention_probs_dropout_prob": config.hidden_dropout}
-
-
-def _reserved_positions(family: str, pad_token_id: int) -> int:
-    """RoBERTa counts positions from pad_token_id + 1."""
-    return pad_token_id + 1 if family == "roberta" else 0
-
-
-def _check_size(checkpoint: str, model: PreTrainedModel, config: TrainingConfig, vocab_size: int) -> None:
-    limit = model.config.max_position_embeddings
-    limit -= _reserved_positions(model.config.model_type, model.config.pad_token_id)
-    if config.max_length > limit:
-        raise ValueError(f"max_length is {config.max_length}; checkpoint {checkpoint} has {limit} positions")
-    if vocab_size > model.config.vocab_size:
-        raise ValueError(
-            f"the tokenizer of {checkpoint} has {vocab_size} tokens, its model {model.config.vocab_size} embeddings"
-        )
-
-
 def _head_pooler(model: Any) -> nn.Linear:
     return model.classifier.dense if hasattr(model, "classifier") else _new_pooler(model)
 
@@ -254,45 +146,3 @@ def initialised(linear: nn.Linear, standard_deviation: float = 0.02) -> nn.Linea
     nn.init.normal_(linear.weight, std=standard_deviation)
     nn.init.zeros_(linear.bias)
     return linear
-
-
-def _word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Lower-cased words and punctuation marks; the same texts give the same tokenizer."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    splitter = pre_tokenizers.BertPreTokenizer()
-    normalizer = normalizers.BertNormalizer(lowercase=True)
-    words = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
-    ranked = sorted(words, key=lambda word: (-words[word], word))
-    vocabulary = list(dict.fromkeys([*_SPECIAL_TOKENS, *ranked[:MINI_VOCABULARY]]))
-    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, _SPECIAL_TOKENS.index(token)) for token in ("[CLS]", "[SEP]")],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
-
-
-@contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No progress bars, and no table of the pre-training heads that are left out on purpose."""
-    verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()

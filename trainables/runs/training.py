@@ -25,13 +25,20 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
 import trainables
-from trainables.backbones import load_encoder
-from trainables.config import TrainingConfig
-from trainables.early_exit import EarlyExitModel
-from trainables.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
-from trainables.examples import Examples, hold_out_slice, load_examples, tokenizer_of
-from trainables.state import model_folder, read_model, read_state, remove_other_models, write_model, write_state
-from trainables.tasks import find_task
+from trainables.configuration import TrainingConfig
+from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
+from trainables.data.tasks import find_task
+from trainables.encoders.loading import load_encoder
+from trainables.models.early_exit import EarlyExitModel
+from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
+from trainables.runs.trial_files import (
+    model_folder,
+    read_model,
+    read_state,
+    remove_other_models,
+    write_model,
+    write_state,
+)
 
 SELECTIONS = ("dev", "holdout")
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
@@ -51,7 +58,7 @@ class TrialSpec:
     config: dict[str, Any]  # every field of the method's Config
     seed: int
     data: str  # "mini", "hub" or a folder
-    checkpoint: str  # pretrained encoder: hub name, folder or a tiny one
+    backbone: str  # pretrained encoder: hub name, folder or a tiny one
     selection: Literal["dev", "holdout"] = "dev"  # what stops and selects: dev, or a slice of train
     report_dev: bool = True  # under holdout: whether the outcome reads dev
     start_from: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
@@ -83,7 +90,7 @@ class TrainingRun:
         self._cache = cache
         self._task = find_task(spec.task)
         self._config: TrainingConfig = trainables.load(spec.method).Config(**spec.config)
-        self._tokenizer = tokenizer_of(spec.checkpoint, self._task, spec.data)
+        self._tokenizer = tokenizer_of(spec.backbone, self._task, spec.data)
         self._train_set, self._selection_set = self._load_train_and_selection()
         self._model = self._new_model().to(self._device)
         self._optimizer, self._schedule = self._new_optimizer()
@@ -216,7 +223,7 @@ class TrainingRun:
             "epochs": len(self.history),
             "train_examples": last["train_examples"],
             "train_seconds": last["train_seconds"],
-            "checkpoint": None if self._saved_model is None else str(self._saved_model),
+            "model": None if self._saved_model is None else str(self._saved_model),
         }
 
     def _report(self, examples: Examples, predictions: Path | None) -> dict[str, Any]:
@@ -316,7 +323,7 @@ class TrainingRun:
 
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
-            encoder = load_encoder(self.spec.checkpoint, self._config, vocab_size=len(self._tokenizer))
+            encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start_from is not None:
             _start_encoder(model, Path(self.spec.start_from))
@@ -370,7 +377,7 @@ def _start_encoder(model: EarlyExitModel, folder: Path) -> None:
     except RuntimeError as error:
         source = description["spec"]
         raise ValueError(
-            f"start_from {folder}: its encoder ({source['checkpoint']}, task {source['task']}) does not fit: {error}"
+            f"start_from {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
         ) from error
 
 

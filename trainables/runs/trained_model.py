@@ -1,4 +1,4 @@
-"""A trained model from the folder that a trial left behind. Nothing else is needed: no checkpoint, data or network."""
+"""A trained model from the folder that a trial left behind. Nothing else is needed: no backbone, data or network."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import trainables
-from trainables.backbones import layerwise
-from trainables.early_exit import EarlyExitModel
-from trainables.state import read_model
-from trainables.tasks import Task, find_task
-from trainables.training import TrialSpec
+from trainables.data.tasks import Task, find_task
+from trainables.encoders.layerwise import layerwise
+from trainables.models.early_exit import EarlyExitModel
+from trainables.runs.training import TrialSpec
+from trainables.runs.trial_files import read_model
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TrainedModel:
 
 
 def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
-    """The model in `folder` (`checkpoint` of an outcome), with its tokenizer and the trial it comes from.
+    """The model in `folder` (`backbone` of an outcome), with its tokenizer and the trial it comes from.
 
     Raises:
         ValueError: the folder holds no trained model.

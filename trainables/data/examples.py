@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.backbones import load_tokenizer
-from trainables.early_exit import Batch
-from trainables.glue import hold_out, load_split
-from trainables.tasks import TASKS, TRAINABLE_TASKS, Task
-from trainables.tokenised import tokenise
+from trainables.data.glue import hold_out, load_split
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.data.tokenised import tokenise
+from trainables.encoders.loading import load_tokenizer
+from trainables.models.early_exit import Batch
 
 HELD_OUT_SHARE = 0.1  # of train, under `selection: holdout`
 HELD_OUT_SEED = 0  # the same slice for all trials, or their selection scores could not be compared
@@ -83,12 +83,12 @@ def load_examples(
 
 
 @lru_cache(maxsize=8)  # a worker runs many trials of few tasks
-def tokenizer_of(checkpoint: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint. Those of the tiny ones know the words of the task; of mini-GLUE, of all tasks, so
+def tokenizer_of(backbone: str, task: Task, data: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a backbone. Those of the tiny ones know the words of the task; of mini-GLUE, of all tasks, so
     that one task can start from another's model."""
     tasks = [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]
     splits = (load_split(task, task.train_split, data) for task in tasks)
-    return load_tokenizer(checkpoint, texts=lambda: (text for split in splits for row in split.texts for text in row))
+    return load_tokenizer(backbone, texts=lambda: (text for split in splits for row in split.texts for text in row))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from trainables.backbones import LayerwiseEncoder
-from trainables.config import TrainingConfig
-from trainables.exits import ExitResult, ExitRule, LayerOutputs
+from trainables.configuration import TrainingConfig
+from trainables.encoders.layerwise import LayerwiseEncoder
+from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 

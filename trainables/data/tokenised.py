@@ -17,8 +17,8 @@ import numpy as np
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
-from trainables.glue import Split, fingerprint, load_split
-from trainables.tasks import Task
+from trainables.data.glue import Split, fingerprint, load_split
+from trainables.data.tasks import Task
 
 FORMAT = 1  # of an entry; raise it whenever what is written changes
 _CHUNK = 10_000  # rows tokenised at once, which bounds the memory for QQP and MNLI

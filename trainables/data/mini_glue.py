@@ -8,9 +8,9 @@ every process and every version of Python.
 from collections.abc import Callable
 from functools import lru_cache
 
-from trainables import mini_examples as kinds
-from trainables.mini_examples import Draw, Example
-from trainables.tasks import Task
+from trainables.data import mini_examples as kinds
+from trainables.data.mini_examples import Draw, Example
+from trainables.data.tasks import Task
 
 SEED = 0
 
