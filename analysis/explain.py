@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from pathlib import Path
+import sys
+from collections.abc import Sequence
 
-from analysis.aggregate import Cell, arm_records, cell_of
-from analysis.command_line import Parser, run
-from analysis.layouts import points
-from analysis.load import Study, load_study
-from analysis.predictions import predictions_path
-from study.record import Record, best_search_record
+from analysis.layouts.paper_tables import points
+from analysis.studies.cells import Cell, arm_records, cell_of
+from analysis.studies.load import Study, load_study
+from study.command_line import Parser, guarded
+from study.facts import events
+from study.facts.json_lines import read_lines
+from study.facts.record import Record
+from study.facts.study_folder import predictions_file
+from study.facts.winner import best_search_record
+from trainables.schema import Typed, to_plain
 
 
 def explain(study: Study, name: str) -> str:
-    """Everything behind one cell, as text. ValueError: the study has no such cell."""
+    """Everything behind one cell, as text.
+
+    Raises:
+        ValueError: the study has no such cell.
+    """
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     if name not in names:
         raise ValueError(f"no cell named {name!r} in {study.folder}; available: {', '.join(names)}")
@@ -26,16 +35,17 @@ def explain(study: Study, name: str) -> str:
     cell = cell_of(study, method, task)
     parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell)]
     if cell.records:
-        parts += [f"configuration: {json.dumps(cell.config, sort_keys=True)}", *_provenance_lines(cell)]
+        parts += [f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}", *_provenance_lines(cell)]
     return "\n".join(parts) + "\n"
 
 
 def journal_lines(study: Study, key: str) -> list[str]:
     """Where the journal tells of a trial: file, line and event, each epoch left out."""
+    path = study.folder / events.FILE
     return [
-        f"{study.folder / 'events.jsonl'}:{number}: {event['event']} {event.get('time', '')}"
-        for number, event in enumerate(study.events, start=1)
-        if event.get("key") == key and event["event"] != "epoch_reported"
+        f"{path}:{number}: {event.__struct_config__.tag} {event.time}"
+        for number, event in read_lines(path, events.READER)
+        if getattr(event, "key", None) == key and not isinstance(event, events.EpochReported)
     ]
 
 
@@ -80,9 +90,9 @@ def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list
     result = (
         f"failed: {record.error}" if record.score is None else f"{points(record.score)} points at epoch {record.epoch}"
     )
-    predictions = predictions_path(study, record)
+    predictions = predictions_file(study.folder, record.key)
     details = {
-        "metrics": json.dumps(record.metrics) if record.metrics else "",
+        "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
         "model": record.model or "",
         "predictions": str(predictions) if predictions.exists() else "",
@@ -100,7 +110,7 @@ def _provenance_lines(cell: Cell) -> list[str]:
         "protocol": {record.protocol_hash for record in cell.records},
         "commit": {record.git_commit or "unknown" for record in cell.records},
         "data fingerprint": {record.data_fingerprint for record in cell.records},
-        "versions": {json.dumps(record.versions, sort_keys=True) for record in cell.records},
+        "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in cell.records},
     }
     backbone = cell.study.backbone(cell.method, cell.task)
     return [f"backbone: {backbone or 'not in the plan'}"] + [
@@ -108,14 +118,25 @@ def _provenance_lines(cell: Cell) -> list[str]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(prog="python -m analysis.explain", description="From a cell to its runs.")
-    parser.add_argument("study", type=Path, metavar="runs/NAME")
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: str
+    cell: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("analysis.explain", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = Parser("analysis.explain", "From a cell to its runs.")
+    parser.add_argument("study", metavar="runs/NAME")
     parser.add_argument("cell", metavar="METHOD/TASK")
-    options = parser.parse_args(arguments)
+    options = parser.options(Options, argv)
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 
 
 if __name__ == "__main__":
-    run(main)
+    sys.exit(main())

@@ -9,36 +9,45 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.aggregate import rows_of
-from analysis.command_line import Parser, run
-from analysis.costs import hours, ledger_notes, row_ledger
-from analysis.load import Study, load_study
-from analysis.plots import pictures, write_pictures
-from analysis.protocol import protocol_in_words
-from analysis.render import html_fragment
-from analysis.tables import make_tables, write_text
-from study.ledger import in_words
+from analysis.layouts.rendering import html_fragment
+from analysis.pictures.study_pictures import pictures, write_pictures
+from analysis.statistics.costs import hours, ledger_notes, row_ledger
+from analysis.studies.cells import rows_of
+from analysis.studies.load import Study, load_study
+from analysis.studies.protocol_words import protocol_in_words
+from analysis.tables import make_tables
+from study.command_line import Parser, guarded
+from study.facts.ledger import in_words
+from trainables.atomic_files import write_text
 from trainables.data.tasks import TASKS
+from trainables.schema import Typed, to_plain
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_report(folder: Path) -> Path:
-    """Writes `report.html` and `pictures/` into the study folder; returns the page. ValueError: it is no study."""
+    """Writes `report.html` and `pictures/` into the study folder; returns the page.
+
+    Raises:
+        ValueError: it is no study.
+    """
     study = load_study(folder)
     drawn = pictures(study)
     folder = study.folder / "pictures"
     write_pictures(drawn, folder)
     images = {picture.name: (folder / f"{picture.name}.svg").read_bytes() for picture in drawn}
     captions = {picture.name: picture.caption for picture in drawn}
-    return write_text(study.folder / "report.html", report_page(study, images, captions))
+    page = study.folder / "report.html"
+    write_text(page, report_page(study, images, captions))
+    return page
 
 
 def report_page(study: Study, images: dict[str, bytes], captions: dict[str, str]) -> str:
@@ -85,23 +94,23 @@ def _p_text(p_value: float) -> str:
 
 def _provenance(study: Study) -> dict[str, str]:
     """What was asked for, under which rules, and what it ran with."""
-    plan, records = study.plan, study.records
+    records, asked = study.records, study.file.plan.asked
     found: dict[str, Any] = {
         "protocol": protocol_in_words([study]),
         "methods": ", ".join(study.methods),
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
-        "search trials per arm": plan.get("samples"),
+        "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
         "backbones": ", ".join(
             sorted({study.backbone(method, task) for method in study.methods for task in study.tasks})
         ),
-        "command line": plan.get("command"),
+        "command line": study.file.command,
         "commits": ", ".join(sorted({record.git_commit for record in records if record.git_commit})),
         "data fingerprints": ", ".join(
             sorted({f"{TASKS[record.task].title} {record.data_fingerprint}" for record in records})
         ),
         "devices": ", ".join(sorted({f"{record.host} {record.device}" for record in records})),
-        "versions": " | ".join(sorted({json.dumps(record.versions, sort_keys=True) for record in records})),
+        "versions": " | ".join(sorted({json.dumps(to_plain(record.versions), sort_keys=True) for record in records})),
         "ran": f"{min(record.started for record in records)} to {max(record.ended for record in records)}"
         if records
         else "",
@@ -110,13 +119,22 @@ def _provenance(study: Study) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(prog="python -m analysis.report", description="One HTML page about a study.")
-    parser.add_argument("study", type=Path, metavar="runs/NAME")
-    options = parser.parse_args(arguments)
-    print(write_report(options.study))
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("analysis.report", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = Parser("analysis.report", "One HTML page about a study.")
+    parser.add_argument("study", metavar="runs/NAME")
+    print(write_report(Path(parser.options(Options, argv).study)))
     return 0
 
 
 if __name__ == "__main__":
-    run(main)
+    sys.exit(main())

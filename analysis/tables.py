@@ -6,23 +6,26 @@ python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md|csv|tex|html
 from __future__ import annotations
 
 import json
-import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.command_line import Parser, run
-from analysis.layouts import (
+from analysis.layouts.paper_tables import (
     ablation_table,
     dev_table,
     electra_table,
     gather,
+    has_electra_rows,
     intervals_table,
     optimism_table,
     speed_table,
 )
-from analysis.load import Study, load_studies
-from analysis.render import FORMATS, Format, Table, render
+from analysis.layouts.rendering import FORMATS, Format, Table, render
+from analysis.studies.load import Study, load_studies
+from study.command_line import Parser, guarded
+from trainables.atomic_files import write_text
+from trainables.schema import Typed
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,18 @@ class IncompleteTables(ValueError):
 def make_tables(studies: list[Study]) -> list[Table]:
     """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
     layouts = [dev_table, intervals_table, speed_table, optimism_table, ablation_table]
-    if _any_electra(studies):
+    if has_electra_rows(studies):
         layouts.append(electra_table)
     evidence = gather(studies)
     return [layout(evidence) for layout in layouts]
 
 
-def _any_electra(studies: list[Study]) -> bool:
-    arms = [(study, method, task) for study in studies for method in study.methods for task in study.tasks]
-    return any("electra" in method + study.backbone(method, task).lower() for study, method, task in arms)
-
-
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
     """Writes every table in every format, with its JSON sidecar, to `out`.
 
-    ValueError, with nothing written: a folder is no study, studies of different protocols, or `strict` and a cell
-    whose seeds are not exactly the protocol's.
+    Raises:
+        ValueError: a folder is no study, studies of different protocols, or `strict` and a cell whose seeds are not
+            exactly the protocol's; nothing is written.
     """
     return _write(make_tables(load_studies(folders)), out, strict)
 
@@ -75,8 +74,10 @@ def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:
     if strict and incomplete:
         raise IncompleteTables("--strict: " + "; ".join(incomplete))
     out.mkdir(parents=True, exist_ok=True)
-    files = [write_text(out / name, text) for table in tables for name, text in table_files(table).items()]
-    return WrittenTables(tables=tables, files=files, incomplete=incomplete)
+    texts = {out / name: text for table in tables for name, text in table_files(table).items()}
+    for path, text in texts.items():
+        write_text(path, text)
+    return WrittenTables(tables=tables, files=list(texts), incomplete=incomplete)
 
 
 def table_files(table: Table) -> dict[str, str]:
@@ -86,36 +87,50 @@ def table_files(table: Table) -> dict[str, str]:
     return files
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Replaces `path` by `text`, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    studies: list[str]
+    out: str | None
+    format: Format
+    strict: bool
+    ablation: bool
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(prog="python -m analysis.tables", description="Regenerate the tables of studies.")
-    parser.add_argument("studies", nargs="+", type=Path, metavar="runs/NAME")
-    parser.add_argument("--out", type=Path, help="folder for the files (default: the study's tables/)")
-    parser.add_argument("--format", choices=FORMATS, default="md", help="what is printed; all formats are written")
-    parser.add_argument("--strict", action="store_true", help="a cell with other seeds than the protocol's is an error")
-    parser.add_argument(
-        "--ablation", action="store_true", help="one ablation table of studies that differ in --set only"
-    )
-    options = parser.parse_args(arguments)
-    if options.out is None and len(options.studies) > 1:
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the tables are written, 1 if a cell is incomplete and that was to be an error, 2 for bad usage."""
+    return guarded("analysis.tables", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    folders = [Path(name) for name in options.studies]
+    if options.out is None and len(folders) > 1:
         raise ValueError("--out is needed for the tables of several studies")
-    out = options.out or options.studies[0] / "tables"
+    out = Path(options.out) if options.out else folders[0] / "tables"
     write = write_ablation if options.ablation else write_tables
     try:
-        written = write(options.studies, out, strict=options.strict)
+        written = write(folders, out, strict=options.strict)
     except IncompleteTables as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
     print(written.text(options.format), end="")
     return 0
 
 
+def build_parser() -> Parser:
+    parser = Parser("analysis.tables", "Regenerate the tables of studies.")
+    parser.add_argument("studies", nargs="+", metavar="runs/NAME")
+    parser.add_argument("--out", metavar="FOLDER", help="for the files (default: the study's tables/)")
+    parser.add_argument(
+        "--format", default="md", metavar="|".join(FORMATS), help="what is printed; all formats are written"
+    )
+    parser.add_argument("--strict", action="store_true", help="a cell with other seeds than the protocol's is an error")
+    parser.add_argument(
+        "--ablation", action="store_true", help="one ablation table of studies that differ in --set only"
+    )
+    return parser
+
+
 if __name__ == "__main__":
-    run(main)
+    sys.exit(main())

@@ -9,27 +9,34 @@ and tables made anew from the records. Exit status 1 on any drift.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from analysis.command_line import Parser, run
-from analysis.load import Study, load_study
-from analysis.predictions import disagreements, predictions_path, read_predictions
+from analysis.studies.load import Study, load_study
+from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import make_tables, table_files
-from study.record import Record
+from study.command_line import Parser, guarded
+from study.facts import events
+from study.facts.record import Record
+from study.facts.study_folder import predictions_file
+from trainables.schema import Typed
 
 
 def verify(folder: Path) -> list[str]:
-    """What has drifted, one line each; empty where all holds. ValueError: the folder is no study."""
+    """What has drifted, one line each; empty where all holds.
+
+    Raises:
+        ValueError: the folder is no study.
+    """
     study = load_study(folder)
     return [*journal_drift(study), *predictions_drift(study), *tables_drift(study)]
 
 
 def journal_drift(study: Study) -> list[str]:
     """Where `records.jsonl` is not what the journal's `trial_ended` events say; nothing without a journal."""
-    told = {event["key"]: event["record"] for event in study.events if event["event"] == "trial_ended"}
-    if not study.events:
+    if not (study.folder / events.FILE).exists():
         return []
+    told = {record.key: record for record in study.facts.records}
     found = {record.key: record for record in study.records}
     missing = [f"records.jsonl lacks the record of {key}, which the journal has" for key in told.keys() - found.keys()]
     unknown = [f"records.jsonl has {key}, which the journal does not know" for key in found.keys() - told.keys()]
@@ -47,7 +54,7 @@ def predictions_drift(study: Study) -> list[str]:
     if not folder.is_dir():
         return []
     records = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
-    known = {predictions_path(study, record) for record in records}
+    known = {predictions_file(study.folder, record.key) for record in records}
     strangers = sorted(path for path in folder.glob("*.npz") if path not in known)
     return [f"{path} belongs to no completed confirm record" for path in strangers] + [
         line for record in records for line in _prediction_lines(study, record)
@@ -72,7 +79,7 @@ def tables_drift(study: Study) -> list[str]:
 
 
 def _prediction_lines(study: Study, record: Record) -> list[str]:
-    path = predictions_path(study, record)
+    path = predictions_file(study.folder, record.key)
     try:
         predictions = read_predictions(study, record)
     except ValueError as error:
@@ -83,32 +90,42 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
     return [f"{path} does not belong to the record of {_name(record)}: {'; '.join(found)}"] if found else []
 
 
-def _differing(record: Record, told: dict[str, Any]) -> list[str]:
-    mine = record.to_json()
-    return [name for name in mine if mine[name] != told.get(name)]
+def _differing(record: Record, told: Record) -> list[str]:
+    return [name for name in record.__struct_fields__ if getattr(record, name) != getattr(told, name)]
 
 
 def _name(record: Record) -> str:
     return f"{record.method}/{record.task} {record.phase} seed {record.seed} (key {record.key})"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(prog="python -m analysis.verify", description="Recompute what a study claims.")
-    parser.add_argument("study", type=Path, metavar="runs/NAME")
-    options = parser.parse_args(arguments)
-    drift = verify(options.study)
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if all agrees, 1 on any drift, 2 if the folder is no study."""
+    return guarded("analysis.verify", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = Parser("analysis.verify", "Recompute what a study claims.")
+    parser.add_argument("study", metavar="runs/NAME")
+    folder = Path(parser.options(Options, argv).study)
+    drift = verify(folder)
     for line in drift:
         print(f"drift: {line}", file=sys.stderr)
     if drift:
-        print(f"{len(drift)} drift(s) in {options.study}")
+        print(f"{len(drift)} drift(s) in {folder}")
         return 1
-    present = {"journal": "events.jsonl", "predictions": "predictions"}
-    absent = [name for name, file in present.items() if not (options.study / file).exists()]
+    present = {"journal": events.FILE, "predictions": "predictions"}
+    absent = [name for name, file in present.items() if not (folder / file).exists()]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     agreeing = ["records", *(name for name in present if name not in absent), "tables"]
-    print(f"{options.study}: {', '.join(agreeing[:-1])} and {agreeing[-1]} agree{unchecked}")
+    print(f"{folder}: {', '.join(agreeing[:-1])} and {agreeing[-1]} agree{unchecked}")
     return 0
 
 
 if __name__ == "__main__":
-    run(main)
+    sys.exit(main())

@@ -23,18 +23,19 @@ SEEDS = 5  # confirm trials, for the engine
 
 
 def run_study(folder: Path, trials: int) -> dict[str, Any]:
-    from benchmarks import synthetic
+    from benchmarks import synthetic_trials as synthetic
 
     memory = synthetic.Memory()
     resolved = synthetic.resolved_plan(("rte",), samples=trials - SEEDS, seeds=SEEDS, epochs=EPOCHS)
     run = synthetic.run_study(
-        resolved, folder, mirrored=True, on_progress=lambda state: memory.trials_ended(len(state.ended))
+        resolved, folder, mirrored=True, on_progress=lambda scheduler: memory.trials_ended(len(scheduler.facts.records))
     )
-    assert len(run.state.ended) == trials and {record.epochs for record in run.state.ended} == {EPOCHS}
+    records = run.scheduler.facts.records
+    assert len(records) == trials and {record.epochs for record in records} == {EPOCHS}
     milliseconds = [1000 * seconds for seconds in run.report_seconds]
     return {
         "seconds": run.seconds,
-        "engine_seconds": run.engine_seconds,
+        "driver_seconds": run.driver_seconds,
         "growth_mb": memory.growth,
         "report_ms": statistics.median(milliseconds),
         "mean_report_ms": statistics.fmean(milliseconds),
@@ -42,7 +43,7 @@ def run_study(folder: Path, trials: int) -> dict[str, Any]:
 
 
 def run_tune(folder: Path, trials: int, *, reuse_actors: bool, mirrored: bool) -> dict[str, Any]:
-    from benchmarks import synthetic
+    from benchmarks import synthetic_trials as synthetic
 
     memory = synthetic.Memory()
     arm = synthetic.resolved_plan(("rte",), samples=trials, seeds=SEEDS, epochs=EPOCHS).arms[0]
@@ -63,7 +64,7 @@ def mlflow_callback(folder: Path) -> Any:
 
 
 def run_optuna(folder: Path, trials: int) -> dict[str, Any]:
-    from benchmarks.synthetic import SLOTS
+    from benchmarks.synthetic_trials import SLOTS
 
     journal = folder / "optuna.journal"
     began = time.perf_counter()

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from study.journal import utc_now, write_json
+from study.facts.events import utc_now
+from trainables.atomic_files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 

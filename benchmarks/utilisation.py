@@ -13,18 +13,18 @@ benchmarks/results/utilisation.json.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from ray import tune
 
-from benchmarks import synthetic
+from benchmarks import synthetic_trials as synthetic
 from benchmarks.results_file import write_results
-from study.plan import FIRST_SEED, Arm, ResolvedPlan
-from study.record import read_events
+from study.plans.resolved_plan import Arm, ResolvedPlan
 
 LIMIT_BUSY = 0.95
 SCORE_SPREAD = 0.4  # of the best and worst trial, so that ASHA stops some
@@ -66,20 +66,21 @@ def unequal_arms(options: argparse.Namespace) -> ResolvedPlan:
         synthetic.with_fixed(arm, epoch_seconds=options.seconds * (1 - number / len(tasks)), score_spread=SCORE_SPREAD)
         for number, arm in enumerate(plan.arms)
     ]
-    return replace(plan, plan=replace(plan.plan, data="hub"), arms=tuple(arms))  # the real tasks' sizes
+    protocol = replace(plan.protocol, data="hub")  # the real tasks' sizes
+    return replace(plan, protocol=protocol, arms=tuple(arms))
 
 
 def spans_of_study(resolved: ResolvedPlan, folder: Path) -> list[Span]:
     synthetic.run_study(resolved, folder, mirrored=False)
-    rows = [event for event in read_events(folder) if event["event"] == "epoch_reported"]
-    return [(row["began"], row["until"]) for row in rows]
+    lines = [line for path in (folder / "trials").glob("*.spans") for line in path.read_text().splitlines()]
+    return [(began, until) for began, until in map(json.loads, lines)]
 
 
 def spans_of_tune(resolved: ResolvedPlan, folder: Path) -> list[Span]:
     recorder = SpanCallback()
     with synthetic.cluster(synthetic.PLAIN_RAY):
         for arm in resolved.arms:
-            search_and_confirm_with_tune(arm, len(resolved.seeds), folder, recorder)
+            search_and_confirm_with_tune(arm, folder, recorder)
     return recorder.spans
 
 
@@ -93,10 +94,10 @@ class SpanCallback(tune.Callback):
         self.spans.append((result["began"], result["until"]))
 
 
-def search_and_confirm_with_tune(arm: Arm, num_seeds: int, folder: Path, recorder: SpanCallback) -> None:
+def search_and_confirm_with_tune(arm: Arm, folder: Path, recorder: SpanCallback) -> None:
     results = synthetic.search_with_tune(arm, arm.samples, folder, callbacks=[recorder])
     best = results.get_best_result("score", "max").config
-    seeds = tune.grid_search([FIRST_SEED + number for number in range(num_seeds)])
+    seeds = tune.grid_search(list(arm.seeds))
     how = tune.TuneConfig(metric="score", mode="max", reuse_actors=True)
     synthetic.fit_with_tune({**best, "seed": seeds}, how, folder, [recorder])
 

@@ -1,12 +1,20 @@
-"""Which configurations of a method are tried: one file per method, data only. Imports Optuna's distributions only."""
+"""Which configurations of a method are tried: one file per method, data only.
+
+Importing this package imports nothing heavy; a method's file imports Optuna's distributions.
+"""
+
+from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from optuna.distributions import BaseDistribution
+from trainables.schema import Configuration, Value
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,21 +22,22 @@ class SearchSpace:
     """What one method's file says."""
 
     method: str
-    space: Mapping[str, BaseDistribution]  # the tuned fields
-    fixed: Mapping[str, Any]  # every other field of the method's configuration
-    fixed_by_task: Mapping[str, Mapping[str, Any]]  # task -> fields, laid over `fixed`
-    paper_grid: Mapping[str, Sequence[Any]]  # the paper's grid, over all fields of `space`
-    published: Mapping[str, Sequence[Mapping[str, Any]]]  # task -> best configurations known, over fields of `space`
+    space: Mapping[str, BaseDistribution]  # the tuned fields; none: nothing is searched
+    fixed: Configuration  # every other field of the method's configuration
+    fixed_by_task: Mapping[str, Configuration]  # task -> fields, laid over `fixed`
+    paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
+    published: Mapping[str, Sequence[Configuration]]  # task -> best configurations known, over fields of `space`
     backbone: Mapping[str, str]  # profile -> backbone
-
-    def fixed_for(self, task: str) -> dict[str, Any]:
-        """The fields that are not tuned on this task."""
-        return {**self.fixed, **self.fixed_by_task.get(task, {})}
+    mini_space: Mapping[str, BaseDistribution]  # on a tiny random backbone, laid over `space`
+    mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
+    mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
+    seeds: int | None  # confirm trials, where the method has a number of its own
 
 
 def available() -> list[str]:
     """Names of all methods that have a search space, in alphabetical order."""
-    return sorted(path.stem.replace("_", "-") for path in Path(__file__).parent.glob("[!_]*.py"))
+    files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
+    return sorted(file.stem.replace("_", "-") for file in files)
 
 
 def load(method: str) -> SearchSpace:
@@ -48,4 +57,8 @@ def load(method: str) -> SearchSpace:
         paper_grid=module.PAPER_GRID,
         published=module.PUBLISHED,
         backbone=module.BACKBONE,
+        mini_space=module.MINI_SPACE,
+        mini_grid=module.MINI_GRID,
+        mini_fixed=module.MINI_FIXED,
+        seeds=getattr(module, "SEEDS", None),
     )

@@ -5,18 +5,18 @@ rate, classifier dropout 0.1, training until five epochs pass without improvemen
 (tinkoff-ai/palbert at 52a79af): at most 25 epochs, no clipping, no weight decay, no dropout in the encoder, 128 tokens.
 """
 
-from typing import Any
-
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+from trainables.schema import Value
 
 SPACE: dict[str, BaseDistribution] = {
     "learning_rate": FloatDistribution(1e-5, 5e-5, log=True),
     "batch_size": CategoricalDistribution([16, 32, 128]),
 }
 
-GRID: dict[str, list[Any]] = {"learning_rate": [1e-5, 2e-5, 3e-5, 5e-5], "batch_size": [16, 32, 128]}
+GRID: dict[str, list[Value]] = {"learning_rate": [1e-5, 2e-5, 3e-5, 5e-5], "batch_size": [16, 32, 128]}
 
-FIXED: dict[str, Any] = {
+FIXED: dict[str, Value] = {
     "epochs": 25,
     "stop_after": 5,
     "weight_decay": 0.0,
@@ -42,10 +42,10 @@ PONDER_SPACE: dict[str, BaseDistribution] = {
 }
 
 # PALBERT, section 4.1: β 0.5 (table 4), prior λ 0.1, posterior cut at 1 - 0.05.
-PONDER_GRID: dict[str, list[Any]] = {"beta": [0.5], "prior_lambda": [0.1]}
+PONDER_GRID: dict[str, list[Value]] = {"beta": [0.5], "prior_lambda": [0.1]}
 
 # KL direction, tail and initialisation as in the released code, which differ from the papers' text.
-PONDER_FIXED: dict[str, Any] = {
+PONDER_FIXED: dict[str, Value] = {
     "lambda_bias_init": "default",
     "epsilon": 0.05,
     "kl_direction": "prior_posterior",

@@ -1,16 +1,20 @@
 """ALBERT search space: the grid of the PALBERT paper's baselines (arXiv:2204.03276, table 4), 12 points."""
 
-from typing import Any
-
 from search_spaces import _palbert_paper as paper
+from search_spaces import _random_start as random_start
+from trainables.schema import Configuration
 
 SPACE = paper.SPACE
 PAPER_GRID = paper.GRID
 FIXED = paper.FIXED
 BACKBONE = paper.BACKBONE
 
+MINI_SPACE = random_start.SPACE
+MINI_GRID = random_start.GRID
+MINI_FIXED = random_start.FIXED
+
 # RTE first: the command in the PALBERT repository's README. All others: ALBERT (arXiv:1909.11942), table 14.
-PUBLISHED: dict[str, list[dict[str, Any]]] = {
+PUBLISHED: dict[str, list[Configuration]] = {
     "cola": [{"learning_rate": 1e-5, "batch_size": 16}],
     "stsb": [{"learning_rate": 2e-5, "batch_size": 16}],
     "sst2": [{"learning_rate": 1e-5, "batch_size": 32}],

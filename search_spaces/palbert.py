@@ -1,10 +1,10 @@
 """PALBERT search space: the paper's grid (arXiv:2204.03276, table 4), 36 points, and its code's options around it."""
 
-from typing import Any
-
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from search_spaces import _palbert_paper as paper
+from search_spaces import _random_start as random_start
+from trainables.schema import Configuration
 
 # Λ: the paper's learning rates {1, 2, 3}e-5; the architectures of the released code; one to its three tanh layers.
 SPACE = (
@@ -26,8 +26,13 @@ PAPER_GRID = (
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
 BACKBONE = paper.BACKBONE
 
+MINI_LAMBDA = {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True)}
+MINI_SPACE = random_start.SPACE | random_start.PONDER_SPACE | MINI_LAMBDA
+MINI_GRID = random_start.GRID | random_start.PONDER_GRID | {"lambda_learning_rate": [3e-4, 1e-3]}
+MINI_FIXED = random_start.FIXED
+
 # The command in the PALBERT repository's README.
-PUBLISHED: dict[str, list[dict[str, Any]]] = {
+PUBLISHED: dict[str, list[Configuration]] = {
     "rte": [
         {
             "learning_rate": 1e-5,

@@ -1,28 +1,20 @@
 """PonderNet search space: the PALBERT paper's baseline "ALBERT PonderNet" (arXiv:2204.03276, table 4), 12 points."""
 
-from typing import Any
-
 from search_spaces import _palbert_paper as paper
+from search_spaces import _random_start as random_start
+from trainables.schema import Configuration
 
 SPACE = paper.SPACE | paper.PONDER_SPACE
 PAPER_GRID = paper.GRID | paper.PONDER_GRID
 
-# One shared bare linear Λ, trained with the rest of the model, and sampled exits (table 1, second row).
-FIXED = (
-    paper.FIXED
-    | paper.PONDER_FIXED
-    | {
-        "lambda_learning_rate": None,
-        "lambda_layer_arch": "linear",
-        "num_lambda_layers": 0,
-        "exit": "sample",
-        "q": None,
-        "sample_draws": 5,
-    }
-)
+FIXED = paper.FIXED | paper.PONDER_FIXED | {"sample_draws": 5}
 BACKBONE = paper.BACKBONE
 
+MINI_SPACE = random_start.SPACE | random_start.PONDER_SPACE
+MINI_GRID = random_start.GRID | random_start.PONDER_GRID
+MINI_FIXED = random_start.FIXED
+
 # The command in the PALBERT repository's README.
-PUBLISHED: dict[str, list[dict[str, Any]]] = {
+PUBLISHED: dict[str, list[Configuration]] = {
     "rte": [{"learning_rate": 1e-5, "batch_size": 16, "beta": 0.5, "prior_lambda": 0.1}],
 }

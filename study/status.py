@@ -2,119 +2,119 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from study.eta import remaining_seconds
-from study.journal import lock_holder
-from study.ledger import Spent, ledger
-from study.plan import ResolvedPlan, load_plan_json, resolved_from_json
-from study.record import read_events
-from study.state import ArmState, StudyState
-from study.view import arms_table, clock
+from study.command_line import Parser, guarded
+from study.decisions.progress import StudyProgress
+from study.facts.journal import lock_holder
+from study.facts.ledger import Spent, ledger
+from study.facts.study_facts import read_facts
+from study.forecast.remaining_time import remaining_seconds
+from study.plans.plan_file import require_plan
+from study.screen.arms_table import arms_table
+from study.screen.words import clock, describe_failure, trial_name
+from trainables.schema import Typed, to_plain
 
 
-def main(argv: list[str] | None = None) -> int:
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    folder: str
+    json: bool
+
+
+class Status(Typed, frozen=True, kw_only=True):
+    """The answer as `--json` gives it."""
+
+    study: str
+    protocol_hash: str
+    launch: str | None  # who runs it now
+    trials: dict[str, int]  # ended ones by status
+    total: int
+    under_way: list[str]
+    failed: list[str]
+    missing: list[str]
+    ledger: list[Spent]
+    remaining_seconds: float | None
+    complete: bool
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """0 if the study is complete, 1 if something is missing or failed, 2 if the folder is no study."""
-    parser = argparse.ArgumentParser(prog="python -m study.status", description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="runs/NAME")
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
-    options = parser.parse_args(argv)
-    try:
-        state = load_state(options.folder)
-    except ValueError as error:
-        print(f"study.status: {error}", file=sys.stderr)
-        return 2
-    facts = describe_study(state, options.folder)
+    return guarded("study.status", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    progress = read_progress(Path(options.folder))
+    status = status_of(progress, Path(options.folder))
     if options.json:
-        print(json.dumps(facts, indent=1))
+        print(json.dumps(to_plain(status), indent=1))
     else:
-        _print(state, facts)
-    return 0 if facts["complete"] else 1
+        _print(progress, status)
+    return 0 if status.complete else 1
 
 
-def load_state(folder: Path) -> StudyState:
-    """The study as its journal has it now; nothing is written. ValueError: the folder is no study, or is broken."""
-    on_disk = load_plan_json(folder)
-    if on_disk is None:
-        raise ValueError(f"no plan.json in {folder}; allowed: the folder of a study")
-    return state_on_disk(folder, resolved_from_json(on_disk))
+def build_parser() -> Parser:
+    parser = Parser("study.status", "What of a study is done, running, stopped, failed and missing.")
+    parser.add_argument("folder", metavar="runs/NAME")
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    return parser
 
 
-def state_on_disk(folder: Path, resolved: ResolvedPlan) -> StudyState:
-    """The study with this plan after the events in its folder; nothing is written."""
+def read_progress(folder: Path) -> StudyProgress:
+    """How far the study is, as its journal has it now; nothing is written.
+
+    Raises:
+        ValueError: the folder is no study, or is broken.
+    """
+    plan = require_plan(folder).plan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
-        events = read_events(folder)
-    launches = [event for event in events if event["event"] == "launch_began"]
-    nothing: dict[str, Any] = {"versions": {}, "git_commit": None}
-    return StudyState(
-        folder.name,
-        resolved,
-        events=events,
-        append=_read_only,
-        provenance=nothing,
-        max_gpu_hours=launches[-1].get("max_gpu_hours") if launches else None,
+        facts = read_facts(folder)
+    limit = facts.last_launch.began.max_gpu_hours if facts.last_launch else None
+    return StudyProgress(plan, facts, max_gpu_hours=limit)
+
+
+def status_of(progress: StudyProgress, folder: Path) -> Status:
+    facts = progress.facts
+    failed = [describe_failure(record) for record in progress.failures]
+    return Status(
+        study=folder.resolve().name,
+        protocol_hash=progress.plan.protocol_hash,
+        launch=lock_holder(folder),
+        trials=dict(Counter(record.status for record in facts.records)),
+        total=progress.total_trials,
+        under_way=[f"{trial_name(trial)} at epoch {trial.epochs}" for trial in facts.under_way.values()],
+        failed=failed,
+        missing=progress.missing,
+        ledger=ledger(facts.records),
+        remaining_seconds=remaining_seconds(progress),
+        complete=not (progress.missing or failed),
     )
 
 
-def describe_study(state: StudyState, folder: Path) -> dict[str, Any]:
-    missing = [f"{arm.arm.name}: {reason}" for arm in state.arms if (reason := missing_from(state, arm))]
-    failed = [f"{r.method}/{r.task} {r.phase} {r.trial}: {r.error}" for r in state.ended if r.status == "failed"]
-    return {
-        "study": state.name,
-        "protocol_hash": state.resolved.protocol_hash,
-        "launch": lock_holder(folder),
-        "trials": dict(Counter(record.status for record in state.ended)),
-        "total": state.total_trials,
-        "under_way": [_under_way(trial.start, trial.last) for trial in state.unfinished],
-        "failed": failed,
-        "missing": missing,
-        "ledger": [spent.to_json() for spent in ledger(state.ended)],
-        "remaining_seconds": remaining_seconds(state),
-        "complete": not (missing or failed),
-    }
-
-
-def missing_from(state: StudyState, arm: ArmState) -> str:
-    """What the arm's cell waits for; empty when it is complete."""
-    if not arm.search_ended:
-        ended = sum(1 for trial in arm.phase("search") if trial.record)
-        return f"search {ended} of {arm.arm.samples}"
-    if arm.winner is None:
-        return "no search trial completed"
-    done = sum(1 for trial in state.confirm_trials(arm) if trial.record and trial.record.status == "completed")
-    return "" if done >= len(state.resolved.seeds) else f"confirm {done} of {len(state.resolved.seeds)}"
-
-
-def _under_way(start: dict[str, Any], last: dict[str, Any] | None) -> str:
-    epoch = last["epoch"] if last else 0
-    return f"{start['method']}/{start['task']} {start['phase']} {start['trial']} at epoch {epoch}"
-
-
-def _print(state: StudyState, facts: dict[str, Any]) -> None:
+def _print(progress: StudyProgress, status: Status) -> None:
     console = Console(highlight=False)
-    counts = ", ".join(f"{number} {status}" for status, number in facts["trials"].items()) or "none ended"
-    console.print(
-        f"study {facts['study']} ({facts['protocol_hash']}): {counts} of {facts['total']} trials", markup=False
-    )
-    console.print(f"run by {facts['launch']}" if facts["launch"] else "not being run", markup=False)
-    console.print(arms_table(state))
-    if state.ended:
-        console.print(_ledger_table(ledger(state.ended)))
-    for title in ("under_way", "failed", "missing"):
-        for line in facts[title]:
-            console.print(f"{title.replace('_', ' ')}: {line}", markup=False, soft_wrap=True)
-    if not state.finished and facts["remaining_seconds"] is not None:
-        console.print(f"left: about {clock(facts['remaining_seconds'])} of one slot")
+    counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
+    console.print(f"study {status.study} ({status.protocol_hash}): {counts} of {status.total} trials", markup=False)
+    console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False)
+    console.print(arms_table(progress))
+    if status.ledger:
+        console.print(_ledger_table(status.ledger))
+    for title, lines in (("under way", status.under_way), ("failed", status.failed), ("missing", status.missing)):
+        for line in lines:
+            console.print(f"{title}: {line}", markup=False, soft_wrap=True)
+    if not progress.is_finished and status.remaining_seconds is not None:
+        console.print(f"left: about {clock(status.remaining_seconds)} of one slot")
 
 
 def _ledger_table(entries: list[Spent]) -> Table:
@@ -126,10 +126,6 @@ def _ledger_table(entries: list[Spent]) -> Table:
         counts = (str(sum(spent.trials.values())), str(spent.epochs), f"{spent.train_examples:,}")
         table.add_row(spent.arm, spent.phase, *counts, clock(spent.wall_seconds), clock(spent.gpu_seconds))
     return table
-
-
-def _read_only(event: str, **values: Any) -> dict[str, Any]:
-    raise AssertionError("status writes nothing")
 
 
 if __name__ == "__main__":

@@ -6,24 +6,28 @@ selected based on their dev scores"); the diagnostic set AX is answered by the M
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
 import numpy as np
+from msgspec.structs import replace
 
-from study.record import Record, read_records
-from study.storage import local_model, model_exists
+from study.command_line import Parser, guarded
+from study.facts.record import Record, read_records
+from study.facts.study_folder import RECORDS
+from study.facts.winner import winner_of
+from study.plans.plan_file import require_plan
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from study.storage.stored_models import lies_now, local_model, model_exists
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
+from trainables.schema import Typed
 
 INFERENCE_BATCH = 128  # examples
 HIGHEST_SCORE = 5.0  # of STS-B
@@ -54,29 +58,34 @@ FILES = (
 )
 
 
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: str
+    method: str | None
+    data: str | None
+    out: str | None
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = build_parser().parse_args(argv)
-    try:
-        folder = Path(arguments.study)
-        plan, records = read_study(folder)
-        best = best_models(records, arguments.method, folder)
-        out = Path(arguments.out) if arguments.out else folder / "submission.zip"
-        with _on_this_machine(best) as models:
-            write_submission(out, models, arguments.data or plan["data"])
-    except ValueError as error:
-        print(f"study.submit: {error}", file=sys.stderr)
-        return 2
+    """0 if the submission is written, 2 if that cannot be done."""
+    return guarded("study.submit", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    folder = Path(options.study)
+    plan = require_plan(folder).plan
+    best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
+    out = Path(options.out) if options.out else folder / "submission.zip"
+    with _on_this_machine(best) as models:
+        write_submission(out, models, options.data or plan.asked.data)
     print(f"wrote {out}")
     return 0
 
 
-class _OneLineParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"study.submit: {message}; see --help\n")
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = _OneLineParser(prog="python -m study.submit", description=__doc__.split("\n\n")[0], allow_abbrev=False)
+def build_parser() -> Parser:
+    parser = Parser("study.submit", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
     parser.add_argument("--method", metavar="NAME", help="whose models answer, if the study has several methods")
     parser.add_argument("--data", metavar="mini|hub|FOLDER", help="where the test sets are; default: the study's data")
@@ -84,35 +93,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_study(folder: Path) -> tuple[dict[str, Any], list[Record]]:
-    """Plan and records of a study.
-
-    Raises:
-        ValueError: the folder holds no study.
-    """
-    if not (folder / "plan.json").is_file():
-        raise ValueError(f"{folder} is not a study's folder: it has no plan.json")
-    return json.loads((folder / "plan.json").read_text()), read_records(folder / "records.jsonl")
-
-
-def _where_it_lies_now(record: Record, folder: Path) -> Record:
-    """The record with its model in this study folder, where the folder was moved or copied with it."""
-    if record.model is None:
-        return record
-    beside = folder / "trials" / record.key / Path(record.model).name
-    return replace(record, model=str(beside)) if beside.is_dir() else record
-
-
-def best_models(records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
-    """The completed confirm record with the highest score of every task; of equals the first.
+def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:
+    """Of every task the confirm record of the winner with the highest score, of equals the first.
 
     Args:
-        method: null if all confirm records are of one method.
+        method: None if all confirm records are of one method.
 
     Raises:
         ValueError: no method is named and there are several, or it has no such record, or a model is gone.
     """
-    confirmed = [record for record in records if record.phase == "confirm" and record.status == "completed"]
+    confirmed = [record for arm in plan.arms for record in _confirmed(arm, records)]
     methods = sorted({record.method for record in confirmed})
     if not methods:
         raise ValueError("the study has no completed confirm trial yet")
@@ -124,11 +114,20 @@ def best_models(records: list[Record], method: str | None, folder: Path) -> dict
     for record in confirmed:
         if record.method == (method or methods[0]) and _score(record) > _score(best.get(record.task)):
             best[record.task] = record
-    for task, record in best.items():
-        best[task] = record = _where_it_lies_now(record, folder)
-        if not model_exists(record.model):
-            raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
-    return best
+    return {task: _with_model_as_it_lies(record, folder) for task, record in best.items()}
+
+
+def _confirmed(arm: Arm, records: list[Record]) -> list[Record]:
+    own = [record for record in records if record.arm == arm.name]
+    winner = winner_of(arm, own)
+    return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
+
+
+def _with_model_as_it_lies(record: Record, folder: Path) -> Record:
+    model = lies_now(record.model, folder=folder, key=record.key) if record.model else None
+    if not model_exists(model):
+        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {model}")
+    return replace(record, model=model)
 
 
 @contextmanager
@@ -174,9 +173,11 @@ def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequen
     from trainables.runs.training import own_generator
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
-    task, max_length = TASKS[file.task], trained.spec.config["max_length"]
+    task = TASKS[file.task]
     with tempfile.TemporaryDirectory() as cache:  # a test set is tokenised for this once
-        examples = load_examples(task, (file.split,), data, trained.tokenizer, max_length=max_length, cache=Path(cache))
+        examples = load_examples(
+            task, (file.split,), data, trained.tokenizer, max_length=trained.config.max_length, cache=Path(cache)
+        )
         generator = own_generator(trained.spec.seed, "submission", 0)
         result = infer(trained.model, examples, INFERENCE_BATCH, generator)
     return examples.ids.tolist(), predictions_from_logits(task, result.logits.numpy())

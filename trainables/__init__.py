@@ -3,17 +3,26 @@
 A method is a file here that has a twin of the same name in `search_spaces/`; `-` in its name is `_` in the file's.
 """
 
+from __future__ import annotations
+
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-_HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from trainables.configuration import TrainingConfig
+    from trainables.schema import Configuration
 
 
 def available() -> list[str]:
     """Names of all methods, in alphabetical order."""
-    twins = {path.name for path in (_HERE.parent / "search_spaces").glob("[!_]*.py")}
-    return sorted(path.stem.replace("_", "-") for path in _HERE.glob("[!_]*.py") if path.name in twins)
+    files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
+    return sorted(file.stem.replace("_", "-") for file in files if _twin(file).exists())
+
+
+def _twin(file: Path) -> Path:
+    return file.parents[1] / "search_spaces" / file.name
 
 
 def load(method: str) -> ModuleType:
@@ -25,3 +34,14 @@ def load(method: str) -> ModuleType:
     if method not in available():
         raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
     return importlib.import_module(f"trainables.{method.replace('-', '_')}")
+
+
+def configure(method: str, values: Configuration) -> TrainingConfig:
+    """The configuration of a method, every field checked.
+
+    Raises:
+        ValueError: no method has this name; a field is missing, unknown or outside of what is allowed.
+    """
+    from trainables.schema import from_plain
+
+    return from_plain(load(method).Config, values, where=method)

@@ -6,7 +6,6 @@ One classifier on the pooled output of the last layer, as `transformers`' own se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainables.configuration import TrainingConfig
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class Config(TrainingConfig, frozen=True, kw_only=True):
     """Nothing beyond what all methods share."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` (UTF-8), whole or not at all."""
+    write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace `path` by a plain value as JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def flush(path: Path) -> None:

@@ -15,33 +15,25 @@ the sentences swapped; STS-B labels scaled to [0, 1]; MNLI judged on the matched
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from trainables.configuration import TrainingConfig, check_choice, check_used
+from trainables.configuration import TrainingConfig, check_used
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
 
-HEADS = ("first_token", "pooled")
-LAYER_DECAY_CONVENTIONS = ("paper", "released")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class Config(TrainingConfig, frozen=True, kw_only=True):
     """What ELECTRA-small is told beyond `TrainingConfig`."""
 
-    head: str
-    layer_decay_convention: str | None  # null where layer_decay is 1
+    head: Literal["first_token", "pooled"]
+    layer_decay_convention: Literal["paper", "released"] | None  # None where layer_decay is 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "head", HEADS)
         check_used(self, "layer_decay_convention", used=self.layer_decay < 1, condition="layer_decay is below 1")
-        if self.layer_decay_convention is not None:
-            check_choice(self, "layer_decay_convention", LAYER_DECAY_CONVENTIONS)
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

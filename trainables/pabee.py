@@ -5,10 +5,9 @@ One linear classifier per layer over the encoder's pooler, trained with weights 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.configuration import TrainingConfig, check_above, check_integer, check_used
+from trainables.configuration import AtLeastOne, Positive, TrainingConfig, check_used
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -16,18 +15,11 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(TrainingConfig):
+class Config(TrainingConfig, frozen=True, kw_only=True):
     """What PABEE is told beyond `TrainingConfig`."""
 
-    patience: int  # layers that must agree with the one before
-    regression_threshold: float | None  # scores agree that differ by less; null for tasks with classes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_integer(self, 1, "patience")
-        if self.regression_threshold is not None:
-            check_above(self, 0, "regression_threshold")
+    patience: AtLeastOne  # layers that must agree with the one before
+    regression_threshold: Positive | None  # scores agree that differ by less; None for tasks with classes
 
     def check_task(self, task: Task) -> None:
         """Passes if there is a threshold for scores, and none for classes."""
@@ -36,7 +28,11 @@ class Config(TrainingConfig):
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
-    """The model of one trial. ValueError if the configuration is not for the task."""
+    """The model of one trial.
+
+    Raises:
+        ValueError: the configuration is not for the task.
+    """
     from trainables.models.classifiers import ClassifierPerLayer
     from trainables.models.exit_rules import Patience
 

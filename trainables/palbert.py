@@ -1,15 +1,16 @@
 """PALBERT: PonderNet's posterior on an ALBERT, left at a quantile of it (Q-exit). arXiv:2204.03276, section 3.
 
 Beside PonderNet: Λ is an MLP of three tanh layers on [h_i, h_{i-1}], it has its own learning rate, and the exit is the
-first layer whose CDF is above q. These are values of `search_spaces/palbert.py`; the model is shared.
+first layer whose CDF is above q. Each can be taken back (`--set`), which makes the rows of the paper's table 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from trainables.configuration import PonderConfig
+from msgspec import Meta
+
+from trainables.configuration import AtLeastOne, Count, PonderConfig, Positive, check_used
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -17,13 +18,35 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(PonderConfig):
-    """The fields of PonderNet and PALBERT."""
+class Config(PonderConfig, frozen=True, kw_only=True):
+    """What PALBERT is told beyond `PonderConfig`."""
+
+    lambda_learning_rate: Positive | None  # of Λ, then without weight decay; None: as the rest of the model
+    lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
+    num_lambda_layers: Count  # hidden tanh layers below Λ's output layer, 0 is a bare linear Λ; of rnn: recurrent
+    exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py
+    q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: leave at the first layer whose CDF is above it
+    sample_draws: AtLeastOne | None  # sample: draws per evaluation
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
+        check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")
+        if self.lambda_layer_arch == "rnn" and self.num_lambda_layers < 1:
+            raise ValueError("num_lambda_layers is 0; allowed where lambda_layer_arch is rnn: 1 or more")
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
     """The model of one trial."""
-    from trainables.models.ponder import PonderModel
+    from trainables.models.exit_rules import ExitRule, Expectation, LastLayer, Sampled, Threshold
+    from trainables.models.ponder import Lambda, PonderModel
 
-    return PonderModel(encoder, task.num_labels, config)
+    shape = Lambda(config.lambda_layer_arch, config.num_lambda_layers, config.lambda_learning_rate)
+    rules: dict[str, ExitRule] = {
+        "threshold": Threshold(config.q or 0.0),
+        "sample": Sampled(config.sample_draws or 1),
+        "expectation": Expectation(legacy=False),
+        "expectation_legacy": Expectation(legacy=True),
+        "last": LastLayer(),
+    }
+    return PonderModel(encoder, task.num_labels, config, shape, rules[config.exit])

@@ -25,12 +25,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel
 
-from trainables.configuration import LAMBDA_LAYER_ARCHS, PonderConfig, TrainingConfig
+from trainables.configuration import PonderConfig, TrainingConfig
 from trainables.encoders.layerwise import layerwise
 from trainables.models.classifiers import ClassifierPerLayer
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, Expectation, LastLayer, Patience, Threshold, apply_exit
-from trainables.models.ponder import PonderModel, divergence
+from trainables.models.ponder import LAMBDA_ARCHS, Lambda, PonderModel, divergence
 
 TOLERANCE = 1e-4
 
@@ -140,7 +140,7 @@ def build_model(case: Case) -> EarlyExitModel:
         rule = Patience(1, case.settings["regression_threshold"])
         model = ClassifierPerLayer(encoder, rule, num_labels, TrainingConfig(**_NO_TRAINING))
     else:
-        model = PonderModel(encoder, num_labels, _ponder_config(case))
+        model = PonderModel(encoder, num_labels, _ponder_config(case), _lambda(case), LastLayer())
     weights = {ours: tensor for name, tensor in case.weights.items() if (ours := our_name(name)) is not None}
     _check_names(case, set(model.state_dict()), set(weights))
     try:
@@ -213,30 +213,28 @@ def _checked_settings(folder: Path, method: str, settings: dict[str, Any]) -> di
     if unknown:
         raise ValueError(f"{folder}: unknown settings {', '.join(unknown)}; known: {', '.join(_SETTINGS[method])}")
     settings = _SETTINGS[method] | settings
-    if settings.get("lambda_layer_arch", "linear") not in LAMBDA_LAYER_ARCHS:
-        menu = ", ".join(LAMBDA_LAYER_ARCHS)
+    if settings.get("lambda_layer_arch", "linear") not in LAMBDA_ARCHS:
+        menu = ", ".join(LAMBDA_ARCHS)
         raise ValueError(f"{folder}: unknown lambda_layer_arch {settings['lambda_layer_arch']!r}; known: {menu}")
     return settings
 
 
 def _ponder_config(case: Case) -> PonderConfig:
-    arch, layers = case.settings["lambda_layer_arch"], case.settings["num_lambda_layers"]
     return PonderConfig(
         **_NO_TRAINING,
-        lambda_learning_rate=None,
-        lambda_layer_arch=arch,
-        # The original's 1 is a bare linear layer; from 2 on it counts the hidden tanh layers.
-        num_lambda_layers=0 if layers == 1 and arch != "rnn" else layers,
         lambda_bias_init="default",
         beta=case.train.get("beta", 0.5),
         prior_lambda=case.train.get("prior_lambda", 0.1),
         epsilon=case.settings["epsilon"],
         kl_direction="prior_posterior",
         posterior_tail="constant",
-        exit="last",
-        q=None,
-        sample_draws=None,
     )
+
+
+def _lambda(case: Case) -> Lambda:
+    arch, layers = case.settings["lambda_layer_arch"], case.settings["num_lambda_layers"]
+    # The original's 1 is a bare linear layer; from 2 on it counts the hidden tanh layers.
+    return Lambda(arch, 0 if layers == 1 and arch != "rnn" else layers, learning_rate=None)
 
 
 def _check_names(case: Case, ours: set[str], theirs: set[str]) -> None:

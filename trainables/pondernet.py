@@ -1,15 +1,14 @@
 """PonderNet on a pretrained encoder: learn when to halt, and halt by chance. arXiv:2107.05407.
 
-As PALBERT's baseline (arXiv:2204.03276, table 1): one shared classifier, a bare linear Λ on h_i, sampled exits. These
-are values of `search_spaces/pondernet.py`; the model is shared with PALBERT.
+As PALBERT's baseline (arXiv:2204.03276, table 1): one shared classifier, a bare linear Λ on h_i, sampled exits. The
+rows between it and PALBERT are PALBERT without some of its parts (trainables/palbert.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainables.configuration import PonderConfig
+from trainables.configuration import AtLeastOne, PonderConfig
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -17,13 +16,16 @@ if TYPE_CHECKING:
     from trainables.models.early_exit import EarlyExitModel
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(PonderConfig):
-    """The fields of PonderNet and PALBERT."""
+class Config(PonderConfig, frozen=True, kw_only=True):
+    """What PonderNet is told beyond `PonderConfig`."""
+
+    sample_draws: AtLeastOne  # of every exit per evaluation; the score is their mean
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:
     """The model of one trial."""
-    from trainables.models.ponder import PonderModel
+    from trainables.models.exit_rules import Sampled
+    from trainables.models.ponder import Lambda, PonderModel
 
-    return PonderModel(encoder, task.num_labels, config)
+    bare = Lambda(arch="linear", num_layers=0, learning_rate=None)
+    return PonderModel(encoder, task.num_labels, config, bare, Sampled(config.sample_draws))

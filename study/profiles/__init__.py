@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from study.plan import Plan
+from study.plans.plan import Plan
 
 
 def available() -> list[str]:

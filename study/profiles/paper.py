@@ -8,7 +8,7 @@ Per task: 12 grid trials for each of ALBERT, PABEE and PonderNet, 36 for PALBERT
 in analysis/published.csv.
 """
 
-from study.plan import Plan
+from study.plans.plan import Plan
 
 
 def plan() -> Plan:
@@ -20,4 +20,5 @@ def plan() -> Plan:
         samples=None,
         seeds=5,
         sampler="grid",
+        baseline="albert",
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
+
+Kind = Literal["mini", "hub", "folder"]
+
+
+def kind_of(data: str) -> Kind:
+    """What kind of place `data` is."""
+    return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
+
+
+def seen_from_anywhere(data: str) -> str:
+    """`data` with the whole path of a folder: whoever reads it may stand elsewhere."""
+    return str(Path(data).resolve()) if kind_of(data) == "folder" else data
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ def check_data(task: Task, data: str) -> None:
         ValueError: one is missing; the line names it.
     """
     for split in (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits:
-        if data not in ("mini", "hub"):
+        if kind_of(data) == "folder":
             _existing_file(task, split, data)
 
 

@@ -46,6 +46,11 @@ def backbone_fingerprint(backbone: str) -> str:
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
+def seen_from_anywhere(backbone: str) -> str:
+    """`backbone` with the whole path of a folder: whoever loads it may stand elsewhere."""
+    return str(Path(backbone).resolve()) if _is_path(backbone) else backbone
+
+
 def family_of(backbone: str) -> str:
     """`albert`, `bert`, `electra` or `roberta`.
 

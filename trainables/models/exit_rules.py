@@ -56,6 +56,11 @@ class ExitRule(Protocol):
         """The number that is swept (q, patience), None if there is none."""
         ...
 
+    @property
+    def draws(self) -> int:
+        """How often an evaluation repeats the exit: one, unless it is left to chance."""
+        ...
+
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """State before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
         ...
@@ -71,6 +76,7 @@ class LastLayer:
 
     name = "last"
     setting = None
+    draws = 1
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """Nothing to remember."""
@@ -91,10 +97,10 @@ class Threshold:
 
     q: float
     name = "threshold"
+    draws = 1
 
     @property
     def setting(self) -> float:
-        """q."""
         return self.q
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
@@ -120,10 +126,10 @@ class Patience:
     patience: int
     regression_threshold: float | None  # None for classes
     name = "patience"
+    draws = 1
 
     @property
     def setting(self) -> float:
-        """The patience."""
         return self.patience
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
@@ -148,6 +154,7 @@ class Sampled:
     Each example's uniform numbers are drawn up front, so that whoever leaves the batch changes nobody's luck.
     """
 
+    draws: int
     name = "sample"
     setting = None
 
@@ -172,6 +179,7 @@ class Expectation:
 
     legacy: bool
     setting = None
+    draws = 1
 
     @property
     def name(self) -> str:

@@ -14,6 +14,8 @@ Behind the cut (`posterior_tail`):
 λ, posterior and KL are computed in float32 from log-sigmoids, also under autocast.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from math import log, log1p
 
@@ -23,18 +25,32 @@ from torch import Tensor, nn
 from trainables.configuration import PonderConfig, TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder, initialised
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitRule, Expectation, LastLayer, Sampled, Threshold, every_threshold
+from trainables.models.exit_rules import ExitRule, every_threshold
+
+LAMBDA_ARCHS = ("linear", "linear_cat", "linear_diff", "rnn")
+
+
+@dataclass(frozen=True)
+class Lambda:
+    """What Λ looks like and how it is trained."""
+
+    arch: str  # it sees h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
+    num_layers: int  # hidden tanh layers below the output layer, 0 is a bare linear Λ; of rnn: recurrent layers
+    learning_rate: float | None  # its own, then without weight decay; None: as the rest of the model
 
 
 class PonderModel(EarlyExitModel):
     """PonderNet and PALBERT, which differ in the shape of Λ and in the exit."""
 
-    def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: PonderConfig) -> None:
+    def __init__(
+        self, encoder: LayerwiseEncoder, num_labels: int, config: PonderConfig, shape: Lambda, exit_rule: ExitRule
+    ) -> None:
         """A new classifier and a new Λ on the encoder's pooled output."""
-        super().__init__(encoder, exit_rule_of(config), num_labels, config)
+        super().__init__(encoder, exit_rule, num_labels, config)
         self.config = config
+        self.lambda_learning_rate = shape.learning_rate
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
-        self.lambda_head = LambdaHead(encoder.hidden_size, config)
+        self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
     def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of the classifier and of λ, and what Λ carries to the next layer."""
@@ -68,7 +84,7 @@ class PonderModel(EarlyExitModel):
                 break
         return all_logits, torch.stack(all_exit_logits)
 
-    def posterior(self, exit_logits: Tensor) -> "Posterior":
+    def posterior(self, exit_logits: Tensor) -> Posterior:
         """The posterior of all layers from the logits of λ (layers, batch) of the computed ones."""
         config = self.config
         return cut_posterior(
@@ -83,8 +99,8 @@ class PonderModel(EarlyExitModel):
         self, config: TrainingConfig, name: str, parameter: nn.Parameter, depth: int
     ) -> tuple[str, float, float]:
         """Λ may have its own learning rate, and then no weight decay."""
-        if name.startswith("lambda_head.") and self.config.lambda_learning_rate is not None:
-            return "lambda", self.config.lambda_learning_rate, 0.0
+        if name.startswith("lambda_head.") and self.lambda_learning_rate is not None:
+            return "lambda", self.lambda_learning_rate, 0.0
         return super().parameter_group(config, name, parameter, depth)
 
     def sweep_rules(self) -> list[ExitRule]:
@@ -99,16 +115,16 @@ class LambdaHead(nn.Module):
     set of weights for all layers of the encoder.
     """
 
-    def __init__(self, size: int, config: PonderConfig) -> None:
+    def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
         """For pooled outputs (batch, size)."""
         super().__init__()
-        self.arch = config.lambda_layer_arch
+        self.arch = shape.arch
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":
-            self.recurrent = nn.RNN(width, width, config.num_lambda_layers, batch_first=True)
+            self.recurrent = nn.RNN(width, width, shape.num_layers, batch_first=True)
         else:
-            self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(config.num_lambda_layers))
+            self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(shape.num_layers))
         self.output = nn.Linear(width, 1)
         if config.lambda_bias_init == "prior":
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
@@ -197,13 +213,3 @@ def log_geometric_prior(prior_lambda: float, num_layers: int) -> Tensor:
     log_prior = log(prior_lambda) + log1p(-prior_lambda) * torch.arange(num_layers, dtype=torch.float64)
     log_prior[-1] = log1p(-prior_lambda) * (num_layers - 1)
     return log_prior.float()
-
-
-def exit_rule_of(config: PonderConfig) -> ExitRule:
-    """The rule that the configuration names."""
-    if config.exit == "threshold":
-        assert config.q is not None
-        return Threshold(config.q)
-    if config.exit in ("expectation", "expectation_legacy"):
-        return Expectation(legacy=config.exit == "expectation_legacy")
-    return Sampled() if config.exit == "sample" else LastLayer()

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,10 +38,6 @@ class Evaluation:
         """Layers run per example, mean over the draws."""
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
-    def numbers(self) -> dict[str, Any]:
-        """What rows and outcomes say of it."""
-        return {"metrics": self.metrics, "mean_layers": self.mean_layers, "num_layers": self.num_layers}
-
     @property
     def exit_histogram(self) -> list[float]:
         """Examples that leave after layer 1, 2, ..., mean over the draws."""
@@ -56,17 +51,15 @@ def evaluate(
     task: Task,
     examples: Examples,
     *,
-    num_draws: int,
     generator: torch.Generator,
 ) -> Evaluation:
     """Answers under an exit rule and what they are worth.
 
     Args:
         outputs: of a full-depth pass over the labelled examples, finite.
-        num_draws: how often a sampled exit is repeated; the others need one.
         generator: of a sampled exit, on the CPU.
     """
-    draws = tuple(apply_exit(rule, outputs, generator) for _ in range(num_draws))
+    draws = tuple(apply_exit(rule, outputs, generator) for _ in range(rule.draws))
     draw_metrics = tuple(_metrics(task, draw.logits, examples) for draw in draws)
     scores = [score(task, metrics) for metrics in draw_metrics]
     metrics = {name: float(np.mean([draw[name] for draw in draw_metrics])) for name in draw_metrics[0]}

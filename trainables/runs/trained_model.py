@@ -9,11 +9,13 @@ import torch
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import trainables
+from trainables.configuration import TrainingConfig
 from trainables.data.tasks import Task, find_task
 from trainables.encoders.layerwise import layerwise
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.training import TrialSpec
+from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_model
+from trainables.schema import from_plain
 
 
 @dataclass(frozen=True)
@@ -21,24 +23,25 @@ class TrainedModel:
     """The selected epoch of a trial."""
 
     spec: TrialSpec
+    config: TrainingConfig
     task: Task
     model: EarlyExitModel  # in evaluation mode
     tokenizer: PreTrainedTokenizerBase
 
 
 def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
-    """The model in `folder` (`backbone` of an outcome), with its tokenizer and the trial it comes from.
+    """The model in `folder` (`model` of an outcome), with its tokenizer and the trial it comes from.
 
     Raises:
         ValueError: the folder holds no trained model.
     """
     weights, description = read_model(folder)
-    spec = TrialSpec(**description["spec"])
+    spec = from_plain(TrialSpec, description["spec"], where=f"{folder}/model.json")
     task, method = find_task(spec.task), trainables.load(spec.method)
-    config = method.Config(**spec.config)
+    config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # weights drawn here are replaced below
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
         model = method.build(config, layerwise(backbone, config.num_hidden_layers), task)
     model.load_state_dict(weights)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    return TrainedModel(spec, task, model.to(device).eval(), tokenizer)
+    return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)

@@ -14,23 +14,23 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
 import trainables
-from trainables.configuration import TrainingConfig
 from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.tasks import find_task
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
+from trainables.runs.trial import EpochRow, Outcome, TrialSpec
 from trainables.runs.trial_files import (
     model_folder,
     read_model,
@@ -39,33 +39,14 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
+from trainables.schema import from_plain, to_plain
 
-SELECTIONS = ("dev", "holdout")
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
 
 
 class TrainingError(RuntimeError):
     """A trial cannot go on, and the cause is known."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialSpec:
-    """All that a trial's numbers depend on."""
-
-    method: str
-    task: str
-    config: dict[str, Any]  # every field of the method's Config
-    seed: int
-    data: str  # "mini", "hub" or a folder
-    backbone: str  # pretrained encoder: hub name, folder or a tiny one
-    selection: Literal["dev", "holdout"] = "dev"  # what stops and selects: dev, or a slice of train
-    report_dev: bool = True  # under holdout: whether the outcome reads dev
-    start_from: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
-
-    def __post_init__(self) -> None:
-        if self.selection not in SELECTIONS:
-            raise ValueError(f"selection is {self.selection!r}; allowed: {', '.join(SELECTIONS)}")
 
 
 class TrainingRun:
@@ -84,12 +65,12 @@ class TrainingRun:
         Raises:
             ValueError: the spec names something that there is not, or a value that is not allowed.
         """
-        self.spec = spec
-        self.history: list[dict[str, Any]] = []
+        self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
+        self.history: list[EpochRow] = []
         self._device = torch.device(device)
         self._cache = cache
         self._task = find_task(spec.task)
-        self._config: TrainingConfig = trainables.load(spec.method).Config(**spec.config)
+        self._config = trainables.configure(spec.method, spec.config)
         self._tokenizer = tokenizer_of(spec.backbone, self._task, spec.data)
         self._train_set, self._selection_set = self._load_train_and_selection()
         self._model = self._new_model().to(self._device)
@@ -105,10 +86,10 @@ class TrainingRun:
             ValueError: no trial is saved there.
         """
         state = read_state(folder)
-        spec = TrialSpec(**state["spec"])
-        run = cls(replace(spec, start_from=None), device=device, cache=cache)  # its start is in the saved weights
+        spec = from_plain(TrialSpec, state["spec"], where=f"{folder}, the saved spec")
+        run = cls(replace(spec, start=None), device=device, cache=cache)  # its start is in the saved weights
         run.spec = spec
-        run.history = state["history"]
+        run.history = from_plain(list[EpochRow], state["history"], where=f"{folder}, the saved history")
         run._model.load_state_dict(state["model"])
         run._optimizer.load_state_dict(state["optimizer"])
         run._schedule.load_state_dict(state["schedule"])
@@ -120,19 +101,18 @@ class TrainingRun:
     @property
     def best_epoch(self) -> int:
         """The first epoch with the highest selection score; 0 before any."""
-        return self.history[-1]["best_epoch"] if self.history else 0
+        return self.history[-1].best_epoch if self.history else 0
 
     @property
     def _best_score(self) -> float:
-        return self.history[self.best_epoch - 1]["selection_score"] if self.best_epoch else -math.inf
+        return self.history[self.best_epoch - 1].selection_score if self.best_epoch else -math.inf
 
     @property
     def finished(self) -> bool:
         """Whether all epochs are run, or too many in a row without improvement."""
-        epochs, stop_after = len(self.history), self._config.stop_after
-        return epochs >= self._config.epochs or 0 < stop_after <= epochs - self.best_epoch
+        return self._is_over(len(self.history), self.best_epoch)
 
-    def run_epoch(self) -> dict[str, Any]:
+    def run_epoch(self) -> EpochRow:
         """Train for one epoch and evaluate on the selection split: the row of this epoch.
 
         Raises:
@@ -144,26 +124,32 @@ class TrainingRun:
         train_loss = self._train(epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._selection_set, epoch)
-        improved = evaluation.score > self._best_score  # a tie is no improvement, nor is NaN
+        improved = evaluation.score > self._best_score  # a tie is no improvement
         if improved:
             self._best_weights = _copied(self._model.state_dict())
-        before = self.history[-1] if self.history else {"train_examples": 0, "train_seconds": 0.0, "eval_seconds": 0.0}
-        row = {
-            "epoch": epoch,
-            "selection_score": evaluation.score,
-            "score": evaluation.score if self.spec.selection == "dev" else None,
-            **evaluation.numbers(),
-            "exit_histogram": evaluation.exit_histogram,
-            "train_loss": train_loss,
-            "train_examples": before["train_examples"] + len(self._train_set),
-            "train_seconds": before["train_seconds"] + trained - began,
-            "eval_seconds": before["eval_seconds"] + time.monotonic() - trained,
-            "best_epoch": epoch if improved else self.best_epoch,
-            "improved": improved,
-        }
+        before = self.history[-1] if self.history else None
+        best_epoch = epoch if improved else self.best_epoch
+        row = EpochRow(
+            epoch=epoch,
+            selection_score=evaluation.score,
+            score=evaluation.score if self.spec.selection == "dev" else None,
+            metrics=evaluation.metrics,
+            mean_layers=evaluation.mean_layers,
+            num_layers=evaluation.num_layers,
+            exit_histogram=evaluation.exit_histogram,
+            train_loss=train_loss,
+            train_examples=epoch * len(self._train_set),
+            train_seconds=(before.train_seconds if before else 0.0) + trained - began,
+            eval_seconds=(before.eval_seconds if before else 0.0) + time.monotonic() - trained,
+            best_epoch=best_epoch,
+            improved=improved,
+            finished=self._is_over(epoch, best_epoch),
+        )
         self.history.append(row)
-        row["finished"] = self.finished
         return row
+
+    def _is_over(self, epochs: int, best_epoch: int) -> bool:
+        return epochs >= self._config.epochs or 0 < self._config.stop_after <= epochs - best_epoch
 
     @property
     def model_bytes(self) -> int:
@@ -192,8 +178,8 @@ class TrainingRun:
             write_model(best, self._best_weights, self._description(), self._tokenizer)
             self._saved_model = best
         state = {
-            "spec": asdict(self.spec),
-            "history": self.history,
+            "spec": to_plain(self.spec),
+            "history": to_plain(self.history),
             "model": self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule.state_dict(),
@@ -201,7 +187,7 @@ class TrainingRun:
         write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
 
-    def outcome(self, predictions: Path | None = None) -> dict[str, Any]:
+    def outcome(self, predictions: Path | None = None) -> Outcome:
         """What the trial's record says: every number of the selected epoch, and the costs of the whole trial.
 
         Under `holdout` this reads dev for the first time, if the spec says `report_dev`; if not, the split that is
@@ -211,32 +197,41 @@ class TrainingRun:
             predictions: where to write the answers on the reported split (npz, see `write_predictions`).
         """
         best, last = self.history[self.best_epoch - 1], self.history[-1]
-        reported = {name: best[name] for name in ("metrics", "mean_layers", "num_layers")}
-        reported |= {"score": best["selection_score"], "eval_seconds": last["eval_seconds"]}
+        outcome = Outcome(
+            score=best.selection_score,
+            selection_score=best.selection_score,
+            metrics=best.metrics,
+            epoch=self.best_epoch,
+            epochs=len(self.history),
+            num_layers=best.num_layers,
+            mean_layers=best.mean_layers,
+            train_examples=last.train_examples,
+            train_seconds=last.train_seconds,
+            eval_seconds=last.eval_seconds,
+            model=None if self._saved_model is None else str(self._saved_model),
+        )
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
-        if reads_dev or predictions is not None:
-            reported = self._report(self._load_dev() if reads_dev else self._selection_set, predictions)
-        return {
-            **reported,
-            "selection_score": best["selection_score"],
-            "epoch": self.best_epoch,
-            "epochs": len(self.history),
-            "train_examples": last["train_examples"],
-            "train_seconds": last["train_seconds"],
-            "model": None if self._saved_model is None else str(self._saved_model),
-        }
-
-    def _report(self, examples: Examples, predictions: Path | None) -> dict[str, Any]:
-        """Numbers of the best epoch's model on the reported split; the run's own model is left as it is."""
+        if not reads_dev and predictions is None:
+            return outcome
         began = time.monotonic()
+        evaluation = self._report(self._load_dev() if reads_dev else self._selection_set, predictions)
+        return replace(
+            outcome,
+            score=evaluation.score,
+            metrics=evaluation.metrics,
+            mean_layers=evaluation.mean_layers,
+            eval_seconds=last.eval_seconds + time.monotonic() - began,
+        )
+
+    def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
+        """The best epoch's model on the reported split; the run's own model is left as it is."""
         present = _copied(self._model.state_dict())
         self._model.load_state_dict(self._best_weights)
         evaluation = self._evaluate(examples, self.best_epoch)
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         self._model.load_state_dict(present)
-        seconds = self.history[-1]["eval_seconds"] + time.monotonic() - began
-        return {**evaluation.numbers(), "score": evaluation.score, "eval_seconds": seconds}
+        return evaluation
 
     def _train(self, epoch: int) -> float:
         """One pass over the training examples: the mean loss of its steps."""
@@ -271,18 +266,21 @@ class TrainingRun:
         with self._naming_memory_errors():
             outputs = full_depth_outputs(self._model, examples, EVALUATION_FACTOR * self._config.batch_size)
         if not outputs.logits.isfinite().all():
-            raise TrainingError(
-                f"outputs are not finite after step {self._schedule.last_epoch}, learning rate "
-                f"{self._learning_rate():.3g}; try a lower learning_rate"
-            )
-        return evaluate(
+            raise self._diverged("outputs are not finite")
+        evaluation = evaluate(
             self._model.exit_rule,
             outputs,
             self._task,
             examples,
-            num_draws=getattr(self._config, "sample_draws", None) or 1,
             generator=own_generator(self.spec.seed, "exits", epoch),
         )
+        if not math.isfinite(evaluation.score):  # finite outputs can be too large for a correlation
+            raise self._diverged(f"the score is {evaluation.score}")
+        return evaluation
+
+    def _diverged(self, what: str) -> TrainingError:
+        step, rate = self._schedule.last_epoch, self._learning_rate()
+        return TrainingError(f"{what} after step {step}, learning rate {rate:.3g}; try a lower learning_rate")
 
     def _check_finite(self, losses: list[Tensor], rates: list[float]) -> None:
         """Raises for the first of the latest steps whose loss is not finite."""
@@ -325,8 +323,8 @@ class TrainingRun:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
             encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
-        if self.spec.start_from is not None:
-            _start_encoder(model, Path(self.spec.start_from))
+        if self.spec.start is not None:
+            _start_encoder(model, Path(self.spec.start))
         return model
 
     def _new_optimizer(self) -> tuple[torch.optim.Optimizer, LambdaLR]:
@@ -343,9 +341,9 @@ class TrainingRun:
     def _description(self) -> dict[str, Any]:
         best = self.history[self.best_epoch - 1]
         return {
-            "spec": asdict(self.spec),
-            "epoch": best["epoch"],
-            "selection_score": best["selection_score"],
+            "spec": to_plain(self.spec),
+            "epoch": best.epoch,
+            "selection_score": best.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
         }
 
@@ -377,7 +375,7 @@ def _start_encoder(model: EarlyExitModel, folder: Path) -> None:
     except RuntimeError as error:
         source = description["spec"]
         raise ValueError(
-            f"start_from {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
+            f"start {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
         ) from error
 
 

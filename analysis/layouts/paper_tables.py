@@ -1,0 +1,397 @@
+"""The papers' table layouts, filled with a study's cells beside the published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis.layouts.beside_published import beside_published, mean_and_deviation
+from analysis.layouts.published_numbers import PublishedRow, published_rows
+from analysis.layouts.rendering import GAP, Line, Table
+from analysis.statistics import uncertainty
+from analysis.statistics.comparisons import (
+    Comparison,
+    Place,
+    Sample,
+    baseline_method,
+    baseline_row,
+    compare,
+    marks,
+    samples_of,
+)
+from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts
+from analysis.studies.cells import Cell, Row, arm_records, rows_of
+from analysis.studies.load import Study
+from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words
+from study.facts.winner import best_search_record
+from trainables.data.tasks import TASKS
+from trainables.schema import to_plain
+
+PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
+ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
+ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+ELECTRA_METRICS = {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}  # the others as everywhere
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the tables are made of, gathered once for all of them."""
+
+    studies: list[Study]
+    rows: list[Row]
+    samples: dict[Place, Sample]  # stored predictions by (row label, task)
+
+
+def gather(studies: list[Study]) -> Evidence:
+    """The evidence in these studies, of one protocol. ValueError names predictions that are not their record's."""
+    rows = rows_of(studies)
+    return Evidence(studies, rows, samples_of(rows))
+
+
+def points(score: float) -> str:
+    """A score in [-1, 1] as the papers print it."""
+    return f"{100 * score:.1f}"
+
+
+def dev_table(evidence: Evidence) -> Table:
+    """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds."""
+    studies, rows = evidence.studies, evidence.rows
+    comparisons, entries = compare(rows, evidence.samples), row_ledger(rows)
+    arrows = marks(rows, comparisons)
+    paper = "PALBERT Tab.3" if any("roberta" in row.backbones for row in rows) else "PALBERT Tab.2"
+    lines, blocks, notes = beside_published(rows, published_rows(paper), lambda row: _median_line(row, arrows))
+    return Table(
+        name="dev",
+        title=f"GLUE dev scores{_on_mini(studies)}, median over {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
+        lines=lines,
+        blocks=blocks,
+        caption=" ".join(
+            [
+                "Points (100 x score).",
+                _macro_in_words(rows),
+                _marks_in_words(rows, comparisons),
+                protocol_in_words(studies),
+            ]
+        ),
+        notes=seed_notes(rows) + sampled_exit_notes(rows) + ledger_notes(entries) + notes,
+        sidecar=_sidecar(studies, rows, cell_facts)
+        | {
+            "macro": {row.label: macro(row) for row in rows},
+            "comparisons": [comparison.to_json() for comparison in comparisons],
+            "compute": [entry.to_json() for entry in entries],
+        },
+    )
+
+
+def intervals_table(evidence: Evidence) -> Table:
+    """How sure the dev table is: each median's range over seeds, and what other dev examples could have made of it."""
+    studies, rows = evidence.studies, evidence.rows
+    over_seeds = {(row.label, task): _median_interval(cell) for row in rows for task, cell in row.cells.items()}
+    over_examples = {place: sample.interval for place, sample in evidence.samples.items()}
+    coverage = min((interval.coverage for interval in over_seeds.values() if interval), default=0.0)
+    return Table(
+        name="intervals",
+        title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, PAPER_TASKS),
+        lines=[
+            Line(f"{row.label}, {over}", {task: _interval_text(found.get((row.label, task))) for task in row.cells})
+            for row in rows
+            for over, found in (("seeds", over_seeds), ("dev examples", over_examples))
+        ],
+        caption=(
+            f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
+            "more. Dev examples: 95 % bootstrap interval of the mean score of these models. "
+            f"{protocol_in_words(studies)}"
+        ),
+        notes=seed_notes(rows),
+        sidecar=_sidecar(studies, rows, cell_names)
+        | {
+            "over_seeds": [_interval_facts(place, interval) for place, interval in over_seeds.items()],
+            "over_examples": [_interval_facts(place, interval) for place, interval in over_examples.items()],
+        },
+    )
+
+
+def optimism_table(evidence: Evidence) -> Table:
+    """How much better the best search trial looked than its configuration is on fresh seeds."""
+    studies, rows = evidence.studies, evidence.rows
+    return Table(
+        name="optimism",
+        title=f"Optimism{_on_mini(studies)}: best search score minus confirmed median",
+        columns=task_columns(studies, PAPER_TASKS),
+        lines=[Line(row.label, {task: _optimism_text(cell) for task, cell in row.cells.items()}) for row in rows],
+        caption=f"Points. The search score is the one that selected. {protocol_in_words(studies)}",
+        notes=seed_notes(rows),
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"optimism": optimism_of(cell)}),
+    )
+
+
+def ablation_table(evidence: Evidence) -> Table:
+    """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
+    studies, rows = evidence.studies, evidence.rows
+    published = mean_and_deviation(published_rows("PALBERT Tab.1"))
+    lines, blocks, notes = beside_published(rows, published, _deviation_line)
+    return Table(
+        name="ablation",
+        title=f"GLUE dev scores{_on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, ABLATION_TASKS),
+        lines=lines,
+        blocks=blocks,
+        caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {protocol_in_words(studies)}",
+        notes=seed_notes(rows) + setting_notes(studies) + notes,
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | _mean_and_deviation(cell.scores)),
+    )
+
+
+def electra_table(evidence: Evidence) -> Table:
+    """ELECTRA's and ALECTRA's layout: MRPC and QQP by accuracy, STS-B by Spearman."""
+    studies, rows = evidence.studies, evidence.rows
+    published = electra_published()
+    lines, blocks, notes = beside_published(rows, published, _electra_line)
+    return Table(
+        name="electra",
+        title=f"GLUE dev scores{_on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies[0])}",
+        columns=task_columns(studies, ELECTRA_TASKS),
+        lines=lines,
+        blocks=blocks,
+        caption=(
+            "Points. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of matched and mismatched "
+            f"here and in lmtuners, matched only in ELECTRA's README. {protocol_in_words(studies)}"
+        ),
+        notes=seed_notes(rows) + notes,
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"scores": electra_scores(cell)}),
+    )
+
+
+def electra_published() -> tuple[PublishedRow, ...]:
+    """The published rows that stand in the ELECTRA table."""
+    return published_rows("ELECTRA README") + published_rows("lmtuners") + published_rows("electra_pytorch")
+
+
+def has_electra_rows(studies: list[Study]) -> bool:
+    """Whether a study has a method, or a backbone, of the published rows of the ELECTRA table."""
+    methods = {row.method for row in electra_published() if row.method}
+    arms = [arm for study in studies for arm in study.file.plan.arms]
+    return any(arm.method in methods or "electra" in arm.backbone.lower() for arm in arms)
+
+
+def speed_table(evidence: Evidence) -> Table:
+    """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
+    studies, rows = evidence.studies, evidence.rows
+    cells = [cell for row in rows for cell in row.cells.values()]
+    facts = {cell.name: speed_facts(cell) for cell in cells}
+    return Table(
+        name="speed",
+        title=f"Layers and time{_on_mini(studies)}, median over {seeds_in_words(studies[0])}",
+        first_column="arm",
+        columns={
+            "score": "score",
+            "num_layers": "depth",
+            "mean_layers": "mean layers",
+            "layer_ratio": "layer ratio",
+            "eval_seconds_per_epoch": "evaluation s",
+            "train_examples_per_second": "training ex/s",
+            "seconds_per_trial": "trial s",
+        },
+        lines=[Line(cell.name, _speed_texts(cell, facts[cell.name])) for cell in cells],
+        caption=(
+            "Layer ratio is depth / mean layers run per dev example. Measured: seconds of one dev evaluation, which is "
+            "one pass at full depth for every exit rule at once and so does not fall with the layers run; training "
+            f"examples per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
+        ),
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | facts[cell.name]),
+    )
+
+
+def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
+    """The layout's tasks in its order, then any other planned ones: name -> title."""
+    planned = {task for study in studies for task in study.tasks}
+    return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in planned - set(order)))}
+
+
+def macro(row: Row) -> float | None:
+    """The mean of the paper's eight medians; None unless each of them follows the protocol."""
+    cells = [row.cells.get(task) for task in PAPER_TASKS]
+    complete = [cell for cell in cells if cell is not None and cell.state == "complete"]
+    return float(np.mean([cell.median for cell in complete])) if len(complete) == len(PAPER_TASKS) else None
+
+
+def seed_notes(rows: list[Row]) -> list[str]:
+    """A line for every cell whose seeds are not exactly the protocol's."""
+    cells = [cell for row in rows for cell in row.cells.values()]
+    return [cell.describe() for cell in cells if cell.state != "complete"]
+
+
+def sampled_exit_notes(rows: list[Row]) -> list[str]:
+    """A line for every row with a sampled exit: the spread over its draws, apart from the spread over seeds."""
+    notes = []
+    for row in rows:
+        spreads = {task: spread for task, cell in row.cells.items() if (spread := _spread_of_draws(cell)) is not None}
+        texts = [f"{TASKS[task].title} {points(within)} / {points(over)}" for task, (within, over) in spreads.items()]
+        if texts:
+            head = "sampled exit, standard deviation over draws of one model / over seeds"
+            notes.append(f"{row.label}: {head}: {', '.join(texts)}")
+    return notes
+
+
+def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
+    drawn = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+    return uncertainty.spread_of_sampled_exit(drawn, cell.scores) if len(drawn) == len(cell.records) > 1 else None
+
+
+def cell_text(cell: Cell, number: str) -> str:
+    """The number, marked with its n where the seeds are not the protocol's; GAP where there is none."""
+    if cell.state == "missing":
+        return GAP
+    return number if cell.state == "complete" else f"{number} (n={len(cell.records)})"
+
+
+def cell_names(cell: Cell) -> dict[str, Any]:
+    """Which cell it is and which records make it: the sidecar's entry in every table."""
+    return {
+        "method": cell.method,
+        "task": cell.task,
+        "study": cell.study.name,
+        "state": cell.state,
+        "n": len(cell.records),
+        "seeds": cell.seeds,
+        "seeds_wanted": cell.seeds_wanted,
+        "records": [record.key for record in cell.records],
+        "failed": [record.key for record in cell.failed],
+        "config": cell.config,
+        "backbone": cell.study.backbone(cell.method, cell.task),
+    }
+
+
+def cell_facts(cell: Cell) -> dict[str, Any]:
+    """The dev table's entry: the number in full, how sure it is, and the search behind it."""
+    best = best_search_record(arm_records(cell))
+    return cell_names(cell) | {
+        "median": cell.median if cell.records else None,
+        "summary": uncertainty.summary(cell.scores) if cell.records else None,
+        "scores": cell.scores,
+        "best_search": best and {"record": best.key, "selection_score": best.selection_score},
+        "optimism": optimism_of(cell),
+    }
+
+
+def optimism_of(cell: Cell) -> float | None:
+    """Best search score minus confirmed median; None while either is missing."""
+    best = best_search_record(arm_records(cell))
+    if best is None or best.selection_score is None or not cell.records:
+        return None
+    return uncertainty.optimism(best.selection_score, cell.median)
+
+
+def electra_scores(cell: Cell) -> list[float]:
+    """The scores of the confirm records in ELECTRA's metrics."""
+    metric = ELECTRA_METRICS.get(cell.task)
+    return [record.metrics[metric] for record in cell.records] if metric else cell.scores
+
+
+def _median_line(row: Row, arrows: dict[tuple[str, str], str]) -> Line:
+    values = {task: cell_text(cell, points(cell.median)) for task, cell in row.cells.items()}
+    mean = macro(row)
+    if mean is not None:
+        values["macro"] = points(mean)
+    elif set(PAPER_TASKS) <= row.cells.keys():
+        values["macro"] = GAP
+    return Line(row.label, values, marks={task: arrow for (label, task), arrow in arrows.items() if label == row.label})
+
+
+def _deviation_line(row: Row) -> Line:
+    return Line(row.label, {task: cell_text(cell, _deviation_text(cell.scores)) for task, cell in row.cells.items()})
+
+
+def _deviation_text(scores: list[float]) -> str:
+    found = _mean_and_deviation(scores)
+    if found["mean"] is None:
+        return GAP
+    deviation = found["standard_deviation"]
+    return f"{points(found['mean'])} ± {GAP if deviation is None else points(deviation)}"
+
+
+def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
+    return {
+        "mean": float(np.mean(scores)) if scores else None,
+        "standard_deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+    }
+
+
+def _electra_line(row: Row) -> Line:
+    texts = {task: points(float(np.median(electra_scores(cell)))) for task, cell in row.cells.items() if cell.records}
+    return Line(row.label, {task: cell_text(cell, texts.get(task, GAP)) for task, cell in row.cells.items()})
+
+
+def _median_interval(cell: Cell) -> uncertainty.Interval | None:
+    return uncertainty.median_interval(cell.scores) if len(cell.records) > 1 else None
+
+
+def _interval_text(interval: uncertainty.Interval | None) -> str:
+    return f"{points(interval.low)} to {points(interval.high)}" if interval else GAP
+
+
+def _interval_facts(place: tuple[str, str], interval: uncertainty.Interval | None) -> dict[str, Any]:
+    return {"row": place[0], "task": place[1]} | (vars(interval) if interval else {})
+
+
+def _optimism_text(cell: Cell) -> str:
+    value = optimism_of(cell)
+    return GAP if value is None else cell_text(cell, f"{100 * value:+.1f}")
+
+
+def _speed_texts(cell: Cell, facts: dict[str, Any]) -> dict[str, str]:
+    formats = {"num_layers": ".0f", "mean_layers": ".2f", "layer_ratio": ".2f", "eval_seconds_per_epoch": ".2f"}
+    numbers = {name: GAP if value is None else format(value, formats.get(name, ".0f")) for name, value in facts.items()}
+    return {"score": cell_text(cell, points(cell.median)), **numbers}
+
+
+def _on_mini(studies: list[Study]) -> str:
+    return " on mini-GLUE" if is_mini(studies[0]) else ""
+
+
+def _macro_in_words(rows: list[Row]) -> str:
+    if any(macro(row) is not None for row in rows):
+        return "Macro is the mean of the paper's eight tasks."
+    return "Macro, the mean of the paper's eight tasks, is left out until all eight are complete."
+
+
+def _marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
+    seeds = rows[0].seeds if rows else []
+    floor = (
+        f"A sign test over {len(seeds)} seeds alone cannot go below p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
+        if len(seeds) > 1
+        else "One seed says nothing about the spread over seeds."
+    )
+    baseline = baseline_row(rows)
+    if baseline is None or not any(baseline in (comparison.row, comparison.other) for comparison in comparisons):
+        method = baseline_method(rows)
+        need = f"of {method}'s, which must be one" if method else "of a baseline that all plans name"
+        return f"No marks: they need stored predictions of a row and {need}. {floor}"
+    return (
+        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples with "
+        f"seeds as second level, Holm over tasks). {floor}"
+    )
+
+
+def setting_notes(studies: list[Study]) -> list[str]:
+    """A line for every study that sets fields of its methods' configurations: what its rows stand for."""
+    settings = {study.name: study.protocol.settings for study in studies}
+    return [
+        f"{name}: " + ", ".join(f"{field} {value}" for field, value in fields.items())
+        for name, fields in settings.items()
+        if fields
+    ]
+
+
+def _sidecar(studies: list[Study], rows: list[Row], facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "protocol": {study.protocol_hash: to_plain(study.protocol) for study in studies},
+        "studies": {study.name: study.records_digest for study in studies},
+        "incomplete": seed_notes(rows),
+        "cells": [facts(cell) for row in rows for cell in row.cells.values()],
+    }

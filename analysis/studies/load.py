@@ -1,0 +1,192 @@
+"""Study folders in, records out. Everything that analysis knows of a study on disk is read here."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from study.facts.record import Record, read_records
+from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_folder import RECORDS
+from study.facts.winner import winner_of
+from study.plans.identity import confirm_seeds
+from study.plans.plan_file import FILE, PlanFile, require_plan
+from study.plans.resolved_plan import Arm, Protocol
+from trainables.data.tasks import find_task
+from trainables.schema import to_plain
+
+if TYPE_CHECKING:
+    import pandas
+
+RUNS = Path(__file__).parents[2] / "runs"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study folder: its plan, and the record of every finished trial in the order of the file."""
+
+    folder: Path
+    file: PlanFile
+    records: list[Record]
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return self.file.plan.asked.methods
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self.file.plan.asked.tasks
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The confirm seeds that the study asks for."""
+        return confirm_seeds(self.file.plan.asked.seeds)
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.file.plan.protocol
+
+    @property
+    def protocol_hash(self) -> str:
+        return self.file.protocol_hash
+
+    @property
+    def records_digest(self) -> str:
+        """SHA-256 of the records file: tables that carry another one are not made from these records."""
+        path = self.folder / RECORDS
+        return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
+
+    def arm(self, method: str, task: str) -> Arm:
+        return self.file.plan.arm(f"{method}/{task}")
+
+    @cached_property
+    def by_arm(self) -> dict[str, list[Record]]:
+        """The records of every arm."""
+        arms: dict[str, list[Record]] = {}
+        for record in self.records:
+            arms.setdefault(record.arm, []).append(record)
+        return arms
+
+    @cached_property
+    def frame(self) -> pandas.DataFrame:
+        """One row per record; `config` and `metrics` are spread into columns `config.FIELD` and `metrics.NAME`.
+
+        The column `counts` says whether the record is one of those that the tables' numbers are made of: a completed
+        confirm trial of the arm's winner.
+        """
+        import pandas  # takes half a second to import, and no table needs it
+
+        counting = {key for arm in self.file.plan.arms for key in self._counting(arm)}
+        rows = [{**to_plain(record), "counts": record.key in counting} for record in self.records]
+        return pandas.json_normalize(rows, max_level=1)
+
+    def _counting(self, arm: Arm) -> set[str]:
+        records = self.by_arm.get(arm.name, [])
+        winner = winner_of(arm, records)
+        confirm = winner.confirm_trials(records) if winner else []
+        return {record.key for record in confirm if record.status == "completed"}
+
+    @cached_property
+    def facts(self) -> StudyFacts:
+        """What the journal says; nothing where there is none."""
+        return read_facts(self.folder)
+
+    def backbone(self, method: str, task: str) -> str:
+        """The backbone of the arm."""
+        return self.arm(method, task).backbone
+
+
+def load_study(folder: Path | str) -> Study:
+    """The study in `folder`.
+
+    Raises:
+        ValueError: it is no study folder; its plan has a task that is unknown here; a line of its records is broken
+            (file and line are named); a record belongs to another protocol than the plan's, or is there twice.
+    """
+    folder = Path(folder)
+    file = require_plan(folder)
+    _check_tasks(folder / FILE, file)
+    records = _without_retried(folder / RECORDS, read_records(folder / RECORDS))
+    for record in records:
+        if record.protocol_hash != file.protocol_hash:
+            raise ValueError(
+                f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
+                f"{file.protocol_hash}; records of two protocols are never mixed"
+            )
+    study = Study(folder=folder, file=file, records=records)
+    strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
+    if strangers:
+        names = ", ".join(strangers)
+        warnings.warn(f"{folder}: records of arms that the plan does not have are left out: {names}", stacklevel=2)
+    return study
+
+
+def load_studies(folders: list[Path], *, apart_from: tuple[str, ...] = ()) -> list[Study]:
+    """The studies in `folders`.
+
+    Raises:
+        ValueError: their protocols differ, but in `apart_from`; both hashes are named.
+    """
+    names = Counter(folder.resolve().name for folder in folders)
+    if twice := [name for name, number in names.items() if number > 1]:
+        raise ValueError(
+            f"several studies are named {', '.join(twice)}; allowed: each once, in folders of unlike names"
+        )
+    studies = [load_study(folder) for folder in folders]
+    for other in studies[1:]:
+        _check_same_protocol(studies[0], other, apart_from)
+    return studies
+
+
+def _check_same_protocol(first: Study, other: Study, apart_from: tuple[str, ...]) -> None:
+    mine, theirs = to_plain(first.protocol), to_plain(other.protocol)
+    differing = [name for name in sorted(mine) if mine[name] != theirs[name]]
+    allowed = bool(differing) and set(differing) <= set(apart_from)
+    if first.protocol_hash == other.protocol_hash or allowed:
+        return
+    details = "; ".join(f"{name}: {mine[name]} against {theirs[name]}" for name in differing)
+    raise ValueError(
+        f"two protocols never share a table: {first.folder} has {first.protocol_hash}, {other.folder} has "
+        f"{other.protocol_hash} ({details or 'the same fields'})"
+    )
+
+
+def newest_study(root: Path | str = RUNS) -> Path:
+    """The study folder under `root` whose plan was written last.
+
+    Raises:
+        ValueError: there is none.
+    """
+    plans = sorted(Path(root).glob("*/plan.json"), key=lambda path: path.stat().st_mtime)
+    if not plans:
+        raise ValueError(f"no study under {root}: no folder there holds a plan.json")
+    return plans[-1].parent
+
+
+def _check_tasks(path: Path, file: PlanFile) -> None:
+    try:
+        for name in file.plan.asked.tasks:
+            find_task(name)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _without_retried(path: Path, records: list[Record]) -> list[Record]:
+    """The last record of every key: a failed trial may have been run again. Any other repetition is a ValueError."""
+    lines: dict[str, int] = {}
+    kept: dict[str, Record] = {}
+    for number, record in enumerate(records, start=1):
+        earlier = kept.pop(record.key, None)
+        if earlier is not None and earlier.status != "failed":
+            raise ValueError(f"{path}:{number}: the record {record.key!r} was already on line {lines[record.key]}")
+        kept[record.key], lines[record.key] = record, number
+    return list(kept.values())

@@ -1,0 +1,180 @@
+"""Time and memory from 10,000 records to all tables, in a fresh process: imports, reading, statistics, writing.
+
+    python -m benchmarks.analysis_speed
+
+Limits: 3 s and 500 MB for the records. The second line adds stored predictions of all 200 confirm trials (1,000 dev
+examples each), from which every pair of methods is compared. Exit status 1 if a limit is passed. Writes
+`benchmarks/results/analysis_speed.json`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from benchmarks.results_file import write_results
+from study import profiles
+from study.facts.record import Phase, Record
+from study.plans.plan_file import PlanFile, write_plan
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+
+ROOT = Path(__file__).parents[1]
+METHODS = ("albert", "electra-small", "pabee", "palbert", "pondernet")
+EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")
+SEEDS = (42, 43, 44, 45, 46)
+NUM_RECORDS = 10_000
+NUM_EXAMPLES = 1_000
+LIMIT_SECONDS, LIMIT_MEGABYTES = 3.0, 500.0
+
+
+def write_study(folder: Path, *, with_predictions: bool) -> None:
+    """A study of five methods on eight tasks with 10,000 records: five confirm trials per arm, the others search."""
+    rng = np.random.default_rng(0)
+    arms = [(method, task) for method in METHODS for task in EIGHT]
+    per_arm = NUM_RECORDS // len(arms)
+    records: list[Record] = []
+    (folder / "predictions").mkdir(parents=True)
+    for method, task in arms:
+        for trial, seed in enumerate(SEEDS):
+            arrays = predictions(task, rng)
+            answers = predictions_from_logits(TASKS[task], arrays["logits"])
+            metrics = compute_metrics(TASKS[task], answers, arrays["labels"], arrays["split"])
+            config = {"learning_rate": 1e-5, "batch_size": 32, "epochs": 25}
+            found = record(method, task, "confirm", trial, seed, config, score(TASKS[task], metrics), metrics)
+            records.append(found)
+            if with_predictions:
+                np.savez(folder / "predictions" / f"{found.key}.npz", **arrays)
+        best = max(found.score or 0.0 for found in records[-len(SEEDS) :])
+        for trial in range(per_arm - len(SEEDS)):
+            config = {"learning_rate": 1e-5 + 1e-8 * trial, "batch_size": 32, "epochs": 25}
+            records.append(record(method, task, "search", trial, trial, config, best - 1e-4 * trial, {}))
+    write_plan(folder, plan_file_of(folder, per_arm - len(SEEDS)))
+    (folder / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in records))
+
+
+@cache
+def plan() -> ResolvedPlan:
+    """The mini profile's arms, said to be of the real data."""
+    mini = replace(profiles.load("mini"), methods=METHODS, tasks=EIGHT, seeds=len(SEEDS))
+    resolved = resolve(mini)
+    return replace(resolved, protocol=replace(resolved.protocol, data="hub"))
+
+
+def plan_file_of(folder: Path, samples: int) -> PlanFile:
+    arms = tuple(replace(arm, samples=samples, backbone="albert/albert-base-v2") for arm in plan().arms)
+    return PlanFile(
+        name=folder.name,
+        created="2026-01-01T00:00:00.000000+00:00",
+        command="",
+        versions={},
+        git_commit=None,
+        protocol_hash=plan().protocol_hash,
+        plan=replace(plan(), arms=arms),
+    )
+
+
+def record(
+    method: str, task: str, phase: Phase, trial: int, seed: int, config: dict, score: float, metrics: dict
+) -> Record:
+    """A completed trial."""
+    return Record(
+        key=f"{method}-{task}-{phase}-{trial}",
+        study="benchmark",
+        protocol_hash=plan().protocol_hash,
+        method=method,
+        task=task,
+        phase=phase,
+        trial=trial,
+        seed=seed,
+        config=config,
+        start=None,
+        status="completed",
+        error=None,
+        score=score,
+        selection_score=score,
+        metrics=metrics,
+        epoch=3,
+        epochs=8,
+        num_layers=12,
+        mean_layers=8.0,
+        train_examples=20_000,
+        train_seconds=100.0,
+        eval_seconds=100.0,
+        gpu_seconds=100.0,
+        wall_seconds=100.0,
+        model=None,
+        data_fingerprint="f00d",
+        versions={"torch": "2.13.0"},
+        git_commit=None,
+        host="node",
+        device="cuda:0",
+        started="2026-01-01T00:00:00.000000+00:00",
+        ended="2026-01-01T00:02:00.000000+00:00",
+    )
+
+
+def predictions(task: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The arrays of a predictions file; three answers in four are right."""
+    splits, num_labels = TASKS[task].dev_splits, TASKS[task].num_labels
+    labels = np.arange(NUM_EXAMPLES) % max(num_labels, 2)
+    right = rng.random(NUM_EXAMPLES) < 0.75
+    if TASKS[task].is_regression:
+        logits = (labels + rng.normal(size=NUM_EXAMPLES))[:, None]
+    else:
+        logits = np.eye(num_labels)[np.where(right, labels, (labels + 1) % num_labels)]
+    return {
+        "ids": np.arange(NUM_EXAMPLES),
+        "split": np.array([splits[i % len(splits)] for i in range(NUM_EXAMPLES)]),
+        "labels": labels,
+        "logits": logits,
+        "exit_layers": rng.integers(1, 13, size=NUM_EXAMPLES),
+        "sweep_rule": np.array(["threshold"]),
+        "sweep_setting": np.array([0.5]),
+        "sweep_score": np.array([0.75]),
+        "sweep_mean_layers": np.array([8.0]),
+    }
+
+
+def measure(study: Path) -> tuple[float, float]:
+    """Seconds and peak megabytes of `python -m analysis.tables STUDY`."""
+    started = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", "analysis.tables", str(study)], cwd=ROOT, stdout=subprocess.DEVNULL
+    ) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - started
+    if process.returncode:
+        raise RuntimeError(f"analysis.tables ended with status {process.returncode}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def main() -> int:
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, with_predictions in (("records", False), ("records and predictions", True)):
+            study = Path(temporary) / name.replace(" ", "-")
+            write_study(study, with_predictions=with_predictions)
+            seconds, megabytes = min(measure(study) for _ in range(3))
+            results.append({"input": name, "records": NUM_RECORDS, "seconds": seconds, "megabytes": megabytes})
+            print(f"{NUM_RECORDS} records to all tables, {name}: {seconds:.2f} s, {megabytes:.0f} MB (best of 3)")
+    held = results[0]["seconds"] <= LIMIT_SECONDS and results[0]["megabytes"] <= LIMIT_MEGABYTES
+    print(f"limits {LIMIT_SECONDS:.0f} s and {LIMIT_MEGABYTES:.0f} MB: {'held' if held else 'passed'}")
+    write_results("analysis_speed", {"results": results, "limits_held": held})
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

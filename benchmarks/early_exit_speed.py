@@ -1,0 +1,158 @@
+"""How much time early exit saves: compacting inference against the full-depth pass and against one example at a time.
+
+    python -m benchmarks.early_exit_speed
+
+A PALBERT with random weights answers random texts; what is measured does not depend on what was learnt, only on where
+examples leave, and Λ is scaled so that they leave all over the depth. All three ways run interleaved, round after
+round, on the same examples; the figures are medians over the rounds. Beside the measured speed-up stands the layer
+ratio, which papers report as speed-up. Results go to benchmarks/results/exits.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModel
+
+from search_spaces import palbert as palbert_space
+from trainables import palbert
+from trainables.data.examples import Examples
+from trainables.data.tasks import TASKS
+from trainables.encoders.layerwise import layerwise
+from trainables.models.early_exit import EarlyExitModel
+from trainables.models.exit_rules import Threshold, apply_exit
+from trainables.models.ponder import PonderModel
+from trainables.runs.evaluation import full_depth_outputs, infer
+
+RESULTS = Path(__file__).parent / "results" / "exits.json"
+QUANTILES = (0.2, 0.3, 0.4, 0.5, 1.0)
+VOCABULARY = 1000
+LENGTHS = (16, 64)  # tokens, from and up to
+LAMBDA_SCALE = 8.0  # of Λ's output layer, so that examples differ
+LAMBDA_BIAS = -2.0  # so that they leave all over the depth
+
+
+def main() -> None:
+    arguments = build_parser().parse_args()
+    torch.set_num_threads(arguments.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = random_palbert(arguments.layers, arguments.hidden_size).to(device).eval()
+    examples = random_examples(arguments.examples)
+    rows = [measure(model, examples, q, arguments) for q in QUANTILES]
+    facts = {"device": device, "machine": platform.platform(), "torch": torch.__version__, **vars(arguments)}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+    print_table(rows, facts)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.early_exit_speed", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--hidden-size", type=int, default=256)
+    parser.add_argument("--examples", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    return parser
+
+
+def random_palbert(layers: int, hidden_size: int) -> PonderModel:
+    """PALBERT on a BERT with random weights."""
+    torch.manual_seed(0)
+    values = dict(palbert_space.FIXED) | {field: menu[0] for field, menu in palbert_space.PAPER_GRID.items()}
+    config = palbert.Config(**values)
+    backbone = AutoConfig.for_model(
+        "bert",
+        vocab_size=VOCABULARY,
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+        initializer_range=0.1,
+    )
+    encoder = layerwise(AutoModel.from_config(backbone, attn_implementation="sdpa"))
+    model = PonderModel(encoder, TASKS["rte"].num_labels, config)
+    output = model.lambda_head.output
+    with torch.no_grad():
+        output.weight.mul_(LAMBDA_SCALE)
+        output.bias.fill_(LAMBDA_BIAS)
+    return model
+
+
+def random_examples(number: int) -> Examples:
+    """Texts of random tokens and lengths."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(*LENGTHS, size=number, endpoint=True)
+    tokens = generator.integers(1, VOCABULARY, size=lengths.sum())
+    return Examples(
+        ids=np.arange(number),
+        splits=np.full(number, "test"),
+        labels=np.empty(0),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        tokens=tokens,
+        token_types=np.zeros_like(tokens),
+        pad_token=0,
+    )
+
+
+def measure(model: EarlyExitModel, examples: Examples, q: float, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Median seconds of the three ways at one q, interleaved, and whether they agree."""
+    model.exit_rule = Threshold(q)
+    generator = torch.Generator()
+    ways = {
+        "full": lambda: apply_exit(model.exit_rule, full_depth_outputs(model, examples, arguments.batch_size)),
+        "compacting": lambda: infer(model, examples, arguments.batch_size, generator),
+        "one_by_one": lambda: infer(model, examples, 1, generator),
+    }
+    exit_layers = [way().exit_layer for way in ways.values()]  # also warms up
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(arguments.rounds):
+        for name, way in ways.items():
+            seconds[name].append(timed(way))
+    median = {name: statistics.median(times) for name, times in seconds.items()}
+    mean_layers = exit_layers[0].double().mean().item()
+    return {
+        "q": q,
+        "mean_layers": mean_layers,
+        "layer_ratio": model.encoder.num_layers / mean_layers,
+        "seconds": median,
+        "examples_per_second": {name: len(examples) / value for name, value in median.items()},
+        "speed_up_against_full": median["full"] / median["compacting"],
+        "speed_up_against_one_by_one": median["one_by_one"] / median["compacting"],
+        "same_exit_layers": [bool(torch.equal(exit_layers[0], other)) for other in exit_layers[1:]],
+    }
+
+
+def timed(run: Callable[[], object]) -> float:
+    """Seconds until the results are on the CPU."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def print_table(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
+    print(f"{facts['layers']} layers of width {facts['hidden_size']}, {facts['examples']} examples, batch ", end="")
+    print(f"{facts['batch_size']}, {facts['device']}, {facts['threads']} thread(s), median of {facts['rounds']} rounds")
+    print("                             examples per second              speed-up of compacting")
+    print("   q  layers  ratio     full  compacting  one by one     against full  against one by one")
+    for row in rows:
+        speed = row["examples_per_second"]
+        print(
+            f"{row['q']:4.2f}  {row['mean_layers']:6.2f}  {row['layer_ratio']:5.2f}  {speed['full']:7.0f}  "
+            f"{speed['compacting']:10.0f}  {speed['one_by_one']:10.0f}  {row['speed_up_against_full']:15.2f}  "
+            f"{row['speed_up_against_one_by_one']:18.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What all commands share: options as typed values, and every error that a user can cause in one line on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from trainables.schema import from_plain
+
+T = TypeVar("T")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of one command's options."""
+
+    def __init__(self, command: str, description: str, *, epilog: str | None = None) -> None:
+        """`command` is the module that `python -m` runs."""
+        super().__init__(prog=f"python -m {command}", description=description, epilog=epilog, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; see --help")
+
+    def options(self, kind: type[T], arguments: Sequence[str] | None) -> T:
+        """The options of a command line as a `kind`, whose fields are the options' names.
+
+        Raises:
+            ValueError: an option is unknown, missing or out of its range.
+        """
+        values = vars(self.parse_args(arguments))
+        try:
+            return from_plain(kind, values, where="--")
+        except ValueError as error:
+            field, _, fault = str(error).removeprefix("--: ").partition(" ")
+            raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
+
+
+def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
+    """The exit status of a command: what `main` returns; 2 after a `ValueError`, 1 after Ctrl-C or a fault of the disk.
+
+    Each of these is told in one line, which ends with `after_interrupt` where nothing was wrong with the request.
+    """
+    warnings.formatwarning = _one_line
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    try:
+        return main()
+    except ValueError as error:
+        message, status = str(error).removeprefix(f"{command}: "), 2
+    except KeyboardInterrupt:
+        message, status = f"interrupted{after_interrupt}", 1
+    except OSError as error:
+        message, status = f"{error}{after_interrupt}", 1
+    print(f"{command}: {message}", file=sys.stderr)
+    return status
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    return f"warning: {message}\n"

@@ -1,0 +1,164 @@
+"""What of a plan is done and what is left, by its facts. Everybody asks here: decisions, forecast, status, screen."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from statistics import median
+
+from study.facts.record import Record
+from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
+from study.facts.winner import Winner, winner_of
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.data.tasks import TASKS
+
+
+class ArmProgress:
+    """How far one arm is."""
+
+    def __init__(self, arm: Arm, facts: ArmFacts, *, max_gpu_hours: float | None):
+        """`max_gpu_hours`: of this launch; None: no limit."""
+        self.arm = arm
+        self.facts = facts
+        self._limit = math.inf if max_gpu_hours is None else max_gpu_hours
+        self._winner: Winner | None = None
+        self._winner_of = -1  # how many records it was decided from
+
+    @property
+    def winner(self) -> Winner | None:
+        """What the confirm trials repeat, by the trials that have ended so far; None if none completed."""
+        if self._winner_of != len(self.facts.records) or not self.arm.space:
+            self._winner = winner_of(self.arm, self.facts.records, start=self.facts.start_key)
+            self._winner_of = len(self.facts.records)
+        return self._winner
+
+    @property
+    def is_search_closed(self) -> bool:
+        """Whether no search trial is started any more, however many are wanted; a larger budget opens it again."""
+        return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
+
+    @property
+    def search_trials_to_start(self) -> int:
+        return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
+
+    @property
+    def is_search_over(self) -> bool:
+        return self.search_trials_to_start == 0 and all(trial.ended for trial in self.facts.search)
+
+    @property
+    def confirm_trials(self) -> list[TrialFacts]:
+        """Those that repeat the winner, by seed."""
+        return self.winner.confirm_trials(self.facts.confirm) if self.winner else []
+
+    @property
+    def missing_seeds(self) -> list[int]:
+        """Seeds of confirm trials that can be started now; none while the search goes on."""
+        if not self.is_search_over or self.winner is None:
+            return []
+        present = {trial.seed for trial in self.confirm_trials}
+        return [seed for seed in self.arm.seeds if seed not in present]
+
+    @property
+    def confirm_trials_to_start(self) -> int:
+        """As far as it is known: all of them while the search goes on."""
+        return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
+
+    @property
+    def confirmed(self) -> list[Record]:
+        """The records of the confirm trials that completed."""
+        records = [trial.record for trial in self.confirm_trials]
+        return [record for record in records if record and record.status == "completed"]
+
+    @property
+    def median(self) -> float | None:
+        """The median score of the confirm trials that completed."""
+        scores = [record.score for record in self.confirmed if record.score is not None]
+        return median(scores) if scores else None
+
+    @property
+    def missing(self) -> str:
+        """What the arm's cell waits for, in words; empty when it is complete."""
+        if not self.is_search_over:
+            ended = sum(1 for trial in self.facts.search if trial.ended)
+            return f"search {ended} of {self.arm.samples}"
+        if self.winner is None:
+            return "no search trial completed"
+        done, wanted = len(self.confirmed), len(self.arm.seeds)
+        return "" if done >= wanted else f"confirm {done} of {wanted}"
+
+    @property
+    def examples_per_epoch(self) -> int:
+        """Training examples of the arm's task, as the official data has them."""
+        return TASKS[self.arm.task].sizes["train"]
+
+
+class StudyProgress:
+    """How far a study is."""
+
+    def __init__(self, plan: ResolvedPlan, facts: StudyFacts, *, max_gpu_hours: float | None):
+        """`max_gpu_hours`: of this launch; None: no limit."""
+        self.plan = plan
+        self.facts = facts
+        self.max_gpu_hours = max_gpu_hours
+        self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
+
+    def arm(self, name: str) -> ArmProgress:
+        """The progress of the arm of this name; KeyError where the plan has none."""
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, ArmProgress]:
+        return {arm.arm.name: arm for arm in self.arms}
+
+    @property
+    def total_trials(self) -> int:
+        """Trials of the study when it is complete, as far as it is known."""
+        to_start = sum(arm.search_trials_to_start + arm.confirm_trials_to_start for arm in self.arms)
+        return len(self.facts.trials) + to_start
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every trial of the plan has ended."""
+        return not (self.facts.under_way or any(map(self.has_work, self.arms)))
+
+    @property
+    def unsettled(self) -> list[TrialFacts]:
+        """Trials that had nothing left to do but to be ended when an earlier launch broke off."""
+        trials = self.facts.under_way.values()
+        return [t for t in trials if t.last and (t.last.report.row.finished or t.stopped_at is not None)]
+
+    @property
+    def failures(self) -> list[Record]:
+        """The records of the trials that failed."""
+        return [record for record in self.facts.records if record.status == "failed"]
+
+    @property
+    def missing(self) -> list[str]:
+        """What is missing from the table, a line for each cell."""
+        return [f"{arm.arm.name}: {reason}" for arm in self.arms if (reason := arm.missing)]
+
+    def examples_per_epoch(self, arm: ArmProgress) -> int:
+        """Training examples of an epoch; the generated tasks are all alike, and count as one."""
+        return 1 if self.plan.protocol.data == "mini" else arm.examples_per_epoch
+
+    def start_of(self, arm: ArmProgress) -> Record | None:
+        """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
+        assert arm.arm.start_from is not None
+        source = self.arm(arm.arm.start_from)
+        if self._is_under_way(source):
+            return None
+        return max(source.confirmed, key=lambda record: (record.score, -record.seed), default=None)
+
+    def can_start(self, arm: ArmProgress) -> bool:
+        """Whether the arm's trials have what they begin from."""
+        return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
+
+    def has_work(self, arm: ArmProgress) -> bool:
+        """Whether a trial of the arm is still to be started, now or after those of another arm."""
+        if not self.can_start(arm):
+            assert arm.arm.start_from is not None
+            return self._is_under_way(self.arm(arm.arm.start_from))
+        return bool(arm.search_trials_to_start or (arm.is_search_over and arm.missing_seeds))
+
+    def _is_under_way(self, arm: ArmProgress) -> bool:
+        return self.has_work(arm) or bool(arm.facts.under_way)

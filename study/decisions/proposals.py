@@ -1,0 +1,90 @@
+"""Which configuration an arm tries next. Optuna proposes; all that it knows is told from the facts of the arm.
+
+Every proposal has a seed of its own, derived from the arm and the number of trials before it, so a search that is
+rebuilt from the journal goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import optuna
+from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import Trial, TrialState
+
+from study.facts.record import Status
+from study.facts.study_facts import ArmFacts, TrialFacts
+from study.plans.identity import digest
+from study.plans.plan import Sampler
+from study.plans.resolved_plan import Arm
+from trainables.schema import Value
+
+STATES: dict[Status, TrialState] = {
+    "completed": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+_PROPOSALS_WITHOUT_NEWS = 50  # so many proposals in a row that were drawn before: the space is spent
+
+
+class Proposals:
+    """Proposes the configurations of one arm. Lives in memory, and catches up with the facts when it is asked."""
+
+    def __init__(self, arm: Arm, *, sampler: Sampler):
+        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study and trial
+        self._arm = arm
+        self._sampler = sampler
+        self._space = distributions_of(arm)
+        self._study = optuna.create_study(direction="maximize", study_name=arm.name)
+        self._drawn: list[dict[str, Value]] = []
+        self._open: dict[str, Trial] = {}  # trials that Optuna has and that have not ended, by key
+        self._reported: dict[str, int] = {}  # reports of each open trial that Optuna has
+
+    def next(self, facts: ArmFacts) -> dict[str, Value] | None:
+        """Values of the tuned fields that no trial of the arm has had yet; None when the space is spent.
+
+        The first proposals are the arm's `first` configurations, what they leave open sampled.
+        """
+        self._catch_up(facts)
+        number = len(self._drawn)
+        if number < len(self._arm.first):
+            point = self._sample(0) | dict(self._arm.first[number])
+            if point not in self._drawn:
+                return point
+        if self._sampler == "grid":
+            return None
+        proposals = (self._sample(attempt) for attempt in range(_PROPOSALS_WITHOUT_NEWS))
+        return next((point for point in proposals if point not in self._drawn), None)
+
+    def _catch_up(self, facts: ArmFacts) -> None:
+        for trial in facts.search[len(self._drawn) :]:
+            point = {name: trial.config[name] for name in self._space}
+            self._drawn.append(point)
+            self._study.enqueue_trial(point)
+            self._open[trial.key] = self._study.ask(self._space)
+        for trial in facts.search:
+            if trial.key in self._open:
+                self._tell(trial)
+
+    def _tell(self, trial: TrialFacts) -> None:
+        """A trial that ASHA stopped is pruned, not complete: its score is not one of full training."""
+        told = self._reported.get(trial.key, 0)
+        for event in trial.reports[told:]:
+            self._open[trial.key].report(event.report.row.selection_score, event.report.row.epoch)
+        self._reported[trial.key] = len(trial.reports)
+        if trial.record:
+            value = trial.record.selection_score if trial.record.status == "completed" else None
+            self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])
+
+    def _sample(self, attempt: int) -> dict[str, Value]:
+        """What the sampler proposes next. The trial it is asked through is withdrawn: the real one comes as a fact."""
+        seed = int(digest([self._arm.name, len(self._drawn), attempt], length=8), 16)
+        self._study.sampler = TPESampler(seed=seed) if self._sampler == "tpe" else RandomSampler(seed=seed)
+        trial = self._study.ask(self._space)
+        self._study.tell(trial, state=TrialState.FAIL)
+        return trial.params
+
+
+def distributions_of(arm: Arm) -> dict[str, BaseDistribution]:
+    """The arm's space in Optuna's terms."""
+    return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}

@@ -1,0 +1,92 @@
+"""What a trial is told, and what its record says: both follow from the plan and the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from study.facts.record import Record, Status
+from study.facts.study_facts import ArmFacts, TrialFacts
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.data import glue
+from trainables.encoders import backbones
+from trainables.runs.trial import TrialSpec
+from trainables.schema import Typed
+
+
+class Provenance(Typed, frozen=True, kw_only=True):
+    """What code a launch runs."""
+
+    versions: Mapping[str, str]
+    git_commit: str | None
+
+
+def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpec:
+    """All that the trial's numbers depend on."""
+    started = trial.started
+    return TrialSpec(
+        method=started.method,
+        task=started.task,
+        config=started.config,
+        seed=started.seed,
+        data=glue.seen_from_anywhere(plan.asked.data),
+        backbone=backbones.seen_from_anywhere(plan.arm(started.arm).backbone),
+        selection=plan.asked.selection,
+        report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
+        start=arm.start.model if arm.start else None,
+    )
+
+
+def build_record(
+    trial: TrialFacts,
+    *,
+    study: str,
+    protocol_hash: str,
+    arm: Arm,
+    error: str | None,
+    provenance: Provenance,
+    ended: str,
+) -> Record:
+    """The record of a trial that is over now: failed if there is an error, stopped if ASHA said so.
+
+    Its numbers are those of the outcome; of a trial that was stopped, those of its best epoch; of a failed one, none.
+    """
+    status: Status = "failed" if error else "stopped" if trial.stopped_at is not None else "completed"
+    last = trial.last.report if trial.last else None
+    outcome = last.outcome if last and status != "failed" else None
+    best = trial.best.report.row if trial.best and status != "failed" else None
+    chosen = outcome or best
+    started = trial.started
+    return Record(
+        key=started.key,
+        study=study,
+        protocol_hash=protocol_hash,
+        method=started.method,
+        task=started.task,
+        phase=started.phase,
+        trial=started.trial,
+        seed=started.seed,
+        config=started.config,
+        start=started.start,
+        status=status,
+        error=error,
+        score=chosen.score if chosen else None,
+        selection_score=chosen.selection_score if chosen else None,
+        metrics=chosen.metrics if chosen else {},
+        epoch=chosen.epoch if chosen else None,
+        epochs=trial.epochs,
+        num_layers=last.row.num_layers if last else None,
+        mean_layers=chosen.mean_layers if chosen else None,
+        train_examples=last.row.train_examples if last else 0,
+        train_seconds=last.row.train_seconds if last else 0.0,
+        eval_seconds=last.row.eval_seconds if last else 0.0,
+        gpu_seconds=last.gpu_seconds if last else 0.0,
+        wall_seconds=last.wall_seconds if last else 0.0,
+        model=outcome.model if outcome else None,
+        data_fingerprint=arm.data_fingerprint,
+        versions=provenance.versions,
+        git_commit=provenance.git_commit,
+        host=last.host if last else "",
+        device=last.device if last else "",
+        started=started.time,
+        ended=ended,
+    )

@@ -1,0 +1,56 @@
+"""The Ray actor that runs trials, one assignment after another. Ray's own checkpoints are not used."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import msgspec
+from ray import tune
+
+from study.drivers.messages import ASSIGNMENTS, Assignment, Message
+from study.drivers.running_trial import RunningTrial
+
+MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
+
+
+class TrialActor(tune.Trainable):
+    """Runs the trials of the assignment in `config`; one `step` is one epoch of each."""
+
+    _trials: list[RunningTrial] = []
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self._begin(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment"))
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.setup(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        message = Message(news=tuple(trial.next_news() for trial in self._trials if not trial.is_over))
+        return {MESSAGE: msgspec.json.encode(message).decode()}
+
+    def cleanup(self) -> None:
+        self._release()
+
+    def _begin(self, assignment: Assignment) -> None:
+        import torch
+
+        self._release()
+        torch.set_num_threads(assignment.threads)
+        gpus = assignment.gpus / len(assignment.trials)
+        self._trials = []
+        for assigned in assignment.trials:
+            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus))
+
+    def _release(self) -> None:
+        """Lets go of the models, their memory and their folders before the next assignment."""
+        for trial in self._trials:
+            trial.release()
+        self._trials = []
+        gc.collect()
+        if torch := sys.modules.get("torch"):
+            torch.cuda.empty_cache()
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()

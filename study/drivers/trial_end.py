@@ -1,0 +1,23 @@
+"""The end of a trial, the same for every driver: its record is written between its files coming and going."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from study.decisions.scheduler import Scheduler
+from study.facts.record import Record
+from study.facts.study_facts import TrialFacts
+from study.facts.study_folder import predictions_file
+from study.storage.trial_places import place_at, trial_address
+
+
+def end_trial(
+    scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, error: str | None = None
+) -> Record:
+    """The record of a trial that is over. Its predictions are in the study's folder before, its state goes after."""
+    place = place_at(trial_address(storage, trial.key))
+    if trial.phase == "confirm" and error is None:
+        place.fetch_predictions(predictions_file(folder, trial.key))
+    record = scheduler.end(trial.key, error=error)
+    place.prune(record)
+    return record

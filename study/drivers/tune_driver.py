@@ -1,0 +1,249 @@
+"""Runs a study on Ray: one `tune.Tuner` whose searcher and scheduler ask the study's scheduler what to do.
+
+Ray places trials and keeps actors warm. What runs, what stops and what is known is in the journal, so nothing of Ray's
+own state is kept: there is no `Tuner.restore`, and a trial whose actor or node died is handed out again.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from study.cluster.resources import Resources
+from study.decisions.optuna_journal import OptunaJournal
+from study.decisions.packing import gpu_share
+from study.decisions.scheduler import Scheduler
+from study.decisions.specs import trial_spec
+from study.drivers.interrupts import drain_on_interrupt
+from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
+from study.drivers.trial_actor import MESSAGE, TrialActor
+from study.drivers.trial_end import end_trial
+from study.facts.study_facts import TrialFacts
+from study.facts.study_folder import predictions_file
+from study.storage.addresses import is_uri
+from study.storage.trial_places import PREDICTIONS, trial_address
+
+
+class TuneDriver:
+    """One launch of a study on Ray: from its facts to the end of what there is to do."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        folder: Path,
+        storage: str,
+        resources: Resources,
+        max_failures: int,
+        on_progress: Callable[[], None],
+        actor: type[tune.Trainable] = TrialActor,
+    ):
+        self.scheduler = scheduler
+        self.max_failures = max_failures
+        self.on_progress = on_progress
+        self._folder = folder
+        self._storage = storage
+        self._resources = resources
+        self._actor = actor
+        self._keys: dict[str, list[str]] = {}  # Ray's trial id -> keys of its trials that are not over
+        self._waiting: set[str] = set()  # Ray's ids of trials that were handed to Ray and have no actor yet
+        self._training: set[str] = set()  # of those that have one
+        self._to_come = resources.slots_to_come()
+        self._known_slots, self._slots_asked = 0, -math.inf
+        self._optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
+        for arm in scheduler.plan.arms:
+            self._optuna.add_ended(arm)
+
+    def run(self) -> None:
+        """Runs until nothing is left to hand out, or until it is interrupted and the running trials are saved."""
+        with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage, drain_on_interrupt(self.scheduler):
+            tuner = tune.Tuner(
+                tune.with_resources(self._actor, placement_of),
+                tune_config=tune.TuneConfig(
+                    search_alg=_Searcher(self),
+                    scheduler=_Scheduler(self),
+                    num_samples=-1,
+                    reuse_actors=True,
+                    trial_name_creator=lambda trial: trial.trial_id,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                ),
+                run_config=tune.RunConfig(
+                    name="study",
+                    storage_path=ray_storage,
+                    verbose=0,
+                    callbacks=[_Progress(self)],
+                    stop=_StopWhenDrained(self),
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                ),
+            )
+            try:
+                tuner.fit()
+            except tune.TuneError as error:
+                raise _first_cause(error) from None
+
+    # ---- what Ray's searcher, scheduler and callbacks ask
+
+    def suggest(self, ray_id: str) -> dict[str, Any] | str | None:
+        """The next trial as a Ray configuration; None for "not now".
+
+        One trial waits while all slots train, so that none stands idle; more only to fill slots, those that an
+        autoscaler would add for them too. Ray alone would start one actor at a time and, where trials are shorter than
+        that, throw each away for the one that is warm.
+        """
+        if len(self._waiting) >= max(1, self._slots() - len(self._training)):
+            return None
+        trial = self.scheduler.next_trial()
+        if trial is None:
+            return Searcher.FINISHED if self.scheduler.progress.is_finished else None
+        self._keys[ray_id] = [trial.key]
+        self._waiting.add(ray_id)
+        return {MESSAGE: msgspec.json.encode(self._assignment([trial])).decode()}
+
+    def reported(self, ray_id: str, message: Message) -> str:
+        """Takes in what an actor says, and tells whether Ray stops its Ray trial."""
+        for news in message.news:
+            if self._is_over(news):
+                self._keys[ray_id].remove(news.key)
+        if not self._keys[ray_id] or self.scheduler.draining:  # when draining, its epochs are saved
+            self._training.discard(ray_id)
+            return TrialScheduler.STOP
+        return TrialScheduler.CONTINUE
+
+    def begun(self, ray_id: str) -> None:
+        """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
+        self._waiting.discard(ray_id)
+        if not self.scheduler.draining:
+            self._training.add(ray_id)
+
+    @property
+    def drained(self) -> bool:
+        """Whether Ctrl-C was pressed, and every trial has saved the epoch that it was in."""
+        return self.scheduler.draining and not self._training
+
+    def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
+        """An actor, its process or its node is gone: hand its trials out again, or give them up."""
+        self._waiting.discard(ray_id)
+        self._training.discard(ray_id)
+        for key in self._keys[ray_id]:
+            if self.scheduler.retry(key, error, counts=not preempted) > self.max_failures:
+                self._end(key, error=error)
+
+    # ---- inside
+
+    def _is_over(self, news: News) -> bool:
+        """Takes in the news of one trial, and ends it if it is over."""
+        if news.report is None:
+            self._end(news.key, error=news.failure)
+            return True
+        decision = self.scheduler.report(news.key, news.report)
+        if news.report.row.finished or decision == "stop":
+            self._end(news.key)
+            return True
+        return False
+
+    def _slots(self) -> int:
+        """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
+        if time.monotonic() >= self._slots_asked + 1:
+            self._known_slots, self._slots_asked = max(self._resources.slots(), self._to_come), time.monotonic()
+        return self._known_slots
+
+    def _end(self, key: str, *, error: str | None = None) -> None:
+        trial = self.scheduler.facts.trials[key]
+        record = end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, error=error)
+        self._optuna.add_ended(self.scheduler.plan.arm(record.arm))
+
+    def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
+        shares = [gpu_share(trial, self.scheduler.facts.arm(trial.started.arm)) for trial in trials]
+        gpus = min(1.0, sum(shares)) if self._resources.gpus is None else self._resources.gpus
+        return Assignment(
+            trials=tuple(self._assigned(trial) for trial in trials),
+            device="cuda" if gpus else "cpu",
+            cpus=self._resources.cpus,
+            gpus=gpus,
+            threads=max(1, int(self._resources.cpus)),
+        )
+
+    def _assigned(self, trial: TrialFacts) -> AssignedTrial:
+        predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
+        return AssignedTrial(
+            key=trial.key,
+            spec=trial_spec(self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm), trial),
+            place=trial_address(self._storage, trial.key),
+            predictions=predictions if trial.phase == "confirm" else None,
+        )
+
+
+def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """What Ray sets aside for the trials of an assignment."""
+    assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
+    return tune.PlacementGroupFactory([{"CPU": assignment.cpus, "GPU": assignment.gpus}])
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What was raised here: Ray wraps, more than once, whatever comes out of a searcher, a scheduler or a callback."""
+    while isinstance(error, tune.TuneError) and (inner := error.__cause__ or error.__context__):
+        error = inner
+    return error
+
+
+class _StaysHere:
+    """Ray pickles and copies what it is given; the driver's own state is in the journal and stays where it is."""
+
+    def __init__(self, driver: TuneDriver):
+        super().__init__()
+        self._driver = driver
+
+    def __deepcopy__(self, memo: dict) -> _StaysHere:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return (object, ())
+
+
+class _Searcher(_StaysHere, Searcher):
+    def suggest(self, trial_id: str) -> Any:
+        return self._driver.suggest(trial_id)
+
+    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+        """The scheduler has ended the trial already, or `_Progress` is about to."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the journal is the state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise AssertionError("a study is rebuilt from its journal")
+
+
+class _Scheduler(_StaysHere, FIFOScheduler):
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        message = MESSAGES.read(result[MESSAGE].encode(), where="a message of an actor")
+        return self._driver.reported(trial.trial_id, message)
+
+
+class _StopWhenDrained(_StaysHere, tune.Stopper):
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._driver.drained
+
+
+class _Progress(_StaysHere, tune.Callback):
+    def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        self._driver.begun(trial.trial_id)
+
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        error = Path(trial.error_file).read_text().strip().splitlines()[-1] if trial.error_file else "unknown error"
+        self._driver.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
+
+    def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
+        self._driver.on_progress()

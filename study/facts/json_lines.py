@@ -1,0 +1,111 @@
+"""Files of one JSON object per line: appended to one whole line at a time, and read whole lines only."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainables.atomic_files import flush
+from trainables.schema import Reader, Typed
+
+
+class AppendOnlyFile:
+    """A JSON-lines file to which whole lines are added and synced to disk, one at a time.
+
+    Opening it cuts a torn last line off, with a warning. A failed append (disk full) leaves the file as it was.
+    """
+
+    def __init__(self, path: Path, reader: Reader):
+        """`reader`: of what stands in a line; nothing is written that it could not read again."""
+        self.path = path
+        self._reader = reader
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        flush(path.parent)
+        self._cut_torn_tail()
+
+    def append(self, row: Typed) -> None:
+        line = msgspec.json.encode(row)
+        self._reader.read(line, where=f"{self.path}, a new line")
+        line += b"\n"
+        end = os.fstat(self._descriptor).st_size
+        try:
+            written = os.write(self._descriptor, line)
+            if written != len(line):
+                raise OSError(f"{self.path}: only {written} of {len(line)} bytes could be written; is the disk full?")
+            os.fdatasync(self._descriptor)
+        except OSError:
+            os.ftruncate(self._descriptor, end)
+            raise
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _cut_torn_tail(self) -> None:
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content) and _is_json(content[whole:]):
+            os.write(self._descriptor, b"\n")  # only the end of the line was lost
+        elif whole < len(content):
+            warnings.warn(f"{self.path}: cut a torn last line of {len(content) - whole} bytes", stacklevel=3)
+            os.ftruncate(self._descriptor, whole)
+
+
+def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
+    """(line number from 1, what it says) of each line; none where there is no file.
+
+    A last line that a crash has torn is left out with a warning.
+
+    Raises:
+        ValueError: any other broken line; file, line and field are named.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n") and not _is_json(line):
+                warnings.warn(f"{path}:{number}: torn last line left out ({len(line)} bytes)", stacklevel=2)
+                return
+            yield number, reader.read(line, where=f"{path}:{number}")
+
+
+class Tail:
+    """The lines of a file as they come: whole ones only, so that a torn last line is left for later."""
+
+    def __init__(self, path: Path, reader: Reader) -> None:
+        self._path = path
+        self._reader = reader
+        self._offset = 0
+        self._line = 0
+
+    def read(self) -> list[tuple[int, Any]]:
+        """(line number from 1, what it says) of each line that was written since the last call.
+
+        Raises:
+            ValueError: a line is broken; file, line and field are named.
+        """
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [self._parse(line) for line in whole.splitlines()]
+
+    def _parse(self, line: bytes) -> tuple[int, Any]:
+        self._line += 1
+        return self._line, self._reader.read(line, where=f"{self._path}:{self._line}")
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether the line is whole: a JSON object that was cut short is none."""
+    try:
+        msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""The ledger of compute: what each arm and phase of a study has cost, stopped and failed trials included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+from study.facts.record import Phase, Record, Status
+from trainables.schema import Typed
+
+
+class Spent(Typed, frozen=True, kw_only=True):
+    """The compute of one phase of one arm, all of its ended trials together."""
+
+    arm: str
+    phase: Phase
+    trials: dict[str, int]  # by status
+    epochs: int
+    train_examples: int  # repeats counted
+    train_seconds: float
+    eval_seconds: float
+    wall_seconds: float  # a trial's start-up and waiting for its data included
+    gpu_seconds: float  # share of a GPU x seconds held
+
+
+def ledger(records: Iterable[Record]) -> list[Spent]:
+    """One entry per arm and phase that has any record, in the order of the records, search before confirm."""
+    arms: dict[str, list[Record]] = {}
+    for record in records:
+        arms.setdefault(record.arm, []).append(record)
+    return [
+        _spent(arm, phase, chosen)
+        for arm, own in arms.items()
+        for phase in get_args(Phase)
+        if (chosen := [record for record in own if record.phase == phase])
+    ]
+
+
+def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
+    """Trials by status over several entries; a status that none has is left out."""
+    counts = [entry.trials for entry in entries]
+    totals = {status: sum(count.get(status, 0) for count in counts) for status in get_args(Status)}
+    return {status: number for status, number in totals.items() if number}
+
+
+def in_words(trials: dict[str, int]) -> str:
+    """`3 completed, 1 stopped`"""
+    return ", ".join(f"{number} {status}" for status, number in trials.items())
+
+
+def _spent(arm: str, phase: Phase, records: list[Record]) -> Spent:
+    statuses = [record.status for record in records]
+    counts = {status: statuses.count(status) for status in get_args(Status) if status in statuses}
+    sums = {name: sum(getattr(record, name) for record in records) for name in _SUMMED}
+    return Spent(arm=arm, phase=phase, trials=counts, **sums)
+
+
+_SUMMED = ("epochs", "train_examples", "train_seconds", "eval_seconds", "wall_seconds", "gpu_seconds")

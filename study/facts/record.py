@@ -1,0 +1,74 @@
+"""The record of an ended trial: one flat row, all of its numbers from one epoch. What `analysis` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from study.facts.json_lines import read_lines
+from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.runs.trial import Score
+from trainables.schema import Configuration, Reader, Typed
+
+Phase = Literal["search", "confirm"]
+Status = Literal["completed", "stopped", "failed"]
+
+
+class Record(Typed, frozen=True, kw_only=True):
+    """An ended trial."""
+
+    key: str  # identity: hash of protocol, method, task, phase, configuration, seed and start
+    study: str
+    protocol_hash: str
+    method: str
+    task: str
+    phase: Phase
+    trial: Count  # number within the arm and phase, from 0
+    seed: int
+    config: Configuration  # every field of the method's, tuned and fixed
+    start: str | None  # key of the trial whose model it began from
+    status: Status  # "stopped" is by ASHA
+    error: str | None  # last line of the error of a failed trial
+    score: Score | None  # the task's metric at the selected epoch, on the reported split
+    selection_score: Score | None  # the same metric on the split used to select
+    metrics: Mapping[str, float]  # every component metric of the reported split at that epoch
+    epoch: AtLeastOne | None  # the selected one
+    epochs: Count  # run
+    num_layers: AtLeastOne | None
+    mean_layers: NotNegative | None  # run per dev example under the method's exit
+    train_examples: Count  # seen in training, repeats counted
+    train_seconds: NotNegative
+    eval_seconds: NotNegative
+    gpu_seconds: NotNegative  # share of a GPU x seconds held
+    wall_seconds: NotNegative  # from the trial's start to its end, waiting after a crash left out
+    model: str | None  # where the selected model lies, a path or a URI
+    data_fingerprint: str
+    versions: Mapping[str, str]
+    git_commit: str | None
+    host: str
+    device: str
+    started: str  # UTC, ISO 8601
+    ended: str
+
+    def __post_init__(self) -> None:
+        if self.status == "completed" and (self.score is None or self.selection_score is None):
+            missing = "score" if self.score is None else "selection_score"
+            raise ValueError(f"record {self.key!r}: {missing} of a completed trial is null; allowed: a number")
+
+    @property
+    def arm(self) -> str:
+        """The name of the arm it belongs to."""
+        return f"{self.method}/{self.task}"
+
+
+READER = Reader(Record)
+
+
+def read_records(path: Path) -> list[Record]:
+    """The records of a `records.jsonl`, in file order; none where there is no file.
+
+    Raises:
+        ValueError: a line is no record; file, line and field are named.
+    """
+    return [record for _, record in read_lines(path, READER)]

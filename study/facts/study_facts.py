@@ -1,0 +1,234 @@
+"""The facts of a study: what its events add up to. The one fold of the journal; whoever wants to know asks here."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from study.facts.events import (
+    FILE,
+    READER,
+    AshaDecided,
+    EpochReported,
+    Event,
+    LaunchBegan,
+    LaunchEnded,
+    SearchClosed,
+    StartChosen,
+    TrialEnded,
+    TrialRetried,
+    TrialStarted,
+)
+from study.facts.json_lines import read_lines
+from study.facts.record import Phase, Record
+from trainables.schema import Configuration
+
+
+def read_facts(folder: Path) -> StudyFacts:
+    """The facts of a study folder, as its journal has them now; nothing is written.
+
+    Raises:
+        ValueError: a line of the journal is broken; file, line and field are named.
+    """
+    facts = StudyFacts()
+    for number, event in read_lines(folder / FILE, READER):
+        apply_line(facts, event, where=f"{folder / FILE}:{number}")
+    return facts
+
+
+def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
+    """Takes an event in that stands at `where`, which its errors name."""
+    try:
+        facts.apply(event)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+@dataclass
+class LaunchFacts:
+    """One `python -m study.launch` and what became of it."""
+
+    began: LaunchBegan
+    ended: LaunchEnded | None = None  # None while it runs, and for ever where it was killed
+
+    def is_over(self) -> bool:
+        """True once it ended, or when its process is gone from this machine."""
+        return self.ended is not None or self._was_killed()
+
+    def _was_killed(self) -> bool:
+        if self.began.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.began.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            pass
+        return False
+
+
+@dataclass
+class TrialFacts:
+    """A trial that was started, and how far it came."""
+
+    started: TrialStarted
+    launch: int  # the last one that heard of it
+    reports: list[EpochReported] = field(default_factory=list)  # each epoch once
+    best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
+    decision: AshaDecided | None = None  # ASHA's last
+    retries: int = 0
+    failures: int = 0  # retries that count
+    ended: TrialEnded | None = None
+
+    @property
+    def key(self) -> str:
+        return self.started.key
+
+    @property
+    def phase(self) -> Phase:
+        return self.started.phase
+
+    @property
+    def seed(self) -> int:
+        return self.started.seed
+
+    @property
+    def config(self) -> Configuration:
+        return self.started.config
+
+    @property
+    def start(self) -> str | None:
+        return self.started.start
+
+    @property
+    def last(self) -> EpochReported | None:
+        """The last epoch reported."""
+        return self.reports[-1] if self.reports else None
+
+    @property
+    def epochs(self) -> int:
+        """How many it has reported."""
+        return self.reports[-1].report.row.epoch if self.reports else 0
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The epoch at which ASHA stopped it."""
+        return self.decision.rung if self.decision and self.decision.decision == "stop" else None
+
+    @property
+    def record(self) -> Record | None:
+        """Its record, once it has ended."""
+        return self.ended.record if self.ended else None
+
+
+@dataclass
+class ArmFacts:
+    """The trials of one arm, in the order they were started."""
+
+    search: list[TrialFacts] = field(default_factory=list)
+    confirm: list[TrialFacts] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)  # in the order they ended
+    rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
+    start: StartChosen | None = None
+    closed: list[SearchClosed] = field(default_factory=list)
+
+    @property
+    def trials(self) -> list[TrialFacts]:
+        return [*self.search, *self.confirm]
+
+    def phase(self, phase: Phase) -> list[TrialFacts]:
+        return self.search if phase == "search" else self.confirm
+
+    @property
+    def under_way(self) -> list[TrialFacts]:
+        """Those that have not ended, running now or not."""
+        return [trial for trial in self.trials if trial.ended is None]
+
+    @property
+    def start_key(self) -> str | None:
+        return self.start.key if self.start else None
+
+
+class StudyFacts:
+    """All that the events so far say."""
+
+    def __init__(self) -> None:
+        self.launches: dict[int, LaunchFacts] = {}
+        self.arms: dict[str, ArmFacts] = {}
+        self.trials: dict[str, TrialFacts] = {}
+        self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
+        self.records: list[Record] = []  # of ended trials, in the order they ended
+
+    def arm(self, name: str) -> ArmFacts:
+        """The facts of an arm; empty ones before its first event."""
+        return self.arms.setdefault(name, ArmFacts())
+
+    @property
+    def last_launch(self) -> LaunchFacts | None:
+        return self.launches[max(self.launches)] if self.launches else None
+
+    @property
+    def launch_number(self) -> int:
+        """Of the launch under way, or of the last one; 0 before any."""
+        return max(self.launches, default=0)
+
+    def apply(self, event: Event) -> None:
+        """Takes one event in.
+
+        Raises:
+            ValueError: it is about a trial or a launch that never began.
+        """
+        match event:
+            case LaunchBegan():
+                self.launches[event.launch] = LaunchFacts(event)
+            case LaunchEnded():
+                if event.launch not in self.launches:
+                    raise ValueError(f"launch {event.launch} never began")
+                self.launches[event.launch].ended = event
+            case StartChosen():
+                self.arm(event.arm).start = event
+            case TrialStarted():
+                self._start(event)
+            case EpochReported():
+                self._report(event)
+            case AshaDecided():
+                trial = self._heard_of(event.key)
+                trial.decision = event
+                self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = event.score
+            case TrialRetried():
+                trial = self._heard_of(event.key)
+                trial.retries, trial.failures = trial.retries + 1, event.failures
+            case TrialEnded():
+                self._end(event)
+            case SearchClosed():
+                for name in event.arms:
+                    self.arm(name).closed.append(event)
+
+    def _heard_of(self, key: str) -> TrialFacts:
+        if key not in self.trials:
+            raise ValueError(f"trial {key!r} was never started")
+        trial = self.trials[key]
+        trial.launch = self.launch_number
+        return trial
+
+    def _start(self, event: TrialStarted) -> None:
+        trial = TrialFacts(event, event.launch)
+        self.trials[event.key] = self.under_way[event.key] = trial
+        self.arm(event.arm).phase(event.phase).append(trial)
+
+    def _report(self, event: EpochReported) -> None:
+        trial, row = self._heard_of(event.key), event.report.row
+        if row.epoch <= trial.epochs:
+            return  # reported again after a crash
+        trial.reports.append(event)
+        if trial.best is None or row.best_epoch == row.epoch:
+            trial.best = event
+
+    def _end(self, event: TrialEnded) -> None:
+        trial = self._heard_of(event.key)
+        trial.ended = event
+        self.under_way.pop(event.key, None)
+        self.arm(event.record.arm).records.append(event.record)
+        self.records.append(event.record)

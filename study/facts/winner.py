@@ -1,0 +1,67 @@
+"""The winner of an arm: which configuration and start its confirm trials repeat, and which trials those are.
+
+The one rule of what counts as a number of the arm. Decisions, tables, notebooks, MLflow, the model registry and
+submissions all ask here. A search that is extended may find a better configuration: the confirm trials of the former
+winner are then superseded. They stay where they are and count nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from study.facts.record import Phase, Record
+from study.plans.resolved_plan import Arm
+from trainables.schema import Configuration
+
+
+class _Identity(Protocol):
+    """What a started trial and its record have in common."""
+
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def config(self) -> Configuration: ...
+    @property
+    def start(self) -> str | None: ...
+
+
+Trial = TypeVar("Trial", bound=_Identity)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What the confirm trials of an arm repeat."""
+
+    config: Configuration
+    start: str | None  # key of the trial whose model they begin from
+    search: Record | None  # the best search trial; None where nothing is searched
+
+    def confirm_trials(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those of the arm's trials that repeat the winner, by seed."""
+        repeating = [trial for trial in trials if trial.phase == "confirm" and self._is_repeated_by(trial)]
+        return sorted(repeating, key=lambda trial: trial.seed)
+
+    def _is_repeated_by(self, trial: _Identity) -> bool:
+        return trial.config == self.config and trial.start == self.start
+
+
+def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) -> Winner | None:
+    """The completed search trial of the arm with the best selection score, the first of equals; None if there is none.
+
+    Where nothing is searched it is the arm's one configuration, with the `start` that was chosen for the arm: all its
+    records have that one.
+    """
+    if not arm.space:
+        return Winner(arm.fixed, start or next((record.start for record in records), None), None)
+    best = best_search_record(records)
+    return None if best is None else Winner(best.config, best.start, best)
+
+
+def best_search_record(records: Iterable[Record]) -> Record | None:
+    """The completed search trial with the highest selection score, the earliest of equals; None if there is none."""
+    completed = [record for record in records if record.phase == "search" and record.status == "completed"]
+    return max(completed, key=lambda record: (record.selection_score, -record.trial), default=None)

@@ -1,0 +1,159 @@
+"""What a plan will cost: epochs after early stopping, time and disk, from what was measured. No torch here.
+
+Time and size come from a probe or from the study's earlier records; where there are neither, they are unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from study.decisions import asha
+from study.facts.record import Record
+from study.plans.resolved_plan import Arm, EarlyStopping, ResolvedPlan
+from trainables.schema import Typed
+
+_STUDIES = 30  # simulated searches that the expected epochs are the mean of
+
+
+class Cost(Typed, frozen=True, kw_only=True):
+    """What an arm is expected to cost, as `--dry-run --json` says it."""
+
+    search_epochs: float
+    confirm_epochs: int
+    slot_seconds: float | None
+    disk_bytes: int | None
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one arm's trials cost."""
+
+    epoch_seconds: float
+    model_bytes: int | None  # of one trained model on disk
+    source: str  # "probe" or "records"
+
+
+@dataclass(frozen=True)
+class ArmEstimate:
+    arm: Arm
+    search_epochs: float  # expected over all search trials, those that ASHA stops included
+    confirm_epochs: int  # at most: trials may stop by themselves
+    measured: Measured | None
+
+    @property
+    def epochs(self) -> float:
+        return self.search_epochs + self.confirm_epochs
+
+    @property
+    def slot_seconds(self) -> float | None:
+        return None if self.measured is None else self.epochs * self.measured.epoch_seconds
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """Of the models that stay: one per confirm trial."""
+        if self.measured is None or self.measured.model_bytes is None:
+            return None
+        return self.measured.model_bytes * (self.confirm_epochs // self.arm.epochs)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(
+            search_epochs=self.search_epochs,
+            confirm_epochs=self.confirm_epochs,
+            slot_seconds=self.slot_seconds,
+            disk_bytes=self.disk_bytes,
+            source=self.measured.source if self.measured else None,
+        )
+
+
+def describe_estimate(item: ArmEstimate) -> str:
+    """One arm in one line."""
+    arm = item.arm
+    search = f"{arm.samples:4} search (about {item.search_epochs:.0f} epochs)"
+    trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
+    cost = "time unknown"
+    if item.measured is not None and item.slot_seconds is not None:
+        cost = f"{item.slot_seconds / 3600:.2f} h of one slot, by {item.measured.source}"
+    return f"{arm.name:24} {trials}  {cost}  on {arm.backbone}"
+
+
+def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
+    """Epochs, time and disk of the whole plan, each as far as it is known."""
+    epochs = f"about {sum(item.epochs for item in estimates):.0f} epochs"
+    seconds = [item.slot_seconds for item in estimates if item.slot_seconds is not None]
+    if len(seconds) < len(estimates):
+        unmeasured = len(estimates) - len(seconds)
+        return f"{epochs}; time and disk are not known for {unmeasured} of {len(estimates)} arms: --probe measures them"
+    sizes = [item.disk_bytes for item in estimates if item.disk_bytes is not None]
+    disk = f"{in_words(sum(sizes))} of models stay on disk" if len(sizes) == len(estimates) else "disk not known"
+    return f"{epochs}, {sum(seconds) / 3600:.2f} h of one slot, {disk}"
+
+
+def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[ArmEstimate]:
+    """One estimate per arm; `measured` by the arm's name."""
+    stopping = resolved.protocol.early_stopping
+    return [
+        ArmEstimate(
+            arm=arm,
+            search_epochs=expected_epochs(arm.samples, arm.epochs, stopping),
+            confirm_epochs=len(arm.seeds) * arm.epochs,
+            measured=measured.get(arm.name),
+        )
+        for arm in resolved.arms
+    ]
+
+
+@cache
+def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping) -> float:
+    """Epochs of a search under ASHA whose trials' ranks stay what they were at the first rung: the mean over
+    simulated searches of random order, one trial after the other."""
+    random = Random(0)
+    return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(_STUDIES))
+
+
+def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
+    rungs: dict[int, dict[str, float]] = {rung: {} for rung in asha.rungs_of(epochs, stopping)}
+    total = 0
+    for number in range(samples):
+        score, ran = random.random(), epochs
+        for rung in rungs:
+            decision = asha.decide(rungs, str(number), epoch=rung, score=score, epochs=epochs, stopping=stopping)
+            rungs[rung][str(number)] = score
+            if decision is not None and decision.decision == "stop":
+                ran = rung
+                break
+        total += ran
+    return total
+
+
+def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
+    """What the arms of a study cost so far."""
+    by_arm: dict[str, list[Record]] = {}
+    for record in records:
+        if record.epochs:
+            by_arm.setdefault(record.arm, []).append(record)
+    return {name: _measured(arm_records) for name, arm_records in by_arm.items()}
+
+
+def _measured(records: Sequence[Record]) -> Measured:
+    seconds = sum(record.wall_seconds for record in records) / sum(record.epochs for record in records)
+    kept = [Path(record.model) for record in records if record.model and Path(record.model).exists()]
+    return Measured(seconds, folder_bytes(kept[0]) if kept else None, "records")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of all files below `folder`."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def in_words(number_of_bytes: float) -> str:
+    """`1500000` as `1.5 MB`."""
+    power = min(4, int(math.log10(max(1, number_of_bytes)) // 3))
+    return f"{number_of_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -1,0 +1,147 @@
+"""The options of `study.launch`, typed, and which of them fit each other and this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Literal, get_args
+
+from study import profiles
+from study.command_line import Parser
+from study.plans.plan import Sampler
+from study.storage.addresses import storage_address
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
+from trainables.runs.trial import Selection
+from trainables.schema import Typed
+
+DESCRIPTION = """Tunes each method on each task with Optuna under ASHA on Ray, repeats the best configuration with fresh
+seeds, and writes the median table. The same command again continues a study that was interrupted; more methods, tasks,
+samples or seeds extend it."""
+EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
+Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
+
+TRACKING_SCHEMES = ("http", "https", "sqlite", "file", "postgresql", "mysql", "mssql", "databricks")
+
+
+class LaunchOptions(Typed, frozen=True, kw_only=True):
+    """The options of this command; None: the profile's, or the default that `--help` names."""
+
+    method: list[str] | None
+    task: list[str] | None
+    profile: str
+    data: str | None
+    backbone: str | None
+    samples: AtLeastOne | None
+    seeds: AtLeastOne | None
+    epochs: AtLeastOne | None
+    sampler: Sampler | None
+    selection: Selection | None
+    set: list[str]
+    start_from: list[str]
+    baseline: str | None
+    name: str | None
+    out: str
+    storage: str | None
+    tracking_uri: str | None
+    address: str | None
+    gpus_per_trial: NotNegative | Literal["auto"] | None
+    cpus_per_trial: Positive
+    max_gpu_hours: NotNegative | None
+    max_failures: Count
+    dry_run: bool
+    probe: bool
+    explain: str | None
+    json: bool
+
+
+def build_parser() -> Parser:
+    parser = Parser("study.launch", DESCRIPTION, epilog=EPILOG)
+    what = parser.add_argument_group("what to study (defaults come from the profile)")
+    what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
+    what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
+    menu = "|".join(["auto", *profiles.available()])
+    what.add_argument("--profile", default="auto", metavar=menu, help="auto: paper where there are GPUs, else mini")
+    what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
+    what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial starts from, of every method")
+    what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
+    what.add_argument("--seeds", type=int, metavar="K", help="confirm trials per arm")
+    what.add_argument("--epochs", type=int, metavar="E", help="at most, per trial")
+    what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
+    what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
+    what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
+    what.add_argument(
+        "--start-from",
+        action="append",
+        default=[],
+        metavar="ARM=ARM",
+        help="trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli",
+    )
+    what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
+    where = parser.add_argument_group("where it goes")
+    where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
+    where.add_argument("--out", default="runs", metavar="FOLDER", help="default: runs")
+    where.add_argument(
+        "--storage",
+        metavar="PATH_OR_URI",
+        help="states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's",
+    )
+    where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
+    how = parser.add_argument_group("how it runs")
+    how.add_argument("--address", help="of a Ray cluster (auto, ray://HOST:PORT); default: Ray on this machine alone")
+    how.add_argument(
+        "--gpus-per-trial",
+        type=_share,
+        metavar="X|auto",
+        help="may be a fraction; auto: pack by measured memory; default: 1 if there are any",
+    )
+    how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
+    how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
+    how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
+    how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
+    how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
+    how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")
+    how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
+    return parser
+
+
+def check_options(options: LaunchOptions) -> None:
+    """Passes if the options fit each other and this machine.
+
+    Raises:
+        ValueError: they do not.
+    """
+    for name in ("probe", "explain"):
+        if getattr(options, name) and not options.dry_run:
+            raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
+    is_local = not (options.address or os.environ.get("RAY_ADDRESS"))
+    if is_local:
+        _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
+        _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
+    if options.max_gpu_hours is not None and is_local and not local_gpus():
+        raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
+    if options.name is not None and (Path(options.name).name != options.name or options.name in ("", "..")):
+        raise ValueError(f"--name is {options.name!r}; allowed: the name of a folder, which is made in --out")
+    if options.storage:
+        storage_address(options.storage)
+    scheme, separator, _ = (options.tracking_uri or "none").partition(":")
+    if separator and scheme not in TRACKING_SCHEMES:
+        allowed = ", ".join(TRACKING_SCHEMES)
+        raise ValueError(f"--tracking-uri is a {scheme} address; allowed: none, a folder, {allowed}")
+
+
+def _check_at_most(name: str, value: float | str | None, most: float) -> None:
+    if isinstance(value, float | int) and not value <= most:
+        raise ValueError(f"--{name} is {value:g}; allowed: at most the {most:g} of this machine")
+
+
+def local_gpus() -> int:
+    """NVIDIA GPUs of this machine, counted without loading a driver."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def _share(text: str) -> float | Literal["auto"]:
+    try:
+        return "auto" if text == "auto" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number or auto") from None

@@ -1,0 +1,130 @@
+"""Follows a study's journal into one tracking store, while the study runs or afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+from study.decisions.progress import StudyProgress
+from study.facts import events
+from study.facts.events import Event
+from study.facts.json_lines import Tail
+from study.facts.study_facts import StudyFacts, apply_line
+from study.mlflow_mirror.run_content import Run, StudyRuns
+from study.mlflow_mirror.tracking import Tracking, is_fatal, masked, outages, reason
+from study.plans.plan_file import require_plan
+
+POLL_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 5.0
+FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
+
+
+class Mirror:
+    """One study folder on its way into one tracking store."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri = folder, uri
+        self.facts = StudyFacts()
+        self.tracking: Tracking | None = None
+        self._tail = Tail(folder / events.FILE, events.READER)
+        self._changed: set[str] = set()  # keys of trials to be written
+
+    def read(self) -> None:
+        """Takes in what the journal says by now."""
+        for number, event in self._tail.read():
+            apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
+            self._changed |= self._about(event)
+
+    def progress(self) -> StudyProgress:
+        """How far the study is, by what was read."""
+        return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
+
+    def launch_is_over(self) -> bool:
+        return self.facts.last_launch is not None and self.facts.last_launch.is_over()
+
+    def write(self, *, final: bool) -> None:
+        """Writes what changed; with `final` also tables and report, and what became of trials that were cut off."""
+        if self.facts.last_launch is None:
+            return
+        if final:
+            self._changed |= set(self.facts.under_way)  # their status depends on whether the launch is over
+        if self.tracking is None:
+            self.tracking = self._connect()
+            self._changed = set(self.facts.trials)
+        for run in self._runs(final):
+            self.tracking.write(run)
+            self._changed.discard(run.key)
+
+    def _runs(self, final: bool) -> list[Run]:
+        """Parents before children, because a child names its parent's id."""
+        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts)
+        changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
+        return [
+            runs.study(files=self._files() if final else {}, note=self._table()),
+            *(runs.arm(name) for name in dict.fromkeys(trial.started.arm for trial in changed)),
+            *(runs.trial(trial.key) for trial in changed),
+        ]
+
+    def _about(self, event: Event) -> set[str]:
+        """Keys of the trials whose runs an event may change."""
+        match event:
+            case events.LaunchBegan() | events.LaunchEnded():
+                return set(self.facts.under_way)
+            case events.TrialEnded() if event.record.phase == "search":  # the winner may be another one now
+                confirm = self.facts.arm(event.record.arm).confirm
+                return {event.key, *(trial.key for trial in confirm)}
+            case events.StartChosen() | events.SearchClosed():
+                return set()
+            case _:
+                return {event.key}
+
+    def _connect(self) -> Tracking:
+        return Tracking(
+            self.uri,
+            experiment=self.folder.resolve().name,
+            study_id=self._study_id(),
+            artifacts=self.folder.resolve() / "mlartifacts",
+        )
+
+    def _study_id(self) -> str:
+        """Tells this study from others of its name: a digest of the first line ever written to its journal."""
+        with (self.folder / events.FILE).open("rb") as file:
+            return hashlib.sha256(file.readline()).hexdigest()[:12]
+
+    def _table(self) -> str:
+        path = self.folder / "tables" / "dev.md"
+        return path.read_text() if path.exists() else ""
+
+    def _files(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(str(path) for pattern in patterns for path in sorted(self.folder.glob(pattern)))
+            for name, patterns in FILES.items()
+        }
+
+
+def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
+    """Writes the study in `folder` to the store at `uri`; with `follow` until its launch is over.
+
+    Raises:
+        TimeoutError: the store was away for `patience` seconds after that.
+        ValueError: a broken journal, or a store that refuses.
+    """
+    mirrored, pause, deadline = Mirror(folder, uri), POLL_SECONDS, None
+    while True:
+        final = not follow or mirrored.launch_is_over()  # asked before reading: what came before the end is read below
+        mirrored.read()
+        try:
+            mirrored.write(final=final)
+        except outages() as error:
+            if is_fatal(error):
+                raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
+            mirrored.tracking, pause = None, min(2 * pause, LONGEST_PAUSE_SECONDS)
+            deadline = deadline or (time.monotonic() + patience if final else None)
+            if deadline and time.monotonic() > deadline:
+                raise TimeoutError(f"{masked(uri)} is away: {reason(error)}") from None
+        else:
+            pause = POLL_SECONDS
+            if final:
+                return mirrored
+        time.sleep(pause)

@@ -1,0 +1,95 @@
+"""Registers the confirm models of each arm's winning configuration in MLflow's model registry.
+
+One registered model per arm, `STUDY.METHOD.TASK`, one version per confirm trial; the alias `best` is the version with
+the highest score. A model that is registered already is left as it is, one whose configuration is the winner no more
+has the tag `superseded`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from study.decisions.progress import StudyProgress
+from study.facts.record import Record
+from study.mlflow_mirror.tracking import Tracking
+from study.storage.stored_models import local_model, model_exists
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # a method is found by its file in both
+SERVED_MODEL = Path(__file__).with_name("served_model.py")
+REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scipy", "scikit-learn", "msgspec")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One version in the registry."""
+
+    name: str
+    version: str
+    key: str  # of the trial
+
+
+def register(tracking: Tracking, progress: StudyProgress, *, study: str) -> Iterator[Registered]:
+    """Registers what is missing, and gives each new version as soon as it is there.
+
+    Raises:
+        ValueError: the folder of a model is gone.
+    """
+    for arm in progress.arms:
+        if arm.confirmed:
+            name = f"{study}.{arm.arm.method}.{arm.arm.task}"
+            yield from _register_arm(tracking, name, arm.confirmed)
+
+
+def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Iterator[Registered]:
+    versions = tracking.model_versions(name)
+    for record in confirmed:
+        if record.key not in versions:
+            with tempfile.TemporaryDirectory() as folder:
+                save_model(record, Path(folder) / "model")
+                tags = {"key": record.key, "seed": str(record.seed), "score": f"{record.score:.4f}"}
+                versions[record.key] = tracking.register_model(name, record.key, Path(folder) / "model", tags)
+            yield Registered(name, versions[record.key], record.key)
+    keys = {record.key for record in confirmed}
+    for key, version in versions.items():
+        tracking.tag_model_version(name, version, "superseded", str(key not in keys).lower())
+    best = max(confirmed, key=lambda record: record.score or 0.0)
+    tracking.set_alias(name, "best", versions[best.key])
+
+
+def save_model(record: Record, folder: Path) -> None:
+    """Writes the record's model to `folder` in MLflow's format, with its signature and the code that it needs."""
+    import mlflow.pyfunc
+
+    if record.model is None or not model_exists(record.model):
+        raise ValueError(f"the model of record {record.key} is gone: {record.model}")
+    with local_model(record.model) as model, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
+        mlflow.pyfunc.save_model(
+            folder,
+            python_model=str(SERVED_MODEL),
+            artifacts={"model": str(model)},
+            code_paths=[str(path) for path in CODE],
+            signature=_signature(record),
+            pip_requirements=[f"{name}=={record.versions[name]}" for name in REQUIREMENTS if name in record.versions],
+        )
+
+
+def _signature(record: Record) -> Any:
+    """Texts by the task's column names, to the answer and the layers run for it."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, Schema
+
+    from trainables.data.tasks import find_task
+
+    task = find_task(record.task)
+    answer = DataType.double if task.is_regression else DataType.string
+    return ModelSignature(
+        inputs=Schema([ColSpec(DataType.string, column) for column in task.text_columns]),
+        outputs=Schema([ColSpec(answer, "prediction"), ColSpec(DataType.long, "exit_layer")]),
+    )

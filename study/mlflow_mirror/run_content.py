@@ -1,0 +1,275 @@
+"""What a study looks like in MLflow: its facts as study > arm > trial runs. Pure data, without MLflow.
+
+A run's status in MLflow says what became of the trial:
+
+| trial | MLflow status | tag `status` |
+|---|---|---|
+| trained to its end | FINISHED | `completed` |
+| stopped early by ASHA | KILLED | `stopped` |
+| out of retries | FAILED | `failed` |
+| cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
+| under way | RUNNING | `running` |
+
+A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median. A
+confirm trial that does not repeat the arm's winner has the tag `superseded` and is in no median.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+
+from study.decisions.progress import ArmProgress, StudyProgress
+from study.facts.record import Record
+from study.facts.study_facts import StudyFacts, TrialFacts
+from study.plans.plan_file import PlanFile
+from trainables.runs.trial import EpochRow
+from trainables.schema import to_plain
+
+MLFLOW_STATUS = {
+    "completed": "FINISHED",
+    "stopped": "KILLED",
+    "failed": "FAILED",
+    "interrupted": "SCHEDULED",
+    "waiting": "SCHEDULED",
+    "running": "RUNNING",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve."""
+
+    name: str
+    value: float
+    time: int  # milliseconds since 1970
+    step: int  # epoch, from 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that one MLflow run should hold."""
+
+    key: str  # finds the run again, within its study
+    name: str
+    parent: str | None  # key of the run above
+    status: str  # a key of MLFLOW_STATUS
+    started: int | None  # milliseconds since 1970
+    ended: int | None
+    params: dict[str, str]  # never change
+    tags: dict[str, str]  # may change
+    points: tuple[Point, ...]
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)  # artifact folder -> paths
+
+    def digest(self) -> str:
+        """The same for the same content, files' bytes included."""
+        files = {path: _file_digest(path) for paths in self.files.values() for path in paths}
+        return hashlib.sha256(json.dumps([asdict(self), files]).encode()).hexdigest()[:16]
+
+
+def _file_digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+class StudyRuns:
+    """The MLflow runs of one study, made from its plan and its facts."""
+
+    def __init__(self, name: str, plan: PlanFile, facts: StudyFacts) -> None:
+        self.name, self.plan, self.facts = name, plan, facts
+        last = facts.last_launch
+        self.progress = StudyProgress(plan.plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
+
+    def trial(self, key: str) -> Run:
+        trial = self.facts.trials[key]
+        started, status = trial.started, self.status(trial)
+        is_superseded = self._is_superseded(trial)
+        return Run(
+            key=key,
+            name=f"{started.phase} {started.trial} · {started.method} / {started.task}",  # MLflow cuts the end off
+            parent=started.arm,
+            status=status,
+            started=milliseconds(started.time),
+            ended=_last_end([trial]),
+            params={name: str(value) for name, value in started.config.items()} | {"seed": str(started.seed)},
+            tags=self._tags("trial", status, method=started.method, task=started.task)
+            | {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
+            | {"phase": started.phase, "trial": str(started.trial)}
+            | ({"retries": str(trial.retries)} if trial.retries else {})
+            | ({"superseded": "true"} if is_superseded else {}),
+            points=tuple(_curve_points(trial)) + tuple(_selected_points(trial.record)),
+        )
+
+    def arm(self, name: str) -> Run:
+        arm = self.progress.arm(name)
+        trials = arm.facts.trials
+        statuses = Counter(self.status(trial) for trial in trials)
+        status = self._arm_status(arm, statuses)
+        return Run(
+            key=name,
+            name=f"{arm.arm.method} / {arm.arm.task}",
+            parent="study",
+            status=status,
+            started=min((milliseconds(trial.started.time) for trial in trials), default=None),
+            ended=_last_end(trials) if status in ("completed", "failed") else None,
+            params={},
+            tags=self._tags("arm", status, method=arm.arm.method, task=arm.arm.task) | {"trials": _counts(statuses)},
+            points=_median_points(arm.confirmed) if status == "completed" else (),
+        )
+
+    def study(self, *, files: dict[str, tuple[str, ...]], note: str) -> Run:
+        """`files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description."""
+        last = self.facts.last_launch
+        assert last is not None, "a study without a launch"
+        statuses = Counter(self.status(trial) for trial in self.facts.trials.values())
+        over = "completed" if last.ended and last.ended.status == "complete" else "interrupted"
+        status = over if last.is_over() else "running"
+        return Run(
+            key="study",
+            name=self.name,
+            parent=None,
+            status=status,
+            started=milliseconds(self.facts.launches[min(self.facts.launches)].began.time),
+            ended=milliseconds(last.ended.time) if last.ended else None,
+            params=_texts(to_plain(self.plan.plan.protocol)),
+            tags=self._tags("study", status)
+            | {"mlflow.note.content": note, "trials": _counts(statuses)}
+            | {"command": last.began.command, "launches": str(last.began.launch)},
+            points=tuple(self._medians()),
+            files=files,
+        )
+
+    def status(self, trial: TrialFacts) -> str:
+        """A key of MLFLOW_STATUS."""
+        if trial.record:
+            return trial.record.status
+        last = self.facts.last_launch
+        assert last is not None, "a trial started outside a launch"
+        return "interrupted" if trial.launch < last.began.launch or last.is_over() else "running"
+
+    def _is_superseded(self, trial: TrialFacts) -> bool:
+        """Whether it is a confirm trial of a configuration that is the arm's winner no more."""
+        return trial.phase == "confirm" and trial not in self.progress.arm(trial.started.arm).confirm_trials
+
+    def _medians(self) -> list[Point]:
+        """The median score of every complete arm, as a metric METHOD/TASK of the study."""
+        arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
+        scores = [(arm.key, point) for arm in arms for point in arm.points if point.name == "score"]
+        return [replace(point, name=key) for key, point in scores]
+
+    def _tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
+        common = {"level": level, "study": self.name, "protocol_hash": self.plan.protocol_hash, "status": status}
+        return common | tags | {"mlflow.source.name": "study.launch", "mlflow.source.type": "LOCAL"}
+
+    def _arm_status(self, arm: ArmProgress, statuses: Counter[str]) -> str:
+        if statuses["running"]:
+            return "running"
+        if len(arm.confirmed) >= len(arm.arm.seeds):
+            return "completed"
+        if any(self.status(trial) == "failed" for trial in arm.confirm_trials):
+            return "failed"
+        return "interrupted" if statuses["interrupted"] else "waiting"
+
+
+def milliseconds(time: str) -> int:
+    """An event's time as milliseconds since 1970."""
+    return round(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def _curve_points(trial: TrialFacts) -> list[Point]:
+    return [
+        point
+        for event in trial.reports
+        for point in _points(_curve_values(event.report.row), milliseconds(event.time), event.report.row.epoch)
+    ]
+
+
+def _curve_values(row: EpochRow) -> dict[str, float | None]:
+    values = {
+        "score": row.score,
+        "selection_score": row.selection_score,
+        "train_loss": row.train_loss,
+        "mean_layers": row.mean_layers,
+        "train_seconds": row.train_seconds,
+        "eval_seconds": row.eval_seconds,
+        **_components(row.metrics),
+    }
+    return {f"epoch/{name}": value for name, value in values.items()}
+
+
+def _selected_points(record: Record | None) -> list[Point]:
+    """The record's numbers, all of the selected epoch."""
+    if record is None or record.epoch is None:
+        return []
+    values = {
+        "score": record.score,
+        "selection_score": record.selection_score,
+        "mean_layers": record.mean_layers,
+        "gpu_seconds": record.gpu_seconds,
+        "wall_seconds": record.wall_seconds,
+        "selected_epoch": record.epoch,
+        **_components(record.metrics),
+    }
+    if record.mean_layers and record.num_layers:
+        values["layer_ratio"] = record.num_layers / record.mean_layers
+    return _points(values, milliseconds(record.ended), record.epoch)
+
+
+def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
+    """Without those that have no finite value."""
+    return [
+        Point(name, float(value), time, step)
+        for name, value in values.items()
+        if value is not None and math.isfinite(value)
+    ]
+
+
+def _components(metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """The metrics that the score is the mean of; none where it is the only one."""
+    return metrics if len(metrics) > 1 else {}
+
+
+def _median_points(records: list[Record]) -> tuple[Point, ...]:
+    time = max(milliseconds(record.ended) for record in records)
+    scores = [record.score for record in records if record.score is not None]
+    layers = [record.mean_layers for record in records if record.mean_layers is not None]
+    return tuple(_points({"score": median(scores), "mean_layers": median(layers)}, time, 0))
+
+
+def _last_end(trials: list[TrialFacts]) -> int | None:
+    return max((milliseconds(trial.ended.time) for trial in trials if trial.ended), default=None)
+
+
+def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
+    record, decision = trial.record, trial.decision
+    if status == "interrupted":
+        return f"Cut off after {len(trial.reports)} epochs; the next launch goes on from its saved state."
+    if record is None:
+        return ""
+    if status == "failed":
+        return f"Failed: {record.error}"
+    if status == "stopped" and decision and decision.cutoff is not None:
+        cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
+        return f"Stopped by ASHA after epoch {decision.rung}: score {decision.score:.4f}, {cutoff}."
+    if record.score is None:
+        return ""
+    superseded = " Superseded: a better configuration was found later." if is_superseded else ""
+    return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
+
+
+def _counts(statuses: Counter[str]) -> str:
+    return ", ".join(f"{statuses[status]} {status}" for status in MLFLOW_STATUS if statuses[status])
+
+
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
+        if value is not None
+    }

@@ -1,0 +1,51 @@
+"""A trained model as MLflow serves it: texts in, answers and exit layers out.
+
+MLflow copies this file into each registered model and runs it on loading ("models from code"): nothing is pickled.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
+
+from trainables.data.tasks import predictions_from_logits
+from trainables.runs.trained_model import load_trained
+from trainables.runs.training import own_generator
+
+BATCH_SIZE = 32
+
+
+class EarlyExitClassifier(PythonModel):
+    def load_context(self, context: Any) -> None:
+        self._trained = load_trained(Path(context.artifacts["model"]))
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """For each row its `prediction` (class name or score) and `exit_layer` (layers run, from 1)."""
+        batches = [model_input[start : start + BATCH_SIZE] for start in range(0, len(model_input), BATCH_SIZE)]
+        return pd.concat([self._answer(batch) for batch in batches], ignore_index=True)
+
+    def _answer(self, rows: pd.DataFrame) -> pd.DataFrame:
+        trained = self._trained
+        task = trained.task
+        encoded = trained.tokenizer(
+            *(rows[column].tolist() for column in task.text_columns),
+            truncation="longest_first",
+            max_length=trained.config.max_length,
+            padding=True,
+            return_token_type_ids=True,
+            return_tensors="pt",
+        )
+        with torch.inference_mode():
+            result = trained.model.infer(dict(encoded), own_generator(trained.spec.seed, "served", 0))
+        predictions: np.ndarray = predictions_from_logits(task, result.logits.float().numpy())
+        answers = predictions.astype(float) if task.is_regression else [task.labels[index] for index in predictions]
+        return pd.DataFrame({"prediction": answers, "exit_layer": result.exit_layer.numpy()})
+
+
+set_model(EarlyExitClassifier())

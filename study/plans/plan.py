@@ -1,0 +1,36 @@
+"""A plan: what a user asks for, a profile's defaults with the command line laid over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from trainables.runs.trial import Selection
+from trainables.schema import Typed, Value
+
+Sampler = Literal["tpe", "random", "grid"]
+
+
+class Plan(Typed, frozen=True, kw_only=True):
+    """What a study is asked for."""
+
+    profile: str
+    methods: tuple[str, ...]
+    tasks: tuple[str, ...]
+    data: str  # "mini", "hub" or a folder
+    backbone: str | None = None  # None: each method's own for this profile
+    samples: int | None  # search trials per arm; None: the whole grid
+    seeds: int  # confirm trials per arm, where the method has no number of its own
+    sampler: Sampler
+    selection: Selection = "dev"
+    epochs: int | None = None  # at most; None: each method's own
+    settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
+    start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
+    asha_grace: int = 1  # epochs before a search trial can be stopped
+    asha_factor: int = 3  # one trial in `asha_factor` goes on from a rung to the next
+    baseline: str | None = None  # method that the others are compared with
+
+    def start_of(self, method: str, task: str) -> str | None:
+        """The name of the arm whose model is the start of this one."""
+        source = self.start_from.get(f"{method}/{task}", self.start_from.get(task))
+        return source if source is None or "/" in source else f"{method}/{source}"

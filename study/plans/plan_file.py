@@ -1,0 +1,111 @@
+"""`plan.json` of a study's folder: its one reader and writer, and what may change when a study is extended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from study.plans.identity import digest
+from study.plans.plan import Plan
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.atomic_files import write_json
+from trainables.schema import Typed, from_plain, to_plain
+
+FILE = "plan.json"
+
+# Facts of an arm that may not change when a study is extended. Its backbone's content is in the protocol.
+FACTS_OF_ARM = ("space", "fixed", "data_fingerprint", "start_from")
+
+
+class PlanFile(Typed, frozen=True, kw_only=True):
+    """What the file says: the plan, and the launch that wrote it last."""
+
+    name: str  # of the study
+    created: str  # UTC, ISO 8601
+    command: str
+    versions: Mapping[str, str]
+    git_commit: str | None
+    protocol_hash: str
+    plan: ResolvedPlan
+
+
+def read_plan(folder: Path) -> PlanFile | None:
+    """The plan of a study folder; None where there is none.
+
+    Raises:
+        ValueError: it is no plan, or was edited.
+    """
+    path = folder / FILE
+    try:
+        content = json.loads(path.read_text())
+        written = content.pop("digest")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a plan: {error!r}") from None
+    if digest(content) != written:
+        raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
+    return from_plain(PlanFile, content, where=str(path))
+
+
+def require_plan(folder: Path) -> PlanFile:
+    """The plan of a study folder.
+
+    Raises:
+        ValueError: there is none, it is no plan, or was edited.
+    """
+    found = read_plan(folder)
+    if found is None:
+        raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study")
+    return found
+
+
+def write_plan(folder: Path, content: PlanFile) -> None:
+    """Replaces the plan of a study folder, whole or not at all."""
+    plain = to_plain(content)
+    write_json(folder / FILE, {**plain, "digest": digest(plain)})
+
+
+def with_earlier(plan: Plan, earlier: Plan) -> Plan:
+    """The plan extended by what the study on disk was asked for before."""
+    return msgspec.structs.replace(
+        plan,
+        methods=tuple(dict.fromkeys([*earlier.methods, *plan.methods])),
+        tasks=tuple(dict.fromkeys([*earlier.tasks, *plan.tasks])),
+        samples=None if plan.samples is None or earlier.samples is None else max(plan.samples, earlier.samples),
+        seeds=max(plan.seeds, earlier.seeds),
+    )
+
+
+def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path) -> None:
+    """Passes if both plans have one protocol, and their common arms the same facts.
+
+    Raises:
+        ValueError: they do not; every field that differs is named.
+    """
+    changes = _changes("protocol", to_plain(earlier.protocol), to_plain(resolved.protocol))
+    before = {arm.name: to_plain(arm) for arm in earlier.arms}
+    for arm in resolved.arms:
+        if arm.name in before:
+            now = to_plain(arm)
+            for fact in FACTS_OF_ARM:
+                changes += _changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
+    if changes:
+        hashes = f"protocol {earlier.protocol_hash}"
+        if earlier.protocol_hash != resolved.protocol_hash:
+            hashes += f", this command asks for {resolved.protocol_hash}"
+        raise ValueError(
+            f"study {folder} was made under {hashes}; different: {'; '.join(changes)}. Choose another --name"
+        )
+
+
+def _changes(where: str, before: object, after: object) -> list[str]:
+    if before == after:
+        return []
+    if isinstance(before, dict) and isinstance(after, dict):
+        names = sorted(before.keys() | after.keys())
+        return [line for name in names for line in _changes(f"{where} {name}", before.get(name), after.get(name))]
+    return [f"{where} {json.dumps(before)} on disk, {json.dumps(after)} asked for"]

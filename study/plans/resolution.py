@@ -1,0 +1,246 @@
+"""From a plan to its arms: each value of a configuration, and where it comes from.
+
+Every value is that of the last layer that has the field:
+
+    fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED of the method's search space, --epochs, --set
+    tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
+
+A field that MINI_FIXED or --set fixes is no longer tuned. MINI_* apply where the backbone is a tiny random one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Generic, TypeVar
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
+
+import search_spaces
+import trainables
+from search_spaces import SearchSpace
+from study.plans.identity import FIRST_SEED, confirm_seeds
+from study.plans.plan import Plan
+from study.plans.resolved_plan import Arm, EarlyStopping, Protocol, Range, ResolvedPlan
+from trainables.data.glue import check_data, fingerprint, kind_of
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.encoders.backbones import MINI_BACKBONES, backbone_fingerprint, check_backbone
+from trainables.schema import Configuration, Value, from_json
+
+T = TypeVar("T")
+Layers = list[tuple[str, Mapping[str, T]]]  # origin and values, the last one wins
+
+
+@dataclass(frozen=True)
+class Layered(Generic[T]):
+    """The value of a field, and the layer that it comes from."""
+
+    value: T
+    origin: str
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The configurations of one arm, with the origin of everything in them."""
+
+    fixed: dict[str, Layered[Value]]
+    tuned: dict[str, Layered[BaseDistribution]]
+    first: list[dict[str, Value]]  # tried first
+    backbone: Layered[str]
+
+
+def resolve(plan: Plan) -> ResolvedPlan:
+    """The plan's arms and protocol. Nothing is created.
+
+    Raises:
+        ValueError: something of it cannot be run.
+    """
+    _check_plan(plan)
+    for task in plan.tasks:
+        check_data(TASKS[task], plan.data)
+    arms = tuple(_arm(plan, method, task) for method in plan.methods for task in plan.tasks)
+    _check_starts({arm.name: arm for arm in arms})
+    for backbone in sorted({arm.backbone for arm in arms}):
+        check_backbone(backbone)
+    return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan))
+
+
+def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
+    """Every field of the method's configuration on this task, and where its value or range comes from.
+
+    Raises:
+        ValueError: --set names a field that the method does not have.
+    """
+    space = search_spaces.load(method)
+    backbone = _backbone(plan, space)
+    is_mini = backbone.value in MINI_BACKBONES
+    tuned = _last_of(_tuned_layers(space, is_mini))
+    fixed_layers = _fixed_layers(plan, space, task, is_mini)
+    known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
+    _check_settings(method, plan.settings, known)
+    fixed = {name: value for name, value in _last_of(fixed_layers).items() if name in known}
+    tuned = {name: value for name, value in tuned.items() if name not in fixed}
+    published = () if is_mini else space.published.get(task, ())
+    first = _without_repeats({name: point[name] for name in tuned if name in point} for point in published)
+    if plan.sampler == "grid":
+        grid = _last_of(_grid_layers(space, is_mini))
+        tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
+        first = _grid_points({name: grid[name].value for name in tuned}, first)
+    return Resolution(fixed, tuned, first, backbone)
+
+
+def explain(plan: Plan, method: str, task: str) -> str:
+    """Every field of the arm's configuration with its value or range and where that comes from, a line each."""
+    found = resolve_configuration(plan, method, task)
+    rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in found.fixed.items()]
+    rows += [(name, _range_in_words(layered.value), layered.origin) for name, layered in found.tuned.items()]
+    rows.append(("backbone", found.backbone.value, found.backbone.origin))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
+    what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
+    first = f"  first tried: {len(found.first)} {what}"
+    return "\n".join([f"{method}/{task}", *lines, *([first] if found.first else [])])
+
+
+def _arm(plan: Plan, method: str, task: str) -> Arm:
+    found = resolve_configuration(plan, method, task)
+    samples = len(found.first) if plan.samples is None else plan.samples
+    if plan.sampler == "grid":
+        samples = min(samples, len(found.first))
+    if not found.tuned:
+        samples = 0
+    arm = Arm(
+        method=method,
+        task=task,
+        space={name: range_of(layered.value) for name, layered in found.tuned.items()},
+        fixed={name: layered.value for name, layered in found.fixed.items()},
+        first=tuple(found.first[:samples]),
+        samples=samples,
+        seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
+        backbone=found.backbone.value,
+        data_fingerprint=fingerprint(TASKS[task], plan.data),
+        start_from=plan.start_of(method, task),
+    )
+    trainables.configure(method, arm.any_configuration).check_task(TASKS[task])
+    return arm
+
+
+def _protocol(plan: Plan) -> Protocol:
+    return Protocol(
+        profile=plan.profile,
+        data=kind_of(plan.data),
+        backbone=None if plan.backbone is None else backbone_fingerprint(plan.backbone),
+        selection=plan.selection,
+        metric="the task's GLUE metric at the best epoch; the mean where it has several",
+        aggregate=f"median over seeds from {FIRST_SEED}",
+        sampler=plan.sampler,
+        epochs=plan.epochs,
+        settings=plan.settings,
+        start_from=plan.start_from,
+        early_stopping=EarlyStopping(asha_grace=plan.asha_grace, asha_factor=plan.asha_factor),
+    )
+
+
+def _backbone(plan: Plan, space: SearchSpace) -> Layered[str]:
+    if plan.backbone is not None:
+        return Layered(plan.backbone, "--backbone")
+    kind = "mini" if plan.profile == "mini" else "paper"
+    return Layered(space.backbone[kind], f"{_file(space)} BACKBONE[{kind!r}]")
+
+
+def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
+    return [
+        (f"{_file(space)} FIXED", space.fixed),
+        (f"{_file(space)} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
+        (f"{_file(space)} MINI_FIXED", space.mini_fixed if is_mini else {}),
+        ("--epochs", {} if plan.epochs is None else {"epochs": plan.epochs}),
+        ("--set", plan.settings),
+    ]
+
+
+def _tuned_layers(space: SearchSpace, is_mini: bool) -> Layers[BaseDistribution]:
+    mini = {name: value for name, value in space.mini_space.items() if name in space.space}
+    return [(f"{_file(space)} SPACE", space.space), (f"{_file(space)} MINI_SPACE", mini if is_mini else {})]
+
+
+def _grid_layers(space: SearchSpace, is_mini: bool) -> Layers[list[Value]]:
+    paper, mini = (
+        {name: list(values) for name, values in grid.items()} for grid in (space.paper_grid, space.mini_grid)
+    )
+    return [(f"{_file(space)} PAPER_GRID", paper), (f"{_file(space)} MINI_GRID", mini if is_mini else {})]
+
+
+def _last_of(layers: Layers[T]) -> dict[str, Layered[T]]:
+    """Of each field the value of the last layer that has it; fields in the order in which they first appear."""
+    return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
+
+
+def _file(space: SearchSpace) -> str:
+    return f"search_spaces/{space.method.replace('-', '_')}.py"
+
+
+def range_of(distribution: BaseDistribution) -> Range:
+    """The distribution as plans hold it."""
+    return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
+
+
+def _range_in_words(distribution: BaseDistribution) -> str:
+    if isinstance(distribution, CategoricalDistribution):
+        return " | ".join(json.dumps(choice) for choice in distribution.choices)
+    scale = " log" if getattr(distribution, "log", False) else ""
+    return f"{getattr(distribution, 'low')} to {getattr(distribution, 'high')}{scale}"
+
+
+def _grid_points(grid: Mapping[str, list[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
+    """Every point of the grid once, those of `first` leading."""
+    points = _without_repeats(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    leading = [point for point in first if point in points]
+    return leading + [point for point in points if point not in leading]
+
+
+def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
+    kept: list[dict[str, Value]] = []
+    for point in points:
+        if point not in kept:
+            kept.append(point)
+    return kept
+
+
+def _check_plan(plan: Plan) -> None:
+    _check_names("method", plan.methods, search_spaces.available())
+    _check_names("task", plan.tasks, TRAINABLE_TASKS)
+    if plan.baseline is not None:
+        _check_names("method", (plan.baseline,), search_spaces.available())
+    if plan.samples is None and plan.sampler != "grid":
+        raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
+
+
+def _check_names(what: str, names: Sequence[str], menu: Sequence[str]) -> None:
+    for name in names:
+        if name not in menu:
+            raise ValueError(f"no {what} named {name!r}; available: {', '.join(menu)}")
+    if not names:
+        raise ValueError(f"no {what} given; available: {', '.join(menu)}")
+
+
+def _check_settings(method: str, settings: Configuration, known: Collection[str]) -> None:
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"--set {name}: {method} has no such field; it has {', '.join(sorted(known))}")
+
+
+def _check_starts(arms: Mapping[str, Arm]) -> None:
+    """Every arm starts from one that is studied too, and none from itself, however far round."""
+    for arm in arms.values():
+        source, chain = arm.start_from, [arm.name]
+        while source is not None:
+            if source not in arms:
+                method, _, task = source.partition("/")
+                missing = [f"--method {method}"] * (method != arm.method) + [f"--task {task}"]
+                raise ValueError(f"{chain[-1]} starts from {source}, which is not studied; add {' '.join(missing)}")
+            if source in chain:
+                raise ValueError(f"arms start from each other: {' from '.join([*chain, source])}")
+            chain.append(source)
+            source = arms[source].start_from

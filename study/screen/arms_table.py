@@ -1,0 +1,41 @@
+"""How far every arm is, as a table for a terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from study.decisions.progress import ArmProgress, StudyProgress
+from study.screen.words import points
+
+COLUMNS = ("arm", "search", "stopped", "failed", "under way", "confirm", "best", "median")
+
+
+def arms_table(progress: StudyProgress) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column == "arm" else "right")
+    for arm in progress.arms:
+        table.add_row(arm.arm.name, *_cells(arm))
+    return table
+
+
+def _cells(arm: ArmProgress) -> list[str]:
+    searched = [trial.record for trial in arm.facts.search if trial.record]
+    return [
+        f"{len(searched)}/{arm.arm.samples}",
+        _count(sum(1 for record in searched if record.status == "stopped")),
+        _count(sum(1 for record in arm.facts.records if record.status == "failed")),
+        _count(len(arm.facts.under_way)),
+        f"{sum(1 for trial in arm.confirm_trials if trial.ended)}/{len(arm.arm.seeds)}",
+        points(_best_score(arm)),
+        points(arm.median),
+    ]
+
+
+def _best_score(arm: ArmProgress) -> float | None:
+    """Of the search trials, those under way too."""
+    return max((trial.best.report.row.selection_score for trial in arm.facts.search if trial.best), default=None)
+
+
+def _count(number: int) -> str:
+    return str(number or "")

@@ -1,0 +1,88 @@
+"""What a person sees while a study runs: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from study.decisions.scheduler import Scheduler
+from study.forecast.remaining_time import remaining_seconds
+from study.screen.arms_table import arms_table
+from study.screen.words import clock, describe_record, trial_name
+
+_REFRESH_SECONDS = 0.5
+_SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
+
+
+class LiveView:
+    """Shows how far a study is; `update` is cheap and may be called all the time."""
+
+    def __init__(self, scheduler: Scheduler, *, slots: Callable[[], int], output: TextIO):
+        self._scheduler = scheduler
+        self._progress = scheduler.progress
+        self._slots = slots
+        self._console = Console(file=output, highlight=False)
+        self._started = time.monotonic()
+        self._next_refresh = 0.0
+        self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
+        self._printed = len(scheduler.facts.records)  # records that were told of
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+
+    def __enter__(self) -> LiveView:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+            self._live.stop()
+        else:
+            self._print_ended()
+
+    def update(self) -> None:
+        """Shows what is new, at most twice a second."""
+        now = time.monotonic()
+        if now < self._next_refresh:
+            return
+        self._next_refresh = now + _REFRESH_SECONDS
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        else:
+            self._print_ended()
+
+    def _print_ended(self) -> None:
+        now = time.monotonic()
+        if now > self._next_sign_of_life:
+            self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
+            self._console.print(f"{self._under_way()}  {self._time_line()}", markup=False, soft_wrap=True)
+        for record in self._progress.facts.records[self._printed :]:
+            self._printed += 1
+            self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
+            place = f"{self._printed}/{self._progress.total_trials}"
+            line = f"[{place}] {describe_record(record)}  {self._time_line()}"
+            self._console.print(line, markup=False, soft_wrap=True)
+
+    def _under_way(self) -> str:
+        words = [
+            f"{trial_name(trial)} "
+            + (f"past epoch {trial.epochs}" if trial.epochs else "in its first epoch, or waiting for a slot")
+            for trial in self._progress.facts.under_way.values()
+        ]
+        return f"under way: {'; '.join(words) or 'nothing yet'}"
+
+    def _table(self) -> Group:
+        done = f"{len(self._progress.facts.records)}/{self._progress.total_trials} trials"
+        word = "saving and stopping" if self._scheduler.draining else done
+        return Group(arms_table(self._progress), Text(f"{word}  {self._time_line()}"))
+
+    def _time_line(self) -> str:
+        elapsed = time.monotonic() - self._started
+        left = remaining_seconds(self._progress)
+        eta = f", about {clock(left / max(1, self._slots()))} left" if left is not None else ""
+        return f"elapsed {clock(elapsed)}{eta}"

@@ -1,0 +1,259 @@
+"""python -m pytest tests/analysis/test_commands.py"""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.made_studies import arm, edit_records, predicted_study, record, write_study
+from helpers.places import ROOT
+
+from analysis import explain, report, tables, verify
+from analysis.pictures.study_pictures import picture_bytes, pictures, seeds_picture
+from analysis.statistics.importance import importances, tuned_fields
+from analysis.studies.cells import rows_of
+from analysis.studies.load import load_study, newest_study
+from study.plans.identity import digest
+
+BLOCKING = """
+import sys, time
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "ray", "mlflow", "transformers", "datasets", "optuna"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Blocked())
+started = time.process_time()
+import analysis, analysis.tables
+print(time.process_time() - started)
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.7}
+    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
+
+
+@pytest.fixture(scope="module")
+def drawn(study):
+    return pictures(load_study(study))
+
+
+@pytest.fixture(scope="module")
+def page(study):
+    return report.write_report(study).read_text()
+
+
+def test_importing_takes_at_most_a_second_without_the_heavy_packages():
+    # Of processor time: a second of the clock depends on who else uses the machine.
+    found = subprocess.run([sys.executable, "-c", BLOCKING], capture_output=True, text=True, cwd=ROOT)
+    assert found.returncode == 0, found.stderr
+    assert float(found.stdout) <= 1.0
+
+
+@pytest.mark.parametrize("module", [tables, verify, report, explain], ids=lambda module: module.__name__)
+def test_a_users_error_is_one_line_and_status_2(module, tmp_path, capsys):
+    cell = ["palbert/rte"] if module is explain else []
+    assert module.main([str(tmp_path / "nowhere"), *cell]) == 2
+    expected = f"{module.__name__}: no plan.json in {tmp_path / 'nowhere'}; allowed: the folder of a study\n"
+    assert capsys.readouterr() == ("", expected)
+
+
+def test_a_wrong_argument_is_one_line_with_the_menu(capsys):
+    assert tables.main(["runs/one", "--format", "pdf"]) == 2
+    assert capsys.readouterr() == ("", "analysis.tables: --format is 'pdf'; allowed: md, csv, tex, html\n")
+
+
+def test_an_unknown_argument_is_one_line_that_points_to_the_help(capsys):
+    assert tables.main(["runs/one", "--colour", "blue"]) == 2
+    assert capsys.readouterr() == ("", "analysis.tables: unrecognized arguments: --colour blue; see --help\n")
+
+
+def test_unknown_field_is_one_line_of_error_and_nothing_is_written(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    edit_records(study, lambda rows: rows[0].update(colour="blue"))
+    command = [sys.executable, "-m", "analysis.tables", str(study)]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert (found.returncode, found.stdout) == (2, "")
+    start = f"analysis.tables: {study}/records.jsonl:1: no field named colour; available: key, study, protocol_hash, "
+    assert found.stderr.startswith(start) and found.stderr.count("\n") == 1
+    assert not (study / "tables").exists()
+
+
+def test_a_warning_of_a_command_is_one_line(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    with (study / "records.jsonl").open("a") as file:
+        file.write('{"key": "torn')
+    command = [sys.executable, "-m", "analysis.tables", str(study)]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert found.returncode == 0
+    assert found.stderr == f"warning: {study}/records.jsonl:7: torn last line left out (13 bytes)\n"
+
+
+def test_torn_last_line_is_left_out_with_a_warning(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    with (study / "records.jsonl").open("a") as file:
+        file.write('{"key": "torn')
+    with pytest.warns(UserWarning, match="records.jsonl:7: torn last line left out"):
+        assert len(load_study(study).records) == 6
+
+
+def edit_plan(study, change):
+    """Rewrites plan.json after `change` was applied to it, with the digest that belongs to what it says then."""
+    content = json.loads((study / "plan.json").read_text())
+    del content["digest"]
+    change(content)
+    (study / "plan.json").write_text(json.dumps({**content, "digest": digest(content)}))
+
+
+def test_plan_without_a_field_names_it(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    edit_plan(study, lambda content: content.pop("protocol_hash"))
+    with pytest.raises(ValueError, match="plan.json: the field protocol_hash is missing"):
+        load_study(study)
+
+
+def test_plan_with_a_field_of_the_wrong_type_names_it_with_its_value(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    edit_plan(study, lambda content: content["plan"]["asked"].update(seeds="five"))
+    with pytest.raises(ValueError, match="plan.json: plan.asked.seeds is 'five'; allowed: a whole number"):
+        load_study(study)
+
+
+def test_plan_that_was_edited_is_refused(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    path = study / "plan.json"
+    path.write_text(path.read_text().replace('"dev"', '"holdout"'))
+    with pytest.raises(ValueError, match="plan.json was edited: its digest is "):
+        load_study(study)
+
+
+def test_plan_with_an_unknown_task_names_the_menu(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), tasks=["rte", "squad"])
+    with pytest.raises(ValueError, match="plan.json: no task named 'squad'; available: sst2, rte"):
+        load_study(study)
+
+
+def test_records_of_an_arm_outside_the_plan_are_named(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), tasks=["cola"])
+    with pytest.warns(UserWarning, match="records of arms that the plan does not have are left out: palbert/rte"):
+        load_study(study)
+
+
+def test_broken_journal_line_is_named(tmp_path):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    MadeJournal(folder).begin()
+    with (folder / "events.jsonl").open("a") as file:
+        file.write('{"time": "now"}\n')
+    with pytest.raises(ValueError, match="events.jsonl:2: the field event is missing"):
+        load_study(folder).facts
+
+
+def test_study_without_records_is_a_table_of_gaps(tmp_path):
+    folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
+    assert "palbert/rte: missing" in "".join(tables.write_tables([folder], tmp_path / "out").incomplete)
+    assert report.write_report(folder).exists()
+    assert "no number (missing" in explain.explain(load_study(folder), "palbert/rte")
+
+
+def test_newest_study_is_that_of_the_plan_written_last(tmp_path):
+    for name in ("one", "two"):
+        write_study(tmp_path / name, arm("palbert", "rte", [0.7] * 5))
+    assert newest_study(tmp_path).name == "two"
+
+
+def test_no_study_is_an_error_that_names_the_folder(tmp_path):
+    with pytest.raises(ValueError, match=f"no study under {tmp_path}"):
+        newest_study(tmp_path)
+
+
+def test_all_commands_work_on_a_whole_study(study, page):
+    assert tables.main([str(study)]) == 0
+    assert verify.main([str(study)]) == 0
+    assert explain.main([str(study), "pondernet/stsb"]) == 0
+    assert (study / "report.html").read_text() == page
+
+
+def test_report_needs_no_other_file_and_no_network(page):
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    assert "@import" not in page and "url(" not in page
+
+
+def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, study):
+    for part in (
+        "table-dev",
+        "table-speed",
+        "table-optimism",
+        "table-ablation",
+        "picture-seeds",
+        "picture-exit-layers",
+    ):
+        assert f'id="{part}"' in page
+    assert "Nothing is missing: all 6 cells" in page
+    assert "GPU time of all trials, stopped and failed ones too." in page
+    assert load_study(study).protocol_hash in page
+
+
+def test_report_names_what_is_missing(tmp_path):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 3), tasks=["rte", "cola"])
+    page = report.write_report(folder).read_text()
+    assert "What is missing: 2 of 2 cells do not follow the protocol." in page
+    assert "palbert/cola: missing" in page
+
+
+def test_report_escapes_what_others_have_written(tmp_path):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), name="<script>alert(1)</script>")
+    assert "<script>" not in report.write_report(folder).read_text()
+
+
+def test_pictures_are_written_as_svg_and_png(page, study):
+    names = {path.name for path in (study / "pictures").iterdir()}
+    for name in ("seeds", "score-against-layers", "exit-layers", "search-progress", "learning-curves-palbert"):
+        assert {f"{name}.svg", f"{name}.png"} <= names
+
+
+def test_the_same_picture_is_the_same_file(study):
+    rows = rows_of([load_study(study)])
+    one, two = (picture_bytes(seeds_picture(rows), "svg") for _ in range(2))
+    assert one == two
+
+
+def test_learning_curves_mark_the_trials_that_asha_stopped(drawn):
+    curves = next(picture for picture in drawn if picture.name == "learning-curves-palbert")
+    crosses = [line for axes in curves.figure.axes for line in axes.get_lines() if line.get_marker() == "x"]
+    assert len(crosses) == 2  # one trial on each of two tasks
+    assert all(line.get_xdata()[0] == 2 for line in crosses)
+
+
+def test_seeds_picture_shows_every_confirm_score(study, drawn):
+    (panel, *_) = drawn[0].figure.axes
+    shown = sorted(float(value) for line in panel.get_lines() for value in line.get_ydata())
+    records = load_study(study).records
+    scores = [100 * row.score for row in records if (row.task, row.phase) == ("rte", "confirm")]
+    assert shown == pytest.approx(sorted(scores))
+
+
+def search_of_two_fields(folder):
+    """Sixteen trials whose score depends on the learning rate alone."""
+    trials = [(rate, size) for rate in (1e-5, 2e-5, 3e-5, 5e-5) for size in (16, 32, 64, 128)]
+    records = [
+        record(
+            "palbert", "rte", 0.9 - 4_000 * rate, phase="search", seed=i, trial=i, config={"rate": rate, "size": size}
+        )
+        for i, (rate, size) in enumerate(trials)
+    ]
+    return rows_of([load_study(write_study(folder, records))])[0]
+
+
+def test_importance_is_that_of_the_field_that_matters(tmp_path):
+    row = search_of_two_fields(tmp_path)
+    assert tuned_fields(row) == ["rate", "size"]
+    found = importances(row)
+    assert list(found) == ["rate", "size"]
+    assert found["rate"] > 0.95
+
+
+def test_importance_of_a_handful_of_trials_is_not_claimed(study):
+    assert all(importances(row) == {} for row in rows_of([load_study(study)]))

@@ -1,0 +1,158 @@
+"""python -m pytest tests/analysis/test_comparisons.py"""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.made_studies import arm, predicted_study, record, scores_of, store_predictions, write_study
+from helpers.made_studies import predictions as make_predictions
+
+from analysis.statistics.comparisons import compare, marks, samples_of
+from analysis.statistics.costs import ledger_notes, row_ledger
+from analysis.statistics.resampling import plain_scores
+from analysis.studies.cells import rows_of
+from analysis.studies.load import load_study
+from analysis.tables import write_tables
+from trainables.data.tasks import TASKS, compute_metrics, score
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
+    return rows_of([load_study(predicted_study(tmp_path_factory.mktemp("s"), methods, ["rte", "cola", "stsb"]))])
+
+
+@pytest.fixture(scope="module")
+def comparisons(rows):
+    return compare(rows, samples_of(rows))
+
+
+@pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
+def test_plain_scores_are_those_of_the_tasks_own_metrics(name):
+    arrays = make_predictions("palbert", name, 0.7, seed=1, num_examples=300, salt=0)
+    answers = arrays["logits"][:, 0] if TASKS[name].is_regression else arrays["logits"].argmax(axis=1)
+    found = plain_scores(TASKS[name], answers[None], arrays["labels"], arrays["split"])
+    metrics = compute_metrics(TASKS[name], answers, arrays["labels"], arrays["split"])
+    assert found[0] == pytest.approx(score(TASKS[name], metrics))
+
+
+def test_every_pair_of_methods_is_compared_on_every_task(comparisons):
+    pairs = {(comparison.row, comparison.other, comparison.task) for comparison in comparisons}
+    assert len(pairs) == 3 * 3
+
+
+def test_only_the_difference_that_holds_is_marked(rows, comparisons):
+    found = marks(rows, comparisons)
+    assert {place: mark for place, mark in found.items() if place[0] == "palbert"} == {
+        ("palbert", task): "↑" for task in ("rte", "cola", "stsb")
+    }
+    assert not any(row == "pabee" for row, _ in found)
+
+
+def test_marks_compare_with_the_baseline_that_the_plan_names(tmp_path):
+    methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
+    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte"], baseline="palbert"))])
+    assert marks(rows, compare(rows, samples_of(rows))) == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
+
+
+def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says_so(tmp_path):
+    study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
+    write_tables([study], tmp_path / "tables")
+    text = (tmp_path / "tables" / "dev.md").read_text()
+    assert "No marks: they need stored predictions of a row and of a baseline that all plans name." in text
+    assert "↑ |" not in text and "↓ |" not in text
+
+
+def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_caption_says_so(tmp_path):
+    one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"], baseline="albert")
+    two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
+    write_tables([one, two], tmp_path / "tables")
+    text = (tmp_path / "tables" / "dev.md").read_text()
+    assert "No marks: they need stored predictions of a row and of a baseline that all plans name." in text
+    assert "↑ |" not in text and "↓ |" not in text
+
+
+def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
+    comparison = next(c for c in comparisons if (c.row, c.other, c.task) == ("albert", "palbert", "rte"))
+    by_label = {row.label: np.mean(row.cells["rte"].scores) for row in rows}
+    assert comparison.test.difference == pytest.approx(by_label["albert"] - by_label["palbert"])
+    assert comparison.test.low < comparison.test.difference < comparison.test.high
+
+
+def test_mcnemar_is_given_for_each_pair_of_seeds_and_not_for_regression(comparisons):
+    lengths = {comparison.task: len(comparison.mcnemar) for comparison in comparisons}
+    assert lengths == {"rte": 5, "cola": 5, "stsb": 0}
+
+
+def test_marks_and_the_floor_of_five_seeds_stand_in_the_table(tmp_path):
+    study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"])
+    write_tables([study], tmp_path / "tables")
+    text = (tmp_path / "tables" / "dev.md").read_text()
+    assert "↑ |" in text
+    assert "A sign test over 5 seeds alone cannot go below p = 0.0625." in text
+    assert "↑" not in (tmp_path / "tables" / "dev.csv").read_text()
+    (comparison,) = json.loads((tmp_path / "tables" / "dev.json").read_text())["comparisons"]
+    assert comparison["holds"] is True
+
+
+def test_intervals_are_the_range_over_seeds_and_a_bootstrap_over_examples(tmp_path):
+    study = predicted_study(tmp_path, {"palbert": 0.8}, ["rte"])
+    scores = load_study(study).by_arm["palbert/rte"][:5]
+    write_tables([study], tmp_path / "tables")
+    found = json.loads((tmp_path / "tables" / "intervals.json").read_text())
+    (seeds,), (examples,) = found["over_seeds"], found["over_examples"]
+    assert (seeds["low"], seeds["high"]) == (min(r.score for r in scores), max(r.score for r in scores))
+    assert seeds["coverage"] == 0.9375
+    mean, deviation = np.mean([r.score for r in scores]), np.sqrt(0.8 * 0.2 / 400)
+    assert mean - 2 * deviation < examples["low"] < mean < examples["high"] < mean + 2 * deviation
+    assert "with 93.75 %" in (tmp_path / "tables" / "intervals.md").read_text()
+
+
+def test_without_predictions_nothing_is_marked_and_the_caption_says_why(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", [0.9] * 5) + arm("albert", "rte", [0.5] * 5))], tmp_path)
+    text = (tmp_path / "dev.md").read_text()
+    assert "No marks: they need stored predictions" in text
+    assert "↑ |" not in text
+
+
+def test_predictions_that_do_not_belong_to_their_record_stop_the_tables(tmp_path):
+    rows = arm("palbert", "rte", [0.123, 0.123])
+    for row in rows[1:]:
+        store_predictions(tmp_path, row.key, make_predictions("palbert", "rte", 0.8, seed=1, num_examples=50, salt=0))
+    with pytest.raises(ValueError, match=r"npz does not belong to its record: its score is 0\.\d+, the record's 0.123"):
+        write_tables([write_study(tmp_path, rows)], tmp_path / "tables")
+
+
+def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
+    write_tables([predicted_study(tmp_path, {"pondernet": 0.7}, ["rte"])], tmp_path / "tables")
+    note = "pondernet: sampled exit, standard deviation over draws of one model / over seeds: RTE 1.7 / "
+    assert note in (tmp_path / "tables" / "dev.md").read_text()
+
+
+def test_ledger_counts_stopped_and_failed_trials(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5)
+    records += [record("palbert", "rte", 0.6, seed=2, phase="search", status="stopped", gpu_seconds=60.0)]
+    records += [record("palbert", "rte", None, seed=3, phase="search", gpu_seconds=20.0)]
+    (entry,) = row_ledger(rows_of([load_study(write_study(tmp_path, records))]))
+    assert (entry.search_seconds, entry.confirm_seconds) == (200.0, 600.0)
+    assert entry.trials == {"completed": 6, "stopped": 1, "failed": 1}
+    assert entry.unit == "GPU"
+
+
+def test_ledger_falls_back_to_wall_clock_where_no_gpu_was_used(tmp_path):
+    study = load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)))
+    (entry,) = row_ledger(rows_of([study]))
+    assert (entry.unit, entry.seconds) == ("wall-clock", 720.0)
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(119.0, False), (90.0, True)])
+def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, seconds, warned):
+    records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
+    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert any("differs by more than 20 %: palbert had 0.20 h, albert 0.15 h" in note for note in notes) == warned
+
+
+def test_hand_made_predictions_agree_with_their_records():
+    arrays = make_predictions("palbert", "rte", 0.7, seed=1, num_examples=300, salt=0)
+    correct = arrays["logits"].argmax(axis=1) == arrays["labels"]
+    assert scores_of("rte", arrays)["score"] == pytest.approx(correct.mean())

@@ -1,0 +1,203 @@
+"""python -m pytest tests/analysis/test_statistics.py"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.statistics import uncertainty as statistics
+from analysis.statistics.resampling import resampled_scores
+from trainables.data.tasks import TASKS, compute_metrics, score
+
+
+def test_summary_is_numpys_percentiles():
+    found = statistics.summary([0.1, 0.4, 0.2, 0.3, 0.5])
+    assert list(found.values()) == pytest.approx([0.3, 0.2, 0.4, 0.1, 0.5])
+
+
+def test_interval_of_a_median_of_five_is_the_range_and_says_93_75_percent():
+    interval = statistics.median_interval([0.3, 0.1, 0.5, 0.2, 0.4])
+    assert (interval.low, interval.high, interval.coverage) == (0.1, 0.5, 0.9375)
+
+
+def test_interval_of_a_median_of_many_equals_scipys_quantile_test():
+    scores = np.random.default_rng(0).normal(size=40)
+    interval = statistics.median_interval(scores.tolist(), level=0.95)
+    expected = stats.quantile_test(scores, p=0.5).confidence_interval(0.95)
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("distribution", ["normal", "lognormal"])
+def test_interval_of_a_median_covers_as_often_as_it_says(distribution):
+    rng = np.random.default_rng(1)
+    tables = getattr(rng, distribution)(size=(4_000, 5))
+    truth = 0.0 if distribution == "normal" else 1.0
+    intervals = [statistics.median_interval(scores) for scores in tables.tolist()]
+    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+    assert covered == pytest.approx(intervals[0].coverage, abs=3 * np.sqrt(0.9375 * 0.0625 / 4_000))
+
+
+def test_bootstrap_interval_equals_scipys_percentile_method():
+    values = np.random.default_rng(2).normal(size=200)
+    resampled = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=999, rng=3)
+    interval = statistics.bootstrap_interval(resampled.bootstrap_distribution)
+    assert (interval.low, interval.high) == pytest.approx(tuple(resampled.confidence_interval))
+
+
+def test_bootstrap_interval_of_an_accuracy_covers_as_often_as_it_says():
+    task, rng = TASKS["rte"], np.random.default_rng(2)
+    answers = (rng.random((1_000, 250)) < 0.8).astype(int)  # 1,000 dev sets on which 1 is always right
+    resampled = resampled_scores(task, answers, np.ones(250, int), np.full(250, "dev"), resamples=400, seed=0)
+    intervals = [statistics.bootstrap_interval(column) for column in resampled.T]
+    covered = np.mean([interval.low <= 0.8 <= interval.high for interval in intervals])
+    assert covered == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 1_000))
+
+
+def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements():
+    correct = np.array([True] * 12 + [False] * 3 + [True] * 20)
+    other = np.array([False] * 12 + [True] * 3 + [True] * 20)
+    assert statistics.mcnemar(correct, other) == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))
+
+
+def test_mcnemar_of_models_that_never_disagree_is_one():
+    assert statistics.mcnemar(np.ones(5, bool), np.ones(5, bool)) == 1.0
+
+
+def test_holm_equals_the_example_of_the_definition():
+    # Sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1, made monotone.
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_holm_never_exceeds_one():
+    assert statistics.holm([0.6, 0.7]) == [1.0, 1.0]
+
+
+def test_five_seeds_impose_a_floor_of_one_sixteenth():
+    assert statistics.sign_test_floor(5) == 0.0625
+    assert statistics.sign_test_floor(5) == pytest.approx(stats.binomtest(5, 5, 0.5).pvalue)
+
+
+def test_optimism_is_best_search_minus_confirmed_median():
+    assert statistics.optimism(0.80, 0.77) == pytest.approx(0.03)
+
+
+def test_spread_of_a_sampled_exit_is_told_apart_from_the_spread_over_seeds():
+    within, between = statistics.spread_of_sampled_exit([0.03, 0.04], [0.70, 0.72])
+    assert within == pytest.approx(np.sqrt((0.03**2 + 0.04**2) / 2))
+    assert between == pytest.approx(np.std([0.70, 0.72], ddof=1))
+
+
+@pytest.mark.parametrize(("costs", "excess"), [([100, 125], 0.25), ([3, 3], 0.0), ([0, 0], 0.0), ([0, 1], np.inf)])
+def test_largest_excess_is_relative_to_the_cheapest(costs, excess):
+    assert statistics.largest_excess(costs) == pytest.approx(excess)
+
+
+def test_incumbent_never_falls():
+    assert statistics.incumbents([1, 2, 3], [0.5, 0.4, 0.6]) == ([1, 3, 6], [0.5, 0.5, 0.6])
+
+
+def predictions_and_labels(task, models=3, n=300, seed=3):
+    rng = np.random.default_rng(seed)
+    if task.is_regression:
+        labels = rng.uniform(0, 5, n)
+        return labels + rng.normal(size=(models, n)), labels
+    labels = rng.integers(task.num_labels, size=n)
+    return np.where(rng.random((models, n)) < 0.7, labels, rng.integers(task.num_labels, size=(models, n))), labels
+
+
+@pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli"])
+def test_resampled_scores_are_the_scores_of_the_drawn_examples(name):
+    task = TASKS[name]
+    predictions, labels = predictions_and_labels(task)
+    splits = np.array([task.dev_splits[i % len(task.dev_splits)] for i in range(300)])
+    found = resampled_scores(task, predictions, labels, splits, resamples=4, seed=7)
+    order = np.argsort(splits, kind="stable")
+    drawn = []
+    for i, split in enumerate(np.unique(splits)):
+        members = np.flatnonzero(splits == split)
+        drawn.append(members[np.random.default_rng(7 + i).integers(len(members), size=(4, len(members)))])
+    examples = np.concatenate(drawn, axis=1)
+    assert len(order) == examples.shape[1]
+    for row, index in zip(found, examples, strict=True):
+        expected = [
+            score(task, compute_metrics(task, model[index], labels[index], splits[index])) for model in predictions
+        ]
+        assert row == pytest.approx(expected)
+
+
+def test_resampled_correlations_are_close_to_those_of_the_drawn_examples():
+    task = TASKS["stsb"]
+    predictions, labels = predictions_and_labels(task, models=1)
+    found = resampled_scores(task, predictions, labels, np.full(300, "dev"), resamples=5, seed=7)
+    drawn = np.random.default_rng(7).integers(300, size=(5, 300))
+    expected = [score(task, compute_metrics(task, predictions[0, index], labels[index])) for index in drawn]
+    assert found[:, 0] == pytest.approx(expected, abs=1e-2)  # Spearman keeps the ranks of the whole set
+
+
+def test_resamples_are_the_same_for_every_method():
+    task = TASKS["rte"]
+    predictions, labels = predictions_and_labels(task)
+    one, two = (resampled_scores(task, predictions, labels, np.full(300, "dev"), resamples=9, seed=1) for _ in "ab")
+    assert np.array_equal(one, two)
+
+
+def test_paired_bootstrap_without_seed_noise_is_the_paired_t_test_of_the_examples():
+    rng = np.random.default_rng(4)
+    correct, other = rng.random((2, 2_000)) < [[0.8], [0.78]]
+    weights = rng.multinomial(2_000, np.full(2_000, 1 / 2_000), size=4_000) / 2_000
+    columns = [np.repeat((weights @ values)[:, None], 5, axis=1) for values in (correct, other)]
+    found = statistics.paired_bootstrap(*columns, [correct.mean()] * 5, [other.mean()] * 5)
+    expected = stats.ttest_rel(correct.astype(float), other.astype(float))
+    assert found.p_value == pytest.approx(expected.pvalue, abs=0.02)
+    assert found.difference == pytest.approx(correct.mean() - other.mean())
+
+
+def test_paired_bootstrap_without_example_noise_is_welchs_test_of_the_seeds():
+    scores, other = [0.70, 0.72, 0.71, 0.74, 0.69], [0.75, 0.74, 0.77, 0.73, 0.75]
+    found = statistics.paired_bootstrap(np.zeros((10, 5)), np.zeros((10, 5)), scores, other)
+    expected = stats.ttest_ind(scores, other, equal_var=False)
+    assert found.p_value == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+
+
+def test_equal_scores_everywhere_are_no_difference():
+    equal = np.full((10, 5), 0.7)
+    assert statistics.paired_bootstrap(equal, equal, [0.7] * 5, [0.7] * 5).p_value == 1.0
+
+
+EXAMPLES = 250
+WEIGHTS = np.random.default_rng(8).multinomial(EXAMPLES, np.full(EXAMPLES, 1 / EXAMPLES), size=150) / EXAMPLES
+
+
+def simulated_table(rng, *, tasks=8, seeds=5, effect=0.0):
+    """p-values, adjusted over the tasks, of two methods whose expected accuracies differ by `effect`.
+
+    Every example has a difficulty that both methods share; every seed shifts its model's accuracy by 2 points.
+    """
+    p_values = []
+    for _ in range(tasks):
+        ease = rng.uniform(0.4, 1.0, EXAMPLES)
+        chances = [ease + shift + rng.normal(0, 0.02, (seeds, 1)) for shift in (effect, 0.0)]
+        correct = [(rng.random((seeds, EXAMPLES)) < chance).astype(float) for chance in chances]
+        resampled = [WEIGHTS @ values.T for values in correct]
+        test = statistics.paired_bootstrap(*resampled, *(values.mean(axis=1) for values in correct))
+        p_values.append(test.p_value)
+    return statistics.holm(p_values)
+
+
+def test_false_positives_of_the_paired_test_stay_at_its_level_over_1000_simulated_tables():
+    rng = np.random.default_rng(5)
+    marked = [min(simulated_table(rng)) < statistics.ALPHA for _ in range(1_000)]
+    assert np.mean(marked) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 1_000)
+
+
+def test_paired_test_finds_a_large_difference():
+    rng = np.random.default_rng(6)
+    marked = [max(simulated_table(rng, tasks=4, effect=0.12)) < statistics.ALPHA for _ in range(20)]
+    assert np.mean(marked) > 0.8
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (5, 5), (7, 6), (40, 2)])
+def test_mcnemar_equals_scipys_binomial_test(wins, losses):
+    correct = np.array([True] * wins + [False] * losses, dtype=bool)
+    expected = stats.binomtest(wins, wins + losses, 0.5).pvalue if wins + losses else 1.0
+    assert statistics.mcnemar(correct, ~correct) == pytest.approx(expected)

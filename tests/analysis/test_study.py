@@ -1,0 +1,60 @@
+"""Every analysis command and notebook on a study that the engine ran: pytest tests/analysis/test_study.py"""
+
+import subprocess
+import sys
+
+import pytest
+from helpers.places import ROOT
+
+from analysis import explain, report, tables, verify
+from analysis.studies.load import load_study
+from study.facts.record import read_records
+
+pytestmark = pytest.mark.slow
+
+SMALL = ["--method", "all", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "all"
+    where = ["--out", str(folder.parent), "--name", folder.name, "--tracking-uri", "none"]
+    command = [sys.executable, "-m", "study.launch", *SMALL, *where]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def methods(study):
+    return load_study(study).methods
+
+
+def test_what_the_launch_wrote_verifies(study):
+    assert verify.verify(study) == []
+
+
+def test_tables_are_made_again_from_several_folders(study, tmp_path, capsys):
+    assert tables.main([str(study), "--out", str(tmp_path), "--strict", "--format", "csv"]) == 0
+    assert (tmp_path / "dev.csv").read_text() == (study / "tables" / "dev.csv").read_text() == capsys.readouterr().out
+
+
+def test_every_cell_is_explained(study, methods, capsys):
+    for method in methods:
+        assert explain.main([str(study), f"{method}/rte"]) == 0
+    text = capsys.readouterr().out
+    for record in read_records(study / "records.jsonl"):
+        assert record.key in text
+
+
+def test_report_shows_every_method(study, methods):
+    page = report.write_report(study).read_text()
+    assert all(f'<th scope="row">{method}</th>' in page for method in methods)
+    assert all(f'id="picture-learning-curves-{method}"' in page for method in methods)
+
+
+@pytest.mark.parametrize("name", ["dev_tables", "search", "speed_against_quality"])
+def test_notebook_runs_from_top_to_bottom(name, study, run_notebook):
+    outputs = [output for cell in run_notebook(name, study).cells for output in cell.get("outputs", [])]
+    assert not [output for output in outputs if output.output_type in ("error", "stream")]
+    assert any("image/svg+xml" in output.get("data", {}) for output in outputs)

@@ -1,0 +1,349 @@
+"""python -m pytest tests/analysis/test_tables.py"""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.made_studies import HASH, SEEDS, arm, edit_records, record, write_study
+from helpers.places import ROOT
+from msgspec.structs import replace
+
+from analysis.layouts.published_numbers import published_rows
+from analysis.studies.load import load_study
+from analysis.tables import main, write_ablation, write_tables
+from study.facts.record import Record
+
+EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
+SCORES = [0.70, 0.74, 0.71, 0.73, 0.725]  # median 0.725
+
+
+def dev_csv(folder: Path) -> dict[str, dict[str, str]]:
+    with (folder / "dev.csv").open() as file:
+        return {row["method"]: row for row in csv.DictReader(file)}
+
+
+def tables_command(*arguments: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "analysis.tables", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def write_dev(tmp_path: Path, records: list[Record], **plan) -> dict[str, dict[str, str]]:
+    write_tables([write_study(tmp_path / "study", records, **plan)], tmp_path / "tables")
+    return dev_csv(tmp_path / "tables")
+
+
+def test_csv_has_the_contract_columns_and_one_row_per_method(tmp_path):
+    records = [row for method in ("palbert", "albert") for row in arm(method, "rte", SCORES)]
+    rows = write_dev(tmp_path, records)
+    assert list(rows) == ["palbert", "albert"]
+    assert list(rows["palbert"]) == ["method", *EIGHT, "macro"]
+
+
+def test_cell_is_the_median_of_the_confirm_scores_in_points_with_one_decimal(tmp_path):
+    assert write_dev(tmp_path, arm("palbert", "rte", SCORES))["palbert"]["rte"] == "72.5"
+
+
+def test_search_scores_never_enter_a_cell(tmp_path):
+    search, *confirm = arm("palbert", "rte", SCORES)
+    records = [replace(search, score=0.99, selection_score=0.99), *confirm]
+    assert write_dev(tmp_path, records)["palbert"]["rte"] == "72.5"
+
+
+def test_confirm_scores_without_a_search_that_chose_them_are_no_cell(tmp_path):
+    _, *confirm = arm("palbert", "rte", SCORES)
+    assert write_dev(tmp_path, confirm)["palbert"]["rte"] == ""
+
+
+def test_median_of_ties_is_the_tied_score(tmp_path):
+    assert write_dev(tmp_path, arm("palbert", "rte", [0.7, 0.7, 0.7, 0.9, 0.1]))["palbert"]["rte"] == "70.0"
+
+
+def test_median_of_an_even_number_of_seeds_is_the_mean_of_the_middle_two(tmp_path):
+    rows = write_dev(tmp_path, arm("palbert", "rte", [0.70, 0.72]), seeds=2)
+    assert rows["palbert"]["rte"] == "71.0"
+
+
+def test_macro_is_the_mean_of_the_eight_medians(tmp_path):
+    records = [row for i, task in enumerate(EIGHT) for row in arm("palbert", task, [0.5 + i / 100] * 5)]
+    assert write_dev(tmp_path, records)["palbert"]["macro"] == "53.5"
+
+
+def test_macro_is_empty_while_a_cell_is_missing(tmp_path):
+    records = [row for task in EIGHT[1:] for row in arm("palbert", task, SCORES)]
+    assert write_dev(tmp_path, records, tasks=EIGHT)["palbert"]["macro"] == ""
+
+
+def test_planned_cell_without_records_is_a_gap_and_named_below_the_table(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), tasks=["rte", "cola"])], tmp_path)
+    text = (tmp_path / "dev.md").read_text()
+    assert "| palbert             | 72.5 |    – |" in text
+    assert "- palbert/cola: missing: found none; the protocol wants 42, 43, 44, 45, 46" in text
+    assert dev_csv(tmp_path)["palbert"]["cola"] == ""
+
+
+def test_cell_with_too_few_seeds_is_marked_with_its_n_and_named(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", [0.7, 0.72, 0.71, None, 0.73]))], tmp_path)
+    assert dev_csv(tmp_path)["palbert"]["rte"] == "71.5 (n=4)"
+    assert "palbert/rte: fewer seeds: found 42, 43, 44, 46; " in (tmp_path / "dev.md").read_text()
+    assert "failed: 45" in (tmp_path / "dev.md").read_text()
+
+
+def test_cell_with_more_seeds_than_the_protocol_is_marked(tmp_path):
+    rows = write_dev(tmp_path, arm("palbert", "rte", [*SCORES, 0.8]))
+    assert rows["palbert"]["rte"] == "72.8 (n=6)"
+
+
+def test_cell_with_other_seeds_than_the_protocols_is_marked(tmp_path):
+    search, *_ = arm("palbert", "rte", SCORES)
+    confirm = [record("palbert", "rte", score, seed=1 + i, trial=i) for i, score in enumerate(SCORES)]
+    write_tables([write_study(tmp_path, [search, *confirm])], tmp_path)
+    assert dev_csv(tmp_path)["palbert"]["rte"] == "72.5 (n=5)"
+    named = "palbert/rte: other seeds: found 1, 2, 3, 4, 5; the protocol wants 42, 43, 44, 45, 46"
+    assert named in (tmp_path / "dev.md").read_text()
+
+
+def test_strict_makes_an_incomplete_cell_an_error_and_writes_nothing(tmp_path):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES[:3]))
+    with pytest.raises(ValueError, match="--strict: palbert/rte: fewer seeds: found 42, 43, 44"):
+        write_tables([study], tmp_path / "out", strict=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_strict_command_names_the_cells_with_status_1(tmp_path, capsys):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES[:3]))
+    assert main([str(study), "--strict"]) == 1
+    assert capsys.readouterr().err.startswith("analysis.tables: --strict: palbert/rte: fewer seeds")
+
+
+def test_confirm_records_of_a_former_winner_leave_the_cell(tmp_path):
+    old, new = {"learning_rate": 1e-5}, {"learning_rate": 2e-5}
+    records = arm("palbert", "rte", [0.6] * 5, config=old) + arm("palbert", "rte", [0.7] * 5, config=new)
+    assert write_dev(tmp_path, records)["palbert"]["rte"] == "70.0"
+
+
+def test_frame_tells_the_records_that_cells_are_made_of_from_all_others(tmp_path):
+    old = arm("palbert", "rte", [0.6] * 5, config={"learning_rate": 1e-5})
+    new = arm("palbert", "rte", [0.7, 0.71, None], config={"learning_rate": 2e-5})
+    study = load_study(write_study(tmp_path, [*old, *new]))
+    assert study.frame.query("counts")["key"].tolist() == [row.key for row in new[1:3]]
+    assert study.frame.query("not counts")["key"].tolist() == [row.key for row in [*old, new[0], new[3]]]
+
+
+def test_failed_search_trial_can_be_followed_by_its_retry(tmp_path):
+    records = [record("palbert", "rte", None, phase="search"), record("palbert", "rte", 0.5, phase="search")]
+    assert len(load_study(write_study(tmp_path, records)).records) == 1
+
+
+def test_several_studies_of_one_protocol_share_a_table(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("albert", "rte", [0.7] * 5))
+    write_tables([one, two], tmp_path / "out")
+    assert {name: row["rte"] for name, row in dev_csv(tmp_path / "out").items()} == {
+        "palbert": "72.5",
+        "albert": "70.0",
+    }
+
+
+def test_studies_that_share_an_arm_get_rows_of_their_own(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("palbert", "rte", [0.7] * 5))
+    write_tables([one, two], tmp_path / "out")
+    assert list(dev_csv(tmp_path / "out")) == ["palbert (one)", "palbert (two)"]
+
+
+def test_two_protocols_never_share_a_table(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), protocol={"selection": "holdout"})
+    mine, theirs = load_study(one).protocol_hash, load_study(two).protocol_hash
+    assert mine != theirs
+    with pytest.raises(ValueError, match=rf"{one} has {mine}, {two} has {theirs} \(selection: dev against holdout"):
+        write_tables([one, two], tmp_path / "out")
+
+
+def test_two_protocols_in_one_records_file_are_refused(tmp_path):
+    records = arm("palbert", "rte", SCORES) + [record("palbert", "cola", 0.5, protocol_hash="bbbb")]
+    with pytest.raises(ValueError, match=f"has protocol bbbb, plan.json has {HASH}"):
+        load_study(write_study(tmp_path, records))
+
+
+def test_comparable_published_line_stands_beneath_ours(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
+    lines = (tmp_path / "dev.md").read_text().splitlines()
+    ours = next(i for i, line in enumerate(lines) if line.startswith("| palbert "))
+    assert lines[ours + 1].split("|")[1:3] == [" *published PALBERT* ", " 78.3 "]
+
+
+def test_source_of_the_published_line_and_another_selection_are_noted(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES), protocol={"selection": "holdout"})
+    write_tables([study], tmp_path)
+    text = (tmp_path / "dev.md").read_text()
+    assert "- published lines: PALBERT Tab.2, arXiv 2204.03276; albert-base-v2, dev, median of 5" in text
+    assert "- published scores were selected on the dev set they report; ours were not" in text
+
+
+def test_mini_data_puts_published_numbers_apart_as_not_comparable(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), protocol={"data": "mini"})], tmp_path)
+    ours, apart = (tmp_path / "dev.md").read_text().split("**Published, on real GLUE; not comparable with --data mini")
+    assert "published" not in ours
+    assert "78.3" in apart
+
+
+def test_another_backbone_puts_published_numbers_apart(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="some-bert")], tmp_path)
+    text = (tmp_path / "dev.md").read_text()
+    assert "**Published, on another backbone than some-bert; not comparable (PALBERT Tab.2" in text
+
+
+def test_roberta_backbone_gets_table_3(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="FacebookAI/roberta-base")], tmp_path)
+    assert "*published PRoBERTa* | 79.1" in (tmp_path / "dev.md").read_text()
+
+
+def test_sidecar_has_every_cells_records_seeds_and_configuration(tmp_path):
+    records = arm("palbert", "rte", SCORES)
+    write_tables([write_study(tmp_path, records)], tmp_path)
+    (cell,) = json.loads((tmp_path / "dev.json").read_text())["cells"]
+    assert cell["records"] == [row.key for row in records[1:]]
+    assert cell["seeds"] == SEEDS
+    assert cell["config"] == records[0].config
+    assert cell["median"] == 0.725
+
+
+def test_regenerating_gives_the_same_bytes(tmp_path):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
+    first = {path.name: path.read_bytes() for path in write_tables([study], tmp_path / "one").files}
+    second = {path.name: path.read_bytes() for path in write_tables([study], tmp_path / "two").files}
+    assert first == second
+    assert {"dev.md", "dev.csv", "dev.tex", "dev.html", "dev.json"} <= first.keys()
+
+
+def test_command_writes_beside_the_records_and_prints_the_table(tmp_path):
+    study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
+    result = tables_command(study)
+    assert result.returncode == 0
+    assert result.stdout == (study / "tables" / "dev.md").read_text()
+
+
+def test_empty_folder_is_one_line_and_status_2(tmp_path):
+    result = tables_command(tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == f"analysis.tables: no plan.json in {tmp_path}; allowed: the folder of a study\n"
+
+
+def test_broken_line_is_named_with_file_and_number(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES))
+    lines = (study / "records.jsonl").read_text().splitlines()
+    lines[2] = lines[2][:40]
+    (study / "records.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=r"records.jsonl:3: not a JSON object"):
+        load_study(study)
+
+
+def test_missing_contract_field_is_named(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES))
+    edit_records(study, lambda rows: rows[1].pop("mean_layers"))
+    with pytest.raises(ValueError, match=r"records.jsonl:2: the field mean_layers is missing"):
+        load_study(study)
+
+
+def test_unknown_field_is_refused_by_name(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES))
+    edit_records(study, lambda rows: rows[1].update(colour="blue"))
+    with pytest.raises(ValueError, match=r"records.jsonl:2: no field named colour; available: key, study, "):
+        load_study(study)
+
+
+def test_score_that_is_no_number_is_refused_with_its_field_and_value(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES))
+    edit_records(study, lambda rows: rows[1].update(score="high"))
+    with pytest.raises(ValueError, match=r"records.jsonl:2: score is 'high'; allowed: a number"):
+        load_study(study)
+
+
+def test_doubled_record_is_refused(tmp_path):
+    records = arm("palbert", "rte", SCORES)
+    with pytest.raises(ValueError, match=r"records.jsonl:7: the record .* was already on line 2"):
+        load_study(write_study(tmp_path, [*records, records[1]]))
+
+
+def test_ablation_is_mean_and_deviation_beside_table_1(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
+    text = (tmp_path / "ablation.md").read_text()
+    assert "72.1 ± 1.6" in text  # numpy: mean 0.721, std (n - 1) 0.01597
+    assert "77.8 ± 1.2" in text
+
+
+def test_ablation_of_studies_that_differ_in_settings_has_a_row_for_each(tmp_path):
+    plain = write_study(tmp_path / "plain", arm("palbert", "rte", SCORES), protocol={"settings": {}})
+    settings = {"settings": {"num_lambda_layers": 0}}
+    bare = write_study(tmp_path / "bare", arm("palbert", "rte", [0.6] * 5), protocol=settings)
+    write_ablation([plain, bare], tmp_path / "out")
+    text = (tmp_path / "out" / "ablation.md").read_text()
+    assert "| palbert (plain) " in text and "| palbert (bare) " in text
+    assert "- bare: num_lambda_layers 0" in text
+    assert load_study(plain).protocol_hash != load_study(bare).protocol_hash
+    assert f"Protocol {load_study(plain).protocol_hash}, {load_study(bare).protocol_hash}" in text
+
+
+def test_ablation_refuses_studies_that_differ_in_more_than_settings(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES), protocol={"data": "mini"})
+    with pytest.raises(ValueError, match="data: hub against mini"):
+        write_ablation([one, two], tmp_path / "out")
+
+
+def test_electra_layout_uses_its_own_metrics(tmp_path):
+    metrics = {"accuracy": 0.88, "f1": 0.92}
+    records = arm("electra-small", "mrpc", [0.9] * 5, metrics=metrics)
+    metrics = {"pearson": 0.88, "spearman": 0.86}
+    records += arm("electra-small", "stsb", [0.87] * 5, metrics=metrics)
+    write_tables([write_study(tmp_path, records, backbone="google/electra-small-discriminator")], tmp_path)
+    with (tmp_path / "electra.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["mrpc"], row["stsb"]) == ("88.0", "86.0")
+    assert "lmtuners" in (tmp_path / "electra.md").read_text()
+
+
+def test_electra_layout_is_left_out_without_electra(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
+    assert not (tmp_path / "electra.md").exists()
+
+
+def test_speed_table_has_layers_and_their_ratio(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES, mean_layers=7.5))], tmp_path)
+    with (tmp_path / "speed.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["arm"], row["mean_layers"], row["layer_ratio"]) == ("palbert/rte", "7.50", "1.60")
+
+
+def test_optimism_is_best_search_minus_confirmed_median(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)  # search 0.74, median 0.725
+    with (tmp_path / "optimism.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["rte"] == "+1.5"
+
+
+def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells():
+    with (ROOT / "analysis" / "published.csv").open() as file:
+        facts = list(csv.DictReader(file))
+    assert all(fact["source"] and fact["confidence"] for fact in facts)
+    swapped = {(fact["label"], fact["task"]) for fact in facts if "swapped" in fact["note"]}
+    assert swapped == {(label, task) for label in ("ALBERT", "PABEE", "PALBERT") for task in ("mnli", "qqp")}
+
+
+def test_published_macros_are_the_means_of_their_cells():
+    for paper in ("PALBERT Tab.2", "PALBERT Tab.3"):
+        for row in published_rows(paper) + published_rows(paper, split="test"):
+            mean = sum(row.values[task] for task in EIGHT) / 8
+            assert row.values["macro"] == pytest.approx(mean, abs=0.0501), row.label
+
+
+def test_latex_is_a_booktabs_table_with_its_characters_escaped(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="a_b")], tmp_path)
+    text = (tmp_path / "dev.tex").read_text()
+    assert r"\toprule" in text and r"\bottomrule" in text
+    assert r"a\_b" in text
+    assert "–" not in text and "±" not in (tmp_path / "ablation.tex").read_text()

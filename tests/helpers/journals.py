@@ -1,0 +1,246 @@
+"""The one journal of tests: real events, in memory and, where a folder is given, in the files that a launch leaves."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from study.facts.events import (
+    FILE,
+    AshaDecided,
+    EpochReported,
+    Event,
+    LaunchBegan,
+    LaunchEnded,
+    Report,
+    TrialEnded,
+    TrialRetried,
+    TrialStarted,
+)
+from study.facts.record import Phase, Record
+from study.facts.study_facts import StudyFacts
+from trainables.runs.trial import EpochRow, Outcome
+
+E = TypeVar("E")
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG = {"learning_rate": 2e-05, "batch_size": 32, "epochs": 3}
+
+
+class Killed(Exception):
+    """The process of the study is gone."""
+
+
+class MadeJournal:
+    """What the scheduler takes for a study's journal. Time is a number of seconds that the test sets."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.facts = StudyFacts()
+        self.events: list[Event] = []
+        self.clock = 0.0  # seconds
+        self.kill_at: int | None = None  # number of the event whose writing the process does not survive
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def now(self) -> str:
+        return (BEGAN + timedelta(seconds=self.clock)).isoformat(timespec="microseconds")
+
+    def append(self, event: Event) -> None:
+        self.events.append(event)
+        if self.folder is not None:
+            _add_line(self.folder / FILE, event)
+            if isinstance(event, TrialEnded):
+                _add_line(self.folder / "records.jsonl", event.record)
+        if self.kill_at is not None and len(self.events) >= self.kill_at:
+            raise Killed
+        self.facts.apply(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def records(self) -> list[Record]:
+        return self.facts.records
+
+    # What a launch would write, one second apart.
+
+    def begin(self, launch: int = 1, *, pid: int | None = None, max_gpu_hours: float | None = None) -> None:
+        self._tick(
+            LaunchBegan,
+            launch=launch,
+            command="study.launch --method palbert",
+            host=socket.gethostname(),
+            pid=pid or os.getpid(),
+            versions={},
+            git_commit=None,
+            max_gpu_hours=max_gpu_hours,
+        )
+
+    def end(self, launch: int = 1, status: str = "complete") -> None:
+        self._tick(LaunchEnded, launch=launch, status=status)
+
+    def start(
+        self,
+        key: str,
+        *,
+        phase: Phase = "search",
+        trial: int = 0,
+        launch: int = 1,
+        arm: str = "palbert/rte",
+        config: dict | None = None,
+        start: str | None = None,
+    ) -> None:
+        method, task = arm.split("/")
+        self._tick(
+            TrialStarted,
+            key=key,
+            method=method,
+            task=task,
+            phase=phase,
+            trial=trial,
+            seed=42 + trial,
+            config=CONFIG if config is None else config,
+            start=start,
+            launch=launch,
+        )
+
+    def epoch(self, key: str, epoch: int, score: float, *, best_epoch: int | None = None) -> None:
+        row = row_of(epoch, score, best_epoch=best_epoch or epoch)
+        self._tick(EpochReported, key=key, report=report_of(row))
+
+    def stop(self, key: str, *, rung: int, score: float, cutoff: float, recorded: int = 1) -> None:
+        decided = {"rung": rung, "score": score, "cutoff": cutoff, "recorded": recorded}
+        self._tick(AshaDecided, key=key, **decided, decision="stop")
+
+    def retry(self, key: str, error: str, *, failures: int = 1) -> None:
+        self._tick(TrialRetried, key=key, error=error, failures=failures)
+
+    def finish(self, key: str, *, score: float | None, epoch: int | None, **fields: Any) -> None:
+        """Ends a trial that was started; `fields` replaces any of the record's."""
+        self._tick(TrialEnded, key=key, record=self._record(key, score, epoch, **fields))
+
+    def whole_trial(self, key: str, scores: list[float], **started: Any) -> None:
+        """A completed trial with these scores by epoch."""
+        best = scores.index(max(scores)) + 1
+        self.start(key, **started)
+        for epoch, score in enumerate(scores, start=1):
+            self.epoch(key, epoch, score, best_epoch=epoch if epoch <= best else best)
+        self.finish(key, score=max(scores), epoch=best)
+
+    def take(self, record: Record, *, epochs: list[float] | None = None, launch: int = 1) -> None:
+        """A trial that ends with this record; `epochs` are its selection scores."""
+        identity = {name: getattr(record, name) for name in ("key", "method", "task", "phase", "trial", "seed")}
+        self._tick(TrialStarted, **identity, config=record.config, start=record.start, launch=launch)
+        for epoch, score in enumerate(epochs or [], start=1):
+            self.epoch(record.key, epoch, score, best_epoch=min(epoch, record.epoch or epoch))
+        if record.status == "stopped" and record.selection_score is not None:
+            self.stop(record.key, rung=record.epochs, score=record.selection_score, cutoff=1.0, recorded=3)
+        self._tick(TrialEnded, key=record.key, record=record)
+
+    def _record(self, key: str, score: float | None, epoch: int | None, **fields: Any) -> Record:
+        started = self.facts.trials[key].started
+        values = {
+            "key": key,
+            "study": "mine",
+            "protocol_hash": "aaaa000011112222",
+            **{
+                name: getattr(started, name) for name in ("method", "task", "phase", "trial", "seed", "config", "start")
+            },
+            "status": "completed",
+            "error": None,
+            "score": score,
+            "selection_score": score,
+            "metrics": {"accuracy": score} if score is not None else {},
+            "epoch": epoch,
+            "epochs": 3,
+            "num_layers": 12,
+            "mean_layers": 9.5 if score is not None else None,
+            "train_examples": 300,
+            "train_seconds": 30.0,
+            "eval_seconds": 3.0,
+            "gpu_seconds": 0.0,
+            "wall_seconds": 40.0,
+            "model": None,
+            "data_fingerprint": "f00d",
+            "versions": {},
+            "git_commit": None,
+            "host": "node-1",
+            "device": "cpu",
+            "started": started.time,
+            "ended": (BEGAN + timedelta(seconds=self.clock + 1)).isoformat(timespec="microseconds"),
+        }
+        return Record(**(values | fields))
+
+    def _tick(self, kind: type, **fields: Any) -> None:
+        self.clock += 1
+        self.append(kind(time=self.now(), **fields))
+
+
+def row_of(epoch: int, score: float, *, best_epoch: int | None = None, finished: bool = False) -> EpochRow:
+    """An epoch with this score."""
+    return EpochRow(
+        epoch=epoch,
+        selection_score=score,
+        score=score,
+        metrics={"accuracy": score},
+        mean_layers=9.5,
+        num_layers=12,
+        exit_histogram=[0.0] * 6 + [50.0, 50.0, 100.0, 100.0, 50.0, 50.0],
+        train_loss=1.0 / epoch,
+        train_examples=100 * epoch,
+        train_seconds=10.0 * epoch,
+        eval_seconds=1.0 * epoch,
+        best_epoch=best_epoch or epoch,
+        improved=best_epoch in (None, epoch),
+        finished=finished,
+    )
+
+
+def report_of(
+    row: EpochRow,
+    *,
+    outcome: Outcome | None = None,
+    wall_seconds: float = 1.0,
+    gpu_seconds: float = 0.0,
+    gpu_share: float | None = None,
+) -> Report:
+    """What an actor says of the epoch."""
+    return Report(
+        row=row,
+        outcome=outcome,
+        wall_seconds=wall_seconds,
+        gpu_seconds=gpu_seconds,
+        host="node-1",
+        device="cpu",
+        gpu_share=gpu_share,
+    )
+
+
+def outcome_of(row: EpochRow, *, model: str | None = None) -> Outcome:
+    """The outcome of a trial whose best epoch is this one, its last."""
+    assert row.score is not None
+    return Outcome(
+        score=row.score,
+        selection_score=row.selection_score,
+        metrics=row.metrics,
+        epoch=row.epoch,
+        epochs=row.epoch,
+        num_layers=row.num_layers,
+        mean_layers=row.mean_layers,
+        train_examples=row.train_examples,
+        train_seconds=row.train_seconds,
+        eval_seconds=row.eval_seconds,
+        model=model,
+    )
+
+
+def _add_line(path: Path, value: Event | Record) -> None:
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(value) + b"\n")

@@ -1,0 +1,178 @@
+"""Kills the processes of a running study at random moments, on a Ray cluster of its own, until the study is done.
+
+    python -m helpers.kills --kills 50
+
+The long form of tests/study/test_kills.py. Only processes that were started here are killed, by their numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from helpers.places import ROOT
+from ray.cluster_utils import Cluster
+
+from study.decisions import asha
+from study.facts.events import AshaDecided, TrialStarted, read_events
+from study.facts.record import Record, read_records
+from study.plans.plan_file import require_plan
+
+KINDS = ("launcher", "worker", "node")
+
+
+@dataclass
+class KilledStudy:
+    """A study on a cluster of a head and two nodes with a slot each."""
+
+    folder: Path
+    arguments: list[str]
+    random: random.Random
+    killed: Counter = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        self.nodes = [self._add_node(), self._add_node()]
+
+    def run(self, *, kills: int, epochs: int) -> None:
+        """Kills `kills` times, each kind in turn, spread at random over the `epochs` that the study will report."""
+        try:
+            launcher = self._launch()
+            for number in range(kills):
+                if not self._wait_for(int(epochs * (number + self.random.random()) / (kills + 1)), launcher):
+                    break
+                launcher = self._kill(KINDS[number % len(KINDS)], launcher)
+            self._finish(launcher)
+        finally:
+            self.cluster.shutdown()
+
+    def _launch(self) -> subprocess.Popen:
+        command = [sys.executable, "-m", "study.launch", *self.arguments, "--address", self.cluster.address]
+        where = ["--out", str(self.folder.parent), "--name", self.folder.name, "--tracking-uri", "none"]
+        with (self.folder.parent / "launches.log").open("a") as log:
+            return subprocess.Popen([*command, *where], stdout=log, stderr=log, cwd=ROOT)
+
+    def _wait_for(self, epochs: int, launcher: subprocess.Popen) -> bool:
+        """Waits until so many epochs are in the journal, and one more since the last kill; False: the study is done."""
+        epochs, deadline = max(epochs, self.epochs() + 1), time.monotonic() + 120
+        while self.epochs() < epochs:
+            if launcher.poll() is not None:
+                return False
+            assert time.monotonic() < deadline, (self.folder.parent / "launches.log").read_text()[-2000:]
+            time.sleep(0.05)
+        time.sleep(self.random.random() / 10)
+        return launcher.poll() is None
+
+    def epochs(self) -> int:
+        """Epochs in the journal."""
+        events = self.folder / "events.jsonl"
+        return events.read_bytes().count(b'"event":"epoch_reported"') if events.exists() else 0
+
+    def _kill(self, kind: str, launcher: subprocess.Popen) -> subprocess.Popen:
+        if kind == "launcher":
+            launcher.kill()
+            launcher.wait()
+            launcher = self._launch()
+        elif kind == "node":
+            self.cluster.remove_node(self.nodes.pop(self.random.randrange(2)), allow_graceful=False)
+            self.nodes.append(self._add_node())
+        else:
+            workers = self._workers()
+            if not workers:
+                return launcher
+            self.random.choice(workers).kill()
+        self.killed[kind] += 1
+        return launcher
+
+    def _workers(self) -> list[psutil.Process]:
+        """The actors that train, of this cluster alone."""
+        raylets = [psutil.Process(node.all_processes["raylet"][0].process.pid) for node in self.nodes]
+        children = [child for raylet in raylets for child in raylet.children(recursive=True)]
+        return [
+            child for child in children if "ResourceTrainable" in child.name()
+        ]  # Ray's name for an actor with resources
+
+    def _finish(self, launcher: subprocess.Popen) -> None:
+        status = launcher.wait(timeout=600)
+        assert status == 0, (self.folder.parent / "launches.log").read_text()[-4000:]
+
+    def _add_node(self) -> Any:
+        return self.cluster.add_node(num_cpus=1, env_vars={"HF_HUB_OFFLINE": "1"})
+
+
+def run_killed(folder: Path, arguments: list[str], *, kills: int, seed: int, epochs: int = 0) -> KilledStudy:
+    """A study in a new folder, to its end; `epochs`: that it will report, for the moments of the kills."""
+    folder.mkdir()
+    study = KilledStudy(folder / "study", arguments, random.Random(seed))
+    study.run(kills=kills, epochs=epochs)
+    return study
+
+
+def check_nothing_lost_or_doubled(folder: Path, uninterrupted: Path) -> dict[str, int]:
+    """Holds a killed study against the uninterrupted one; counts of what was compared. AssertionErrors say what."""
+    records = read_records(folder / "records.jsonl")
+    assert len({record.key for record in records}) == len(records), "a record is doubled"
+    arms = require_plan(folder).plan.arms
+    search, confirm = ([r for r in records if r.phase == phase] for phase in ("search", "confirm"))
+    assert len(search) == sum(arm.samples for arm in arms) and len(confirm) == sum(len(arm.seeds) for arm in arms)
+    assert not [record.error for record in records if record.status == "failed"]
+    expected = {record.key: outcome(record) for record in read_records(uninterrupted / "records.jsonl")}
+    same = [record for record in records if record.status == "completed" and expected.get(record.key)]
+    same = [record for record in same if expected[record.key][0] == "completed"]
+    for record in same:
+        assert outcome(record) == expected[record.key], record.key
+    confirm_same = sum(1 for record in same if record.phase == "confirm")
+    return {"records": len(records), "equal": len(same), "equal confirm": confirm_same, "rungs": check_rungs(folder)}
+
+
+def outcome(record: Record) -> tuple:
+    return record.status, record.score, record.metrics, record.epoch, record.epochs, record.mean_layers
+
+
+def check_rungs(folder: Path) -> int:
+    """Replays ASHA's log; the number of decisions that came out the same."""
+    plan, events = require_plan(folder).plan, read_events(folder)
+    arm_of = {event.key: event.arm for event in events if isinstance(event, TrialStarted)}
+    decisions = [event for event in events if isinstance(event, AshaDecided)]
+    rungs: dict[str, dict[int, dict[str, float]]] = {}
+    for event in decisions:
+        arm = plan.arm(arm_of[event.key])
+        own, stopping = rungs.setdefault(arm.name, {}), plan.protocol.early_stopping
+        where = {"epoch": event.rung, "score": event.score, "epochs": arm.epochs, "stopping": stopping}
+        decision = asha.decide(own, event.key, **where)
+        assert decision is not None and vars(decision) == {name: getattr(event, name) for name in vars(decision)}
+        own.setdefault(event.rung, {})[event.key] = event.score
+    return len(decisions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    arguments = ["--method", "albert,palbert", "--task", "rte,cola,sst2", "--sampler", "grid", "--samples", "6"]
+    arguments += ["--seeds", "5", "--profile", "mini", "--max-failures", "1000"]
+    with tempfile.TemporaryDirectory() as temporary:
+        uninterrupted = run_killed(Path(temporary) / "uninterrupted", arguments, kills=0, seed=options.seed)
+        killed = run_killed(
+            Path(temporary) / "killed", arguments, kills=options.kills, epochs=uninterrupted.epochs(), seed=options.seed
+        )
+        print(f"{sum(killed.killed.values())} kills {dict(killed.killed)}")
+        print(check_nothing_lost_or_doubled(killed.folder, uninterrupted.folder))
+    if sum(killed.killed.values()) < options.kills:
+        raise SystemExit(f"the study was done before it had been killed {options.kills} times")
+
+
+if __name__ == "__main__":
+    main()
+    ray.shutdown()

@@ -1,0 +1,296 @@
+"""Study folders made of given records, with the real plan, journal and records files, for the tests of analysis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from helpers.journals import MadeJournal
+from msgspec.structs import replace
+
+from study.facts.record import Record
+from study.facts.study_folder import RECORDS, predictions_file
+from study.plans.identity import confirm_seeds, trial_key
+from study.plans.plan import Plan
+from study.plans.plan_file import PlanFile, write_plan
+from study.plans.resolved_plan import Arm, EarlyStopping, Protocol, Range, ResolvedPlan
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+
+SEEDS = [42, 43, 44, 45, 46]
+PROTOCOL = Protocol(
+    profile="paper",
+    data="hub",
+    backbone=None,
+    selection="dev",
+    metric="the task's GLUE metric at the best epoch",
+    aggregate="median over seeds from 42",
+    sampler="tpe",
+    epochs=None,
+    settings={},
+    start_from={},
+    early_stopping=EarlyStopping(asha_grace=1, asha_factor=3),
+)
+COMPONENTS = {
+    "sst2": ["accuracy"],
+    "rte": ["accuracy"],
+    "qnli": ["accuracy"],
+    "cola": ["matthews"],
+    "mrpc": ["accuracy", "f1"],
+    "mnli": ["accuracy_matched", "accuracy_mismatched"],
+    "qqp": ["accuracy", "f1"],
+    "stsb": ["pearson", "spearman"],
+    "wnli": ["accuracy"],
+}
+CONFIG = {"learning_rate": 1e-5, "batch_size": 32, "epochs": 25}
+SPACE = {"learning_rate": Range(name="FloatDistribution", attributes={"low": 1e-5, "high": 5e-5, "log": True})}
+
+
+def plan_of(
+    methods: list[str],
+    tasks: list[str],
+    *,
+    protocol: dict | None = None,
+    seeds: int = len(SEEDS),
+    backbone: str = "albert/albert-base-v2",
+    baseline: str | None = "albert",
+    start_from: dict[str, str] | None = None,
+    config: dict | None = None,
+) -> ResolvedPlan:
+    """A plan of these arms; `protocol` replaces fields of PROTOCOL."""
+    rules = replace(PROTOCOL, **(protocol or {}))
+    config = CONFIG if config is None else config
+    asked = Plan(
+        profile=rules.profile,
+        methods=tuple(methods),
+        tasks=tuple(tasks),
+        data=rules.data,
+        samples=1,
+        seeds=seeds,
+        sampler=rules.sampler,
+        selection=rules.selection,
+        settings=rules.settings,
+        start_from=start_from or {},
+        baseline=baseline,
+    )
+    arms = tuple(
+        Arm(
+            method=method,
+            task=task,
+            space=SPACE,
+            fixed={name: value for name, value in config.items() if name not in SPACE},
+            first=(),
+            samples=1,
+            seeds=confirm_seeds(seeds),
+            backbone=backbone,
+            data_fingerprint="f00d",
+            start_from=asked.start_of(method, task),
+        )
+        for method in methods
+        for task in tasks
+    )
+    return ResolvedPlan(asked=asked, arms=arms, protocol=rules)
+
+
+def write_plan_of(folder: Path, plan: ResolvedPlan, *, name: str | None = None) -> None:
+    """The plan.json of a study in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = PlanFile(
+        name=name or folder.name,
+        created="2026-01-01T00:00:00.000000+00:00",
+        command="python -m study.launch",
+        versions={},
+        git_commit="0123abc",
+        protocol_hash=plan.protocol_hash,
+        plan=plan,
+    )
+    write_plan(folder, content)
+
+
+HASH = plan_of(["palbert"], ["rte"]).protocol_hash  # of the protocol of records and studies, unless it is changed
+
+
+def record(
+    method: str, task: str, score: float | None, *, seed: int = 42, phase: str = "confirm", **fields: Any
+) -> Record:
+    """A record with every field of the contract; `fields` replaces any of them."""
+    config, start = fields.get("config", CONFIG), fields.get("start")
+    protocol_hash = fields.get("protocol_hash", HASH)
+    identity = {"method": method, "task": task, "phase": phase, "config": config, "seed": seed, "start": start}
+    values = {
+        "key": trial_key(protocol_hash, **identity),
+        "study": "made",
+        "protocol_hash": protocol_hash,
+        **identity,
+        "trial": 0,
+        "status": "completed" if score is not None else "failed",
+        "error": None if score is not None else "loss is nan at step 3",
+        "score": score,
+        "selection_score": score,
+        "metrics": dict.fromkeys(COMPONENTS[task], score) if score is not None else {},
+        "epoch": 3 if score is not None else None,
+        "epochs": 8,
+        "num_layers": 12,
+        "mean_layers": 12.0 if method == "albert" else 8.0,
+        "train_examples": 20_000,
+        "train_seconds": 100.0,
+        "eval_seconds": 16.0,
+        "gpu_seconds": 120.0,
+        "wall_seconds": 120.0,
+        "model": None,
+        "data_fingerprint": "f00d",
+        "versions": {"torch": "2.13.0"},
+        "git_commit": "0123abc",
+        "host": "node-1",
+        "device": "cuda:0",
+        "started": "2026-01-01T00:00:00.000000+00:00",
+        "ended": "2026-01-01T00:02:00.000000+00:00",
+    }
+    return Record(**(values | fields))
+
+
+def write_records(folder: Path, records: list[Record]) -> None:
+    (folder / RECORDS).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in records))
+
+
+def edit_records(folder: Path, change: Callable[[list[dict]], object]) -> None:
+    """Rewrites the records file after `change` was applied to its lines as plain values."""
+    rows = [json.loads(line) for line in (folder / RECORDS).read_text().splitlines()]
+    change(rows)
+    (folder / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_study(
+    folder: Path,
+    records: list[Record],
+    *,
+    methods: list[str] | None = None,
+    tasks: list[str] | None = None,
+    name: str | None = None,
+    **plan: Any,
+) -> Path:
+    """A study folder with these records; methods and tasks of the plan are those of the records unless given; `plan`
+    are further arguments of `plan_of`. Records of the usual protocol are taken to be of the plan's."""
+    methods = methods or list(dict.fromkeys(row.method for row in records))
+    tasks = tasks or list(dict.fromkeys(row.task for row in records))
+    made = plan_of(methods, tasks, **plan)
+    write_plan_of(folder, made, name=name)
+    write_records(folder, [of_protocol(row, made.protocol_hash) for row in records])
+    return folder
+
+
+def of_protocol(row: Record, protocol_hash: str) -> Record:
+    """The record under another protocol, unless it was made under a particular one."""
+    if row.protocol_hash != HASH:
+        return row
+    identity = {name: getattr(row, name) for name in ("method", "task", "phase", "config", "seed", "start")}
+    return replace(row, protocol_hash=protocol_hash, key=trial_key(protocol_hash, **identity))
+
+
+def arm(method: str, task: str, scores: list[float | None], **fields: Any) -> list[Record]:
+    """An arm's records: one search trial at the best score, then confirm trials on seeds from 42."""
+    best = max(score for score in scores if score is not None)
+    search = record(method, task, best, seed=1, phase="search", **fields)
+    confirm = [record(method, task, score, seed=42 + i, trial=i, **fields) for i, score in enumerate(scores)]
+    return [search, *confirm]
+
+
+def predicted_study(
+    folder: Path, methods: dict[str, float], tasks: list[str], *, num_examples: int = 400, **plan: Any
+) -> Path:
+    """A whole study folder as a launch leaves it: records, predictions and journal that agree with each other.
+
+    `methods` gives each method's chance of a right answer. The exit of `pondernet` is sampled.
+    """
+    made = plan_of(list(methods), tasks, **plan)
+    write_plan_of(folder, made)
+    records: list[Record] = []
+    for number, (method, chance) in enumerate(methods.items()):
+        for task in tasks:
+            confirmed = []
+            for seed in SEEDS:
+                arrays = predictions(method, task, chance, seed=seed, num_examples=num_examples, salt=number)
+                row = record(method, task, 0.0, seed=seed, trial=seed - 42, protocol_hash=made.protocol_hash)
+                row = replace(row, **scores_of(task, arrays))
+                confirmed.append(row)
+                store_predictions(folder, row.key, arrays)
+            records += confirmed
+            best = max(row.score for row in confirmed if row.score is not None)
+            records += [_searched(confirmed[0], trial, best) for trial in range(4)]
+    journal = MadeJournal(folder)
+    journal.begin()
+    for row in records:
+        epochs = range(1, row.epochs + 1)
+        journal.take(row, epochs=[(row.score or 0.0) - 0.02 * abs(epoch - (row.epoch or 1)) for epoch in epochs])
+    journal.end()
+    return folder
+
+
+def _searched(confirmed: Record, trial: int, best: float) -> Record:
+    """A search trial: the first is the winner, the last was stopped."""
+    learning_rate = 1e-5 * (trial + 1) if trial else confirmed.config["learning_rate"]
+    searched = record(
+        confirmed.method,
+        confirmed.task,
+        best - 0.01 * trial,
+        phase="search",
+        seed=trial,
+        trial=trial,
+        config={**confirmed.config, "learning_rate": learning_rate},
+        protocol_hash=confirmed.protocol_hash,
+    )
+    return replace(searched, status="stopped", epochs=2, epoch=2) if trial == 3 else searched
+
+
+def predictions(
+    method: str, task: str, chance: float, *, seed: int, num_examples: int, salt: int
+) -> dict[str, np.ndarray]:
+    """The arrays of a predictions file. Examples differ in ease, in the same way for every method and seed."""
+    shared, rng = np.random.default_rng(len(task)), np.random.default_rng([seed, salt, len(task)])
+    ease = shared.uniform(-0.2, 0.2, num_examples)
+    right = rng.random(num_examples) < np.clip(chance + ease, 0, 1)
+    if TASKS[task].is_regression:
+        labels = shared.uniform(0, 5, num_examples)
+        logits = (labels + np.where(right, 0.1, 2.0) * rng.normal(size=num_examples))[:, None]
+    else:
+        labels = shared.integers(TASKS[task].num_labels, size=num_examples)
+        logits = np.eye(TASKS[task].num_labels)[np.where(right, labels, (labels + 1) % TASKS[task].num_labels)]
+    splits = TASKS[task].dev_splits
+    layers = np.full(num_examples, 12) if method == "albert" else 12 - rng.integers(8, size=num_examples)
+    settings = np.linspace(0.1, 1.0, 10)
+    arrays = {
+        "ids": np.arange(num_examples),
+        "split": np.array([splits[i % len(splits)] for i in range(num_examples)]),
+        "labels": labels,
+        "logits": logits,
+        "exit_layers": layers,
+        "sweep_rule": np.array(["threshold"] * 10),
+        "sweep_setting": settings,
+        "sweep_score": chance - 0.1 * (1 - settings) ** 2,
+        "sweep_mean_layers": 1 + 11 * settings,
+    }
+    if method == "pondernet":
+        first = scores_of(task, arrays)["score"]
+        draws = np.array([0.0, 0.02, -0.02, 0.01])
+        arrays |= {"draw_scores": first + draws, "draw_mean_layers": layers.mean() + draws}
+    return arrays
+
+
+def scores_of(task: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The record's numbers that these predictions give."""
+    answers = predictions_from_logits(TASKS[task], arrays["logits"])
+    metrics = compute_metrics(TASKS[task], answers, arrays["labels"], arrays["split"])
+    found, layers = score(TASKS[task], metrics), float(arrays["exit_layers"].mean())
+    if "draw_scores" in arrays:
+        metrics["sample_std"] = float(np.std(arrays["draw_scores"], ddof=1))
+        found, layers = float(arrays["draw_scores"].mean()), float(arrays["draw_mean_layers"].mean())
+    return {"score": found, "selection_score": found, "metrics": metrics, "mean_layers": layers}
+
+
+def store_predictions(folder: Path, key: str, arrays: dict[str, np.ndarray]) -> None:
+    path = predictions_file(folder, key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **arrays)

@@ -1,0 +1,46 @@
+"""Small trials for tests: mini-GLUE, tiny untrained backbones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from helpers.configurations import values_of
+
+import search_spaces
+from trainables.runs.training import TrainingRun
+from trainables.runs.trial import TrialSpec
+
+# What tiny backbones need to learn from nothing; see tests/trainables/test_learnability.py.
+FROM_NOTHING = {
+    "learning_rate": 5e-4,
+    "lambda_learning_rate": 5e-4,
+    "batch_size": 16,
+    "max_length": 48,
+    "layer_decay": 1.0,
+    "layer_decay_convention": None,
+}
+
+
+def spec_of(
+    method: str = "albert", task: str = "sst2", *, seed: int = 1, config: dict | None = None, **spec: Any
+) -> TrialSpec:
+    """A trial of the method's first grid point, with two layers so that an epoch takes a fraction of a second."""
+    values = values_of(method, task)
+    values |= {name: value for name, value in FROM_NOTHING.items() if values.get(name) is not None}
+    values |= {"num_hidden_layers": 2, "epochs": 2, "stop_after": 0, "batch_size": 32} | (config or {})
+    return TrialSpec(
+        method=method,
+        task=task,
+        config=values,
+        seed=seed,
+        **{"data": "mini", "backbone": search_spaces.load(method).backbone["mini"]} | spec,
+    )
+
+
+def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
+    """The trial after its last epoch."""
+    run = TrainingRun(spec, cache=cache)
+    while not run.finished:
+        run.run_epoch()
+    return run

@@ -1,0 +1,83 @@
+"""What the benchmarks of the study engine measure, in small: pytest tests/house/test_benchmarks.py"""
+
+import numpy as np
+import pytest
+
+from benchmarks import overhead, search_strategies, utilisation
+
+
+@pytest.mark.parametrize("contender", search_strategies.CONTENDERS)
+def test_regret_never_rises_with_the_noise_gone(contender):
+    landscape = search_strategies.Landscape("steady", noise=0.0, slowness=0.0)
+    regrets = search_strategies.regrets(landscape, contender, [4, 36, 72])
+    assert 0 <= regrets[2] <= regrets[1] <= regrets[0] < 1 and regrets[2] < regrets[0]
+
+
+def test_the_regret_of_the_optimum_is_zero():
+    landscape = search_strategies.Landscape("steady", noise=0.0, slowness=0.0, seed=3)
+    random = np.random.default_rng(3)
+    learning_rate, weight_decay, dropout = random.uniform(0.1, 0.9, size=3)
+    best = {
+        "learning_rate": 1e-5 * 100**learning_rate,
+        "weight_decay": 0.3 * weight_decay,
+        "dropout": 0.5 * dropout,
+        "batch_size": [16, 32, 128][int(2 * random.choice([0.0, 0.5, 1.0]))],
+    }
+    assert landscape.score(best, search_strategies.EPOCHS) == pytest.approx(1.0)
+
+
+def test_a_search_that_stops_trials_starts_more_of_them():
+    started = {}
+    for contender in search_strategies.CONTENDERS:
+        clock = search_strategies.Clock(search_strategies.CONTENDERS[contender](0), search_strategies.LANDSCAPES[0])
+        for _ in range(60):
+            clock.step()
+        started[contender] = len(clock.epochs_done)
+    assert started["full"] < min(started["study"], started["tune"])
+
+
+def test_a_restart_goes_on_with_the_trials_that_ran():
+    clock = search_strategies.Clock(search_strategies.StudySearch(0, stopping=False), search_strategies.LANDSCAPES[0])
+    for _ in range(10):
+        clock.step()
+    running = {key for _, key, _ in clock.running}
+    clock.restart()
+    clock.step()
+    assert running <= {key for _, key, _ in clock.running}
+
+
+def test_the_verdict_is_worse_where_most_seeds_are():
+    good, bad = np.linspace(0.1, 0.2, 20), np.linspace(0.3, 0.5, 20)
+    assert search_strategies.paired(bad, good)["verdict"] == "WORSE"
+    assert search_strategies.paired(good, bad)["verdict"] == "better"
+    assert search_strategies.paired(good, good)["verdict"] == "equal"
+
+
+def test_busy_is_the_share_of_four_slots():
+    spans = [(0.0, 10.0), (0.0, 10.0), (5.0, 10.0), (5.0, 10.0)]
+    assert utilisation.figures_of(spans) == {"epochs": 4, "seconds": 10.0, "busy": 0.75}
+
+
+def test_a_slow_study_misses_its_targets():
+    ours = {"seconds_per_trial": 0.2, "mean_report_ms": 6.0, "growth_mb": 9.0}
+    theirs = {"seconds_per_trial": 0.9, "growth_mb": 8.0}
+    assert [held for _, held in overhead.time_checks({"study": ours, "tune-reuse": theirs})] == [False] * 3
+    assert [held for _, held in overhead.memory_checks({"study": ours, "tune-bare": theirs})] == [False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("contender", ["study", "optuna"])
+def test_a_contender_runs_all_of_its_trials(contender):
+    row = overhead.run_alone(contender, 8)
+    assert row["trials"] == 8 and 0 < row["seconds"] < 120
+
+
+@pytest.mark.slow
+def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
+    sizes = ["--arms", "1", "--samples", "3", "--seeds", "2", "--epochs", "3", "--seconds", "0.2"]
+    resolved = utilisation.unequal_arms(utilisation.build_parser().parse_args(sizes))
+    study, tune = (
+        utilisation.figures_of(spans_of(resolved, tmp_path))
+        for spans_of in (utilisation.spans_of_study, utilisation.spans_of_tune)
+    )
+    assert study["busy"] > tune["busy"] > 0

@@ -1,0 +1,208 @@
+"""Imports point one way, and the quick commands stay quick: pytest tests/house/test_imports.py"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.made_studies import predicted_study
+from helpers.places import ROOT
+
+PACKAGES = ("study", "search_spaces", "trainables", "analysis")
+HEAVY = ("torch", "ray", "transformers", "datasets", "optuna", "mlflow")
+
+RAY_IS_IMPORTED_BY = (
+    "study.cluster",
+    "study.drivers.tune_driver",
+    "study.drivers.trial_actor",
+    "study.launch_stages",
+    "study.doctor",
+)
+MLFLOW_IS_IMPORTED_BY = (
+    "study.mlflow_mirror.tracking",
+    "study.mlflow_mirror.registration",
+    "study.mlflow_mirror.served_model",
+)
+ANALYSIS_MAY_IMPORT = (
+    "analysis",
+    "study.facts",
+    "study.plans.plan",
+    "study.plans.plan_file",
+    "study.plans.resolved_plan",
+    "study.plans.identity",
+    "study.command_line",
+    "trainables.schema",
+    "trainables.configuration",
+    "trainables.atomic_files",
+    "trainables.data.tasks",
+    "trainables.runs.trial",
+)
+SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables.schema")
+
+# Refuses to import the packages named in its first argument, as if they were not installed; then runs the second.
+BLOCKING = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+names = sys.argv.pop(1).split(",")
+sys.meta_path.insert(0, Blocked())
+code = sys.argv.pop(1)
+exec(code)
+"""
+
+
+def modules(package: str) -> dict[str, Path]:
+    """The dotted name and file of each module of a package."""
+    files = sorted((ROOT / package).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+def imported(path: Path) -> set[str]:
+    """The full names that a file imports, at its top or within a function, those for type checkers left out."""
+    names: set[str] = set()
+    for node in _statements(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def _statements(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        return []
+    return [node, *(found for child in ast.iter_child_nodes(node) for found in _statements(child))]
+
+
+def roots(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imported(path)}
+
+
+def importers(package: str) -> set[str]:
+    """Our modules that import the package, at their top or within a function."""
+    return {name for root in PACKAGES for name, path in modules(root).items() if package in roots(path)}
+
+
+def outside(names: set[str], places: tuple[str, ...]) -> set[str]:
+    """Those of the names that neither are one of the places nor lie within one."""
+    return {name for name in names if not any(name == place or name.startswith(f"{place}.") for place in places)}
+
+
+def run_blocked(code: str, *arguments: str, blocked: tuple[str, ...], cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BLOCKING, ",".join(blocked), code, *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+@pytest.mark.parametrize("module", modules("search_spaces"))
+def test_search_spaces_know_distributions_only(module: str) -> None:
+    names = {name for name in imported(modules("search_spaces")[module]) if name.startswith(("optuna", *PACKAGES))}
+    assert not outside(names, SEARCH_SPACES_MAY_IMPORT)
+    assert not roots(modules("search_spaces")[module]) & (set(HEAVY) - {"optuna"})
+
+
+def test_search_spaces_alone_are_imported_without_the_heavy_packages(tmp_path: Path) -> None:
+    run = run_blocked("import search_spaces; search_spaces.available()", blocked=HEAVY, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("module", modules("trainables"))
+def test_trainables_know_nothing_of_who_calls_them(module: str) -> None:
+    assert not roots(modules("trainables")[module]) & {"ray", "optuna", "mlflow", "study", "search_spaces", "analysis"}
+
+
+@pytest.mark.parametrize("module", modules("analysis"))
+def test_analysis_knows_facts_plans_and_tasks_only(module: str) -> None:
+    assert not roots(modules("analysis")[module]) & set(HEAVY)
+    names = {name for name in imported(modules("analysis")[module]) if name.startswith(PACKAGES)}
+    assert not outside(names, ANALYSIS_MAY_IMPORT)
+
+
+@pytest.mark.parametrize("module", modules("study"))
+def test_study_knows_nothing_of_analysis(module: str) -> None:
+    assert "analysis" not in roots(modules("study")[module])
+
+
+@pytest.mark.parametrize(("package", "allowed"), [("ray", RAY_IS_IMPORTED_BY), ("mlflow", MLFLOW_IS_IMPORTED_BY)])
+def test_only_few_modules_import(package: str, allowed: tuple[str, ...]) -> None:
+    assert not outside(importers(package), allowed)
+
+
+def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp_path: Path) -> None:
+    rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen")
+    names = set(modules("study")) - outside(set(modules("study")), rooms) - {"study.forecast.probe"}
+    assert names > set(rooms)
+    for package in ("torch", "ray", "mlflow"):
+        assert not importers(package) & names
+    run = run_blocked(f"import {', '.join(sorted(names))}", blocked=("torch", "ray", "mlflow"), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_path: Path) -> None:
+    run = run_blocked(f"import {', '.join(modules('analysis'))}", blocked=HEAVY, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_analysis_works_without_the_heavy_packages(tmp_path: Path) -> None:
+    study = predicted_study(tmp_path / "study", {"albert": 0.6, "palbert": 0.8}, ["rte"], num_examples=60)
+    code = """
+from analysis import explain, report, tables, verify
+from analysis.studies.load import load_study
+study = sys.argv[1]
+assert tables.main([study]) == 0
+assert verify.main([study]) == 0
+assert report.main([study]) == 0
+assert explain.main([study, "palbert/rte"]) == 0
+assert len(load_study(study).frame.query("counts")) == 10
+"""
+    run = run_blocked(code, str(study), blocked=HEAVY, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
+    code = "import trainables\nfor method in trainables.available(): trainables.load(method).Config"
+    run = run_blocked(code, blocked=HEAVY, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("study.launch", "--help"),
+        ("study.launch", "--dry-run", "--method", "palbert", "--task", "rte"),
+        ("study.launch", "--dry-run", "--method", "palbert", "--task", "rte", "--profile", "auto"),
+        ("study.doctor", "--help"),
+        ("study.mirror", "--help"),
+        ("study.status", "--help"),
+    ],
+    ids=" ".join,
+)
+def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ...], tmp_path: Path) -> None:
+    code = f"import runpy; sys.argv = {list(command)}; runpy.run_module({command[0]!r}, run_name='__main__')"
+    blocked = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
+    run = run_blocked(code, blocked=blocked, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
+    without = importers("ray") | {"study.mlflow_mirror.served_model"}  # blocked below, for all the others to show it
+    names = [name for root in PACKAGES for name in modules(root) if name not in without]
+    code = f"""
+import importlib, logging, os
+import datasets, torch, transformers  # these change the environment by themselves
+before = dict(os.environ)
+for name in {names}:
+    importlib.import_module(name)
+assert not logging.getLogger().handlers, "a module sets up logging"
+ours = {{name for name in os.environ if os.environ[name] != before.get(name) and "INDUCTOR" not in name}}
+assert not ours, f"a module changes the environment: {{ours}}"
+"""
+    run = run_blocked(code, blocked=("ray", "mlflow"), cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert list(tmp_path.iterdir()) == []

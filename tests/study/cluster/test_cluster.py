@@ -1,0 +1,64 @@
+"""cluster.yaml is what Ray's cluster launcher accepts: pytest tests/study/cluster/test_cluster.py"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+from helpers.places import ROOT
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from study.cluster.resources import Resources
+
+
+@pytest.fixture
+def cluster() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "cluster.yaml").read_text())
+
+
+def test_ray_accepts_it(cluster: dict[str, Any]) -> None:
+    validate_config(prepare_config(cluster))
+
+
+def test_ray_would_refuse_a_field_it_does_not_know(cluster: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="'head_nodes' was unexpected"):
+        validate_config(prepare_config(cluster | {"head_nodes": {}}))
+
+
+def test_gpu_workers_grow_from_none_to_the_limit(cluster: dict[str, Any]) -> None:
+    workers = {
+        name: node for name, node in cluster["available_node_types"].items() if name != cluster["head_node_type"]
+    }
+    assert all(node["min_workers"] == 0 and node["resources"]["GPU"] > 0 for node in workers.values())
+    assert sum(node["max_workers"] for node in workers.values()) == cluster["max_workers"]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "slots"), [(1, 1.0, 8), (1, 0.5, 16), (1, None, 8), (2, 0.25, 16), (8, 1.0, 0)]
+)
+def test_trials_wait_for_all_the_nodes_that_may_come(cpus: float, gpus: float | None, slots: int) -> None:
+    resources = Resources(cpus=cpus, gpus=gpus, autoscaler=ROOT / "cluster.yaml")
+    assert resources.slots_to_come() == slots
+
+
+def test_trials_stay_off_the_head(cluster: dict[str, Any]) -> None:
+    assert cluster["available_node_types"][cluster["head_node_type"]]["resources"] == {"CPU": 0}
+
+
+def test_every_package_and_file_of_the_install_travels(cluster: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    mounted = set(cluster["file_mounts"].values()) - {"~/.ray/auth_token"}
+    assert mounted == packages | {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+    assert all((ROOT / path).exists() for path in mounted)
+
+
+def test_the_cluster_asks_for_a_token_that_every_node_has(cluster: dict[str, Any]) -> None:
+    assert "~/.ray/auth_token" in cluster["file_mounts"]
+    assert "RAY_AUTH_MODE=token" in cluster["setup_commands"][-1]
+
+
+def test_the_dashboard_listens_on_loopback_only(cluster: dict[str, Any]) -> None:
+    assert "--dashboard-host=127.0.0.1" in cluster["head_start_ray_commands"][-1]

@@ -1,0 +1,108 @@
+"""Arms that start from the models of other arms: pytest tests/study/decisions/test_starts.py"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.simulation import Simulation, scheduler_of
+from msgspec.structs import replace
+
+from study import profiles
+from study.decisions.specs import trial_spec
+from study.facts.events import StartChosen, TrialStarted
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+
+
+def resolved(**changes) -> ResolvedPlan:
+    small = {"methods": ("albert",), "tasks": ("rte", "mnli"), "samples": 2, "seeds": 2, "sampler": "random"}
+    return resolve(replace(profiles.load("mini"), **(small | {"start_from": {"rte": "mnli"}} | changes)))
+
+
+def launched(plan: ResolvedPlan, before: Simulation | None = None) -> Simulation:
+    simulation = before or Simulation(plan)
+    simulation.resolved = plan
+    assert simulation.launch().progress.is_finished
+    return simulation
+
+
+def starts(simulation: Simulation, task: str = "rte") -> set[str | None]:
+    """Keys of the trials that those of the task began from."""
+    return {event.start for event in simulation.journal.of(TrialStarted) if event.task == task}
+
+
+def test_an_arm_starts_from_the_best_confirmed_model_of_another():
+    simulation = launched(resolved())
+    tasks = [event.task for event in simulation.journal.of(TrialStarted)]
+    assert tasks == sorted(tasks, key=["mnli", "rte"].index)  # all of MNLI, then RTE
+    confirmed = simulation.launch().progress.arm("albert/mnli").confirmed
+    best = max(confirmed, key=lambda record: record.score)
+    assert starts(simulation) == {best.key} and starts(simulation, "mnli") == {None}
+
+
+def test_an_arm_may_start_from_another_method():
+    study = resolved(methods=("albert", "pabee"), tasks=("rte",), start_from={"pabee/rte": "albert/rte"})
+    simulation = launched(study)
+    assert starts(simulation, "rte") > {None}
+    albert = {event.key for event in simulation.journal.of(TrialStarted) if event.method == "albert"}
+    pabee = {event.start for event in simulation.journal.of(TrialStarted) if event.method == "pabee"}
+    assert len(pabee) == 1 and pabee < albert
+
+
+def test_a_trial_is_told_where_its_start_lies():
+    simulation = launched(resolved())
+    facts = simulation.journal.facts
+    (chosen,) = simulation.journal.of(StartChosen)
+    trial = facts.arm("albert/rte").search[0]
+    assert trial_spec(simulation.resolved, facts.arm("albert/rte"), trial).start == chosen.model
+    assert chosen.model == f"/models/{chosen.key}"
+
+
+def test_more_seeds_do_not_mix_starts_in_a_cell():
+    """The source is extended first, and finds a better model; what began from the former one goes on from that."""
+    simulation = launched(resolved(seeds=2))
+    before = starts(simulation)
+    launched(resolved(seeds=20), simulation)
+    progress = scheduler_of(simulation.resolved, simulation.journal).progress
+    best = max(progress.arm("albert/mnli").confirmed, key=lambda record: record.score)
+    assert best.key not in before, "the extension did not find a better model: this test proves nothing"
+    assert starts(simulation) == before and len(simulation.journal.of(StartChosen)) == 1
+    assert len(progress.arm("albert/rte").confirmed) == 20
+
+
+def test_trials_from_another_start_are_none_of_the_cell():
+    journal = MadeJournal()
+    journal.begin()
+    journal.whole_trial("source", [0.5], arm="albert/mnli", phase="confirm")
+    for trial, (key, start) in enumerate({"ours": "source", "other": "elsewhere"}.items()):
+        journal.whole_trial(f"search-{key}", [0.6 - trial / 10], arm="albert/rte", trial=trial, start=start)
+        journal.whole_trial(key, [0.7], arm="albert/rte", phase="confirm", trial=trial, start=start)
+    arm = scheduler_of(resolved(), journal).progress.arm("albert/rte")
+    assert [trial.key for trial in arm.confirm_trials] == ["ours"]
+
+
+def test_an_arm_whose_start_failed_is_not_waited_for():
+    scheduler = scheduler_of(resolved(samples=1), MadeJournal())
+    scheduler.begin_launch(command="", host="", pid=0)
+    scheduler.end(scheduler.next_trial().key, error="boom")
+    assert scheduler.next_trial() is None and scheduler.progress.is_finished
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": ("rte",)}, "albert/rte starts from albert/mnli, which is not studied; add --task mnli"),
+        (
+            {"tasks": ("rte",), "start_from": {"albert/rte": "pabee/mnli"}},
+            "albert/rte starts from pabee/mnli, which is not studied; add --method pabee --task mnli",
+        ),
+        (
+            {"start_from": {"rte": "mnli", "mnli": "rte"}},
+            "arms start from each other: albert/rte from albert/mnli from albert/rte",
+        ),
+        ({"start_from": {"rte": "rte"}}, "arms start from each other: albert/rte from albert/rte"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        resolved(**changes)

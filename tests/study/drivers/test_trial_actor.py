@@ -1,0 +1,86 @@
+"""The actor that carries trials, without Ray: pytest tests/study/drivers/test_trial_actor.py"""
+
+import gc
+import warnings
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from helpers.trials import spec_of
+
+import trainables
+from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
+from study.drivers.trial_actor import MESSAGE, TrialActor
+
+
+def tensor_bytes() -> int:
+    """Bytes of all tensors that anything still holds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # looking at every object asks some for deprecated attributes
+        tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+    return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+
+
+def assigned(folder: Path, method: str, task: str, *, seed: int = 1, epochs: int = 1) -> AssignedTrial:
+    spec = spec_of(method, task, seed=seed, config={"epochs": epochs})
+    key = f"{method}-{seed}"
+    return AssignedTrial(key=key, spec=spec, place=str(folder / key), predictions=str(folder / f"{key}.npz"))
+
+
+def assignment(*trials: AssignedTrial) -> dict[str, str]:
+    given = Assignment(trials=trials, device="cpu", cpus=1, gpus=0, threads=1)
+    return {MESSAGE: msgspec.json.encode(given).decode()}
+
+
+def said(actor: TrialActor) -> Message:
+    return MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
+    gc.collect()
+    baseline = tensor_bytes()
+    actor = None
+    for method, task in zip(trainables.available(), ("rte", "cola", "stsb", "sst2", "mrpc"), strict=True):
+        config = assignment(assigned(tmp_path, method, task))
+        if actor is None:
+            actor = TrialActor(config)
+        else:
+            actor.reset_config(config)
+        (news,) = said(actor).news
+        assert news.report.row.finished and tensor_bytes() > baseline
+        actor.cleanup()
+        assert tensor_bytes() == baseline
+
+
+def numbers(news):
+    """What of a report does not depend on time and place."""
+    row, outcome = news.report.row, news.report.outcome
+    kept = (row.epoch, row.selection_score, row.metrics, row.train_loss, row.exit_histogram)
+    return kept if outcome is None else (*kept, outcome.score, outcome.epoch)
+
+
+def test_several_trials_of_one_actor_are_each_as_they_are_alone(tmp_path):
+    together = TrialActor(assignment(*(assigned(tmp_path / "a", "albert", "rte", seed=s, epochs=s) for s in (1, 2))))
+    news = [said(together).news, said(together).news]
+    together.cleanup()
+    assert [[one.key for one in step] for step in news] == [["albert-1", "albert-2"], ["albert-2"]]
+    for seed in (1, 2):
+        alone = TrialActor(assignment(assigned(tmp_path / "b", "albert", "rte", seed=seed, epochs=seed)))
+        expected = [numbers(said(alone).news[0]) for _ in range(seed)]
+        alone.cleanup()
+        assert [numbers(one) for step in news for one in step if one.key == f"albert-{seed}"] == expected
+
+
+def test_a_trial_that_cannot_be_run_is_news_and_the_others_go_on(tmp_path):
+    broken = msgspec.structs.replace(assigned(tmp_path, "albert", "rte", seed=1), place=str(tmp_path / "broken"))
+    broken = msgspec.structs.replace(broken, spec=msgspec.structs.replace(broken.spec, data="/nowhere"))
+    actor = TrialActor(assignment(broken, assigned(tmp_path, "albert", "rte", seed=2)))
+    first, second = said(actor).news
+    actor.cleanup()
+    assert "no file /nowhere/RTE/train.tsv" in first.failure and second.report.row.finished

@@ -1,0 +1,45 @@
+"""pytest tests/study/forecast/test_remaining_time.py"""
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.simulation import Simulation
+from msgspec.structs import replace
+
+from study import profiles
+from study.decisions.progress import StudyProgress
+from study.facts.events import EpochReported
+from study.forecast.remaining_time import remaining_seconds
+from study.plans.resolution import resolve
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    plan = replace(profiles.load("mini"), methods=("albert", "palbert"), tasks=("rte", "cola"), samples=8)
+    simulation = Simulation(resolve(plan))
+    simulation.launch()
+    return simulation
+
+
+def progress_after(simulation, events):
+    journal = MadeJournal()
+    for event in events:
+        journal.append(event)
+    return StudyProgress(simulation.resolved, journal.facts, max_gpu_hours=None)
+
+
+def test_it_is_unknown_before_an_epoch_was_measured(simulation):
+    assert remaining_seconds(progress_after(simulation, simulation.journal.events[:3])) is None
+
+
+def test_nothing_is_left_of_a_finished_study(simulation):
+    assert remaining_seconds(progress_after(simulation, simulation.journal.events)) == 0
+
+
+@pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.8])
+def test_it_is_close_to_the_epochs_that_follow(simulation, part):
+    """An epoch of the simulation counts one second, so what is left is the number of epochs to come."""
+    events = simulation.journal.events
+    cut = int(part * len(events))
+    epochs = [isinstance(event, EpochReported) for event in events]
+    left = remaining_seconds(progress_after(simulation, events[:cut]))
+    assert left == pytest.approx(sum(epochs[cut:]), abs=0.12 * sum(epochs))

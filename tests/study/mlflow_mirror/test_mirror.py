@@ -1,0 +1,267 @@
+"""The MLflow mirror, on journals written by hand: pytest tests/study/mlflow_mirror/test_mirror.py"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.journals import CONFIG, MadeJournal
+from helpers.made_studies import plan_of, write_plan_of
+from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
+
+from study.facts.study_facts import read_facts
+from study.mirror import main
+from study.mlflow_mirror.follower import mirror
+from study.mlflow_mirror.run_content import StudyRuns
+from study.mlflow_mirror.tracking import default_uri, masked
+from study.plans.plan_file import require_plan
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> MadeJournal:
+    """Two search trials (one stopped by ASHA), two confirm trials, and a failed one."""
+    journal = planned(tmp_path / "runs" / "mine")
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
+    journal.start("b" * 16, trial=1)
+    journal.epoch("b" * 16, 1, 0.4)
+    journal.stop("b" * 16, rung=1, score=0.4, cutoff=0.5)
+    journal.finish("b" * 16, score=0.4, epoch=1, status="stopped")
+    journal.start("f" * 16, trial=2)
+    journal.retry("f" * 16, "RuntimeError: node gone")
+    journal.finish("f" * 16, score=None, epoch=None, status="failed", error="loss is nan at step 3, learning rate 1.0")
+    journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm", trial=0)
+    journal.whole_trial("d" * 16, [0.5, 0.8], phase="confirm", trial=1)
+    return journal
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose tables are made: MLflow takes a second for them."""
+    from mlflow.tracking import MlflowClient
+
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def uri(tmp_path: Path, empty_store: Path) -> str:
+    """An empty store on sqlite."""
+    return f"sqlite:///{shutil.copy(empty_store, tmp_path)}"
+
+
+# What a run looks like
+
+
+def runs_of(journal: MadeJournal) -> StudyRuns:
+    return StudyRuns("mine", require_plan(journal.folder), read_facts(journal.folder))
+
+
+def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:
+    runs = runs_of(journal)
+    assert runs.study(files={}, note="").name == "mine"
+    assert runs.arm("palbert/rte").name == "palbert / rte"
+    assert runs.trial("b" * 16).name == "search 1 · palbert / rte"
+
+
+@pytest.mark.parametrize(
+    ("key", "status", "note"),
+    [
+        ("a", "completed", "Score 0.7000 at epoch 2 of 3."),
+        ("b", "stopped", "Stopped by ASHA after epoch 1: score 0.4000, the cutoff of 1 earlier trials was 0.5000."),
+        ("f", "failed", "Failed: loss is nan at step 3, learning rate 1.0"),
+    ],
+)
+def test_a_trial_says_what_became_of_it(journal: MadeJournal, key: str, status: str, note: str) -> None:
+    run = runs_of(journal).trial(key * 16)
+    assert (run.status, run.tags["mlflow.note.content"]) == (status, note)
+
+
+def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal) -> None:
+    journal.start("e" * 16, trial=3)
+    assert runs_of(journal).trial("e" * 16).status == "running"
+    journal.end(status="interrupted")
+    assert runs_of(journal).trial("e" * 16).status == "interrupted"
+    journal.begin(launch=2)
+    assert runs_of(journal).trial("e" * 16).status == "interrupted"
+    journal.start("e" * 16, trial=3, launch=2)
+    assert runs_of(journal).trial("e" * 16).status == "running"
+
+
+def test_a_launch_whose_process_is_gone_is_over(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    journal = planned(tmp_path / "mine")
+    journal.begin(pid=gone.pid)
+    journal.start("e" * 16)
+    assert runs_of(journal).trial("e" * 16).status == "interrupted"
+
+
+def test_an_epoch_reported_again_after_a_crash_counts_once(journal: MadeJournal) -> None:
+    before = runs_of(journal).trial("a" * 16).points
+    journal.epoch("a" * 16, 2, 0.7)
+    assert runs_of(journal).trial("a" * 16).points == before
+
+
+def test_an_arm_shows_the_median_of_its_confirm_trials_once_all_are_there(journal: MadeJournal) -> None:
+    points = {point.name: point.value for point in runs_of(journal).arm("palbert/rte").points}
+    assert points == {"score": 0.7, "mean_layers": 9.5}
+
+
+def test_a_study_shows_the_median_of_each_complete_arm(journal: MadeJournal) -> None:
+    write_plan_of(journal.folder, plan_of(["palbert", "pabee"], ["rte"], seeds=2, config=CONFIG))
+    journal.start("9" * 16, arm="pabee/rte")
+    points = {point.name: point.value for point in runs_of(journal).study(files={}, note="").points}
+    assert points == {"palbert/rte": 0.7}
+
+
+def test_the_password_of_a_uri_is_masked() -> None:
+    assert masked("no route to http://anna:secret@host:5000/x") == "no route to http://anna:***@host:5000/x"
+    assert masked("sqlite:////home/a:b/mlflow.db") == "sqlite:////home/a:b/mlflow.db"
+
+
+# Into a store on sqlite
+
+
+def test_every_run_parameter_and_point_is_there_once(journal: MadeJournal, uri: str) -> None:
+    journal.end()
+    mirror(journal.folder, uri)
+    runs = stored_runs(uri)
+    assert set(runs) == {"study", "palbert/rte", *(letter * 16 for letter in "abcdf")}
+    trial = runs["a" * 16]
+    assert trial.info.status == "FINISHED"
+    assert trial.data.params == {
+        "learning_rate": "2e-05",
+        "batch_size": "32",
+        "epochs": "3",
+        "seed": "42",
+    }
+    assert [(step, value) for step, value, _ in curves(uri, trial)["epoch/score"]] == [(1, 0.5), (2, 0.7), (3, 0.6)]
+    assert [(step, value) for step, value, _ in curves(uri, trial)["score"]] == [(2, 0.7)]
+    parents = {key: run.data.tags.get("mlflow.parentRunId") for key, run in runs.items()}
+    assert parents["a" * 16] == runs["palbert/rte"].info.run_id
+    assert parents["palbert/rte"] == runs["study"].info.run_id
+    assert runs["b" * 16].info.status == "KILLED" and runs["f" * 16].info.status == "FAILED"
+
+
+def test_mirroring_again_changes_nothing(journal: MadeJournal, uri: str) -> None:
+    journal.end()
+    mirror(journal.folder, uri)
+    before = content(uri)
+    mirror(journal.folder, uri)
+    assert content(uri) == before
+
+
+def test_what_a_lost_writer_left_half_done_is_completed_without_doubles(journal: MadeJournal, uri: str) -> None:
+    from mlflow.tracking import MlflowClient
+
+    journal.end()
+    mirror(journal.folder, uri)
+    before = content(uri)
+    client = MlflowClient(tracking_uri=uri)
+    for run in stored_runs(uri).values():
+        client.set_tag(run.info.run_id, "content", "never finished")
+    client.update_run(before["a" * 16][0], status="RUNNING")
+    mirror(journal.folder, uri)
+    assert content(uri) == before
+
+
+def test_a_continued_trial_goes_on_in_its_own_run(journal: MadeJournal, uri: str) -> None:
+    key = "e" * 16
+    journal.start(key, trial=3)
+    journal.epoch(key, 1, 0.5)
+    journal.end(status="interrupted")
+    mirror(journal.folder, uri)
+    first = stored_runs(uri)[key]
+    assert first.info.status == "SCHEDULED"
+    journal.begin(launch=2)
+    journal.start(key, trial=3, launch=2)
+    journal.epoch(key, 2, 0.6)
+    journal.finish(key, score=0.6, epoch=2)
+    journal.end(launch=2)
+    mirror(journal.folder, uri)
+    second = stored_runs(uri)[key]
+    assert (second.info.run_id, second.info.status) == (first.info.run_id, "FINISHED")
+    assert [(step, value) for step, value, _ in curves(uri, second)["epoch/score"]] == [(1, 0.5), (2, 0.6)]
+
+
+def test_a_torn_last_line_is_left_for_later(journal: MadeJournal, uri: str) -> None:
+    journal.end()
+    whole = (journal.folder / "events.jsonl").read_bytes()
+    cut = whole.rstrip(b"\n").rfind(b"\n") + 20
+    (journal.folder / "events.jsonl").write_bytes(whole[:cut])
+    mirror(journal.folder, uri)
+    assert (journal.folder / "events.jsonl").read_bytes() == whole[:cut]
+    (journal.folder / "events.jsonl").write_bytes(whole)
+    mirror(journal.folder, uri)
+    assert stored_runs(uri)["study"].info.status == "FINISHED"
+
+
+def test_tables_are_artifacts_and_the_description_of_the_study(journal: MadeJournal, uri: str) -> None:
+    from mlflow.tracking import MlflowClient
+
+    journal.end()
+    (journal.folder / "tables").mkdir()
+    (journal.folder / "tables" / "dev.md").write_text("| method | RTE |\n")
+    mirror(journal.folder, uri)
+    run = stored_runs(uri)["study"]
+    assert run.data.tags["mlflow.note.content"] == "| method | RTE |\n"
+    client = MlflowClient(tracking_uri=uri)
+    assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["plan.json", "tables"]
+    assert (journal.folder / "mlartifacts" / run.info.run_id / "artifacts" / "tables" / "dev.md").exists()
+
+
+def test_two_studies_of_one_name_stay_apart_in_one_store(tmp_path: Path, uri: str) -> None:
+    from mlflow.tracking import MlflowClient
+
+    for seconds, owner in enumerate(("anna", "bert")):
+        journal = planned(tmp_path / owner / "mine")
+        journal.clock = seconds
+        journal.begin()
+        journal.whole_trial("a" * 16, [0.5])
+        journal.end()
+    for owner in ("anna", "bert"):
+        mirror(tmp_path / owner / "mine", uri)
+    client = MlflowClient(tracking_uri=uri)
+    assert len(client.search_runs(["1"], "tags.level = 'study'")) == 2
+
+
+# On the command line
+
+
+def test_a_broken_line_in_the_middle_is_named(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (journal.folder / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (journal.folder / "events.jsonl").write_bytes(b"".join([*lines[:2], b'{"event": \n', *lines[2:]]))
+    assert main([str(journal.folder)]) == 2
+    assert "events.jsonl:3: not a JSON object" in capsys.readouterr().err
+
+
+def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> None:
+    journal.end()
+    assert main([str(journal.folder)]) == 0
+    assert set(stored_runs(default_uri(journal.folder))) >= {"study"}
+
+
+def test_a_folder_without_a_study_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "no events.jsonl" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_no_one_knows_is_refused_in_one_line(
+    journal: MadeJournal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(journal.folder), "--tracking-uri", "carrier-pigeon://anna:secret@loft"]) == 2
+    message = capsys.readouterr().err
+    assert "refuses" in message and "secret" not in message and message.count("\n") == 1
+
+
+def test_without_a_server_it_says_how_to_mirror_later(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+    journal.end()
+    uri = f"http://127.0.0.1:{free_port()}"
+    assert main([str(journal.folder), "--follow", "--tracking-uri", uri, "--patience", "0"]) == 1
+    assert f"python -m study.mirror {journal.folder} --tracking-uri {uri}" in capsys.readouterr().err

@@ -1,0 +1,105 @@
+"""The mirror and a real server that comes and goes: pytest tests/study/mlflow_mirror/test_mirror_server.py"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
+from helpers.places import ROOT
+
+from study.mirror import main
+
+
+class Server:
+    """A real `mlflow server` on loopback that can be killed and started again on the same store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._port = folder, free_port()
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
+        store = ["--backend-store-uri", f"sqlite:///{self._folder / 'server.db'}", "--workers", "1"]
+        artifacts = ["--artifacts-destination", str(self._folder / "artifacts")]
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command + store + artifacts, stdout=log, stderr=log, start_new_session=True
+            )
+        wait_until(self._answers, seconds=90)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            return urllib.request.urlopen(f"{self.uri}/health", timeout=2).status == 200
+        except OSError:
+            return False
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.2)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.kill()
+
+
+@pytest.mark.slow
+def test_an_outage_of_the_server_delays_the_mirror_and_loses_nothing(tmp_path: Path, server: Server) -> None:
+    server.start()
+    journal = planned(tmp_path / "mine")
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5, 0.6])
+    command = [sys.executable, "-m", "study.mirror", str(journal.folder), "--tracking-uri", server.uri, "--follow"]
+    follower = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: is_mirrored(server.uri, "a" * 16), seconds=60)
+    server.kill()
+    journal.start("b" * 16, trial=1)
+    for epoch in (1, 2, 3):
+        journal.epoch("b" * 16, epoch, 0.1 * epoch)
+        time.sleep(0.7)
+    server.start()
+    wait_until(lambda: is_mirrored(server.uri, "b" * 16), seconds=60)
+    journal.finish("b" * 16, score=0.3, epoch=3)
+    journal.whole_trial("c" * 16, [0.7, 0.5], phase="confirm")
+    journal.whole_trial("d" * 16, [0.7, 0.5], phase="confirm", trial=1)
+    journal.end()
+    output, _ = follower.communicate(timeout=90)
+    assert follower.returncode == 0 and "mirrored 4 trials" in output
+    runs = stored_runs(server.uri)
+    assert {key: run.info.status for key, run in runs.items()} == dict.fromkeys(
+        ["study", "palbert/rte", *(letter * 16 for letter in "abcd")], "FINISHED"
+    )
+    assert [step for step, _, _ in curves(server.uri, runs["b" * 16])["epoch/score"]] == [1, 2, 3]
+    assert all(len(points) == 2 for name, points in curves(server.uri, runs["c" * 16]).items() if "/" in name)
+    before = content(server.uri)
+    assert main([str(journal.folder), "--tracking-uri", server.uri]) == 0
+    assert content(server.uri) == before
+
+
+def is_mirrored(uri: str, key: str) -> bool:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return key in stored_runs(uri)
+    except (AssertionError, MlflowException):
+        return False

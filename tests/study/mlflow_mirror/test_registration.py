@@ -1,0 +1,92 @@
+"""Confirm models in MLflow's registry, really trained: pytest tests/study/mlflow_mirror/test_registration.py"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.made_studies import arm, write_records, write_study
+from helpers.trials import run_to_the_end, spec_of
+
+from study.facts.record import Record, read_records
+from study.mirror import main
+from study.mlflow_mirror.tracking import default_uri
+
+# Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
+LOADING = """
+import json, sys
+import mlflow, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model(f"models:/{sys.argv[2]}@best")
+answers = model.predict(pd.DataFrame(json.loads(sys.argv[3])))
+print(json.dumps([model.metadata.signature.to_dict(), answers.to_dict("list")]))
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A finished study of one confirm trial, whose model was trained for an epoch."""
+    run = run_to_the_end(spec_of("pabee", "rte", config={"epochs": 1}), tmp_path / "cache")
+    run.save(tmp_path / "trial")
+    return study_with_model(tmp_path / "mine", run.outcome().model)
+
+
+def study_with_model(folder: Path, model: str) -> Path:
+    records = arm("pabee", "rte", [0.6], model=model)
+    write_study(folder, records, seeds=1)
+    journal = MadeJournal(folder)
+    journal.begin()
+    for row in read_records(folder / "records.jsonl"):
+        journal.take(row)
+    journal.end()
+    write_records(folder, journal.records)
+    return folder
+
+
+def the_confirm_record(study: Path) -> Record:
+    (row,) = (row for row in read_records(study / "records.jsonl") if row.phase == "confirm")
+    return row
+
+
+@pytest.mark.slow
+def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path) -> None:
+    from trainables.runs.trained_model import load_trained
+
+    assert main([str(study), "--register"]) == 0
+    texts = {
+        "sentence1": ["the dog sees a cat .", "every girl sleeps .", "no boy likes the old house ."],
+        "sentence2": ["an animal sees a cat .", "a girl runs .", "a boy likes the house ."],
+    }
+    command = [sys.executable, "-c", LOADING, default_uri(study), "mine.pabee.rte", json.dumps(texts)]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert loaded.returncode == 0, loaded.stderr
+    signature, answers = json.loads(loaded.stdout)
+    assert [column["name"] for column in json.loads(signature["inputs"])] == ["sentence1", "sentence2"]
+    assert [column["name"] for column in json.loads(signature["outputs"])] == ["prediction", "exit_layer"]
+
+    trained = load_trained(Path(the_confirm_record(study).model))
+    for row, (first, second) in enumerate(zip(texts["sentence1"], texts["sentence2"], strict=True)):
+        encoded = trained.tokenizer([first], [second], return_token_type_ids=True, return_tensors="pt")
+        alone = trained.model.infer(dict(encoded))
+        assert answers["prediction"][row] == trained.task.labels[int(alone.logits.argmax())]
+        assert answers["exit_layer"][row] == int(alone.exit_layer)
+
+
+@pytest.mark.slow
+def test_registering_again_adds_no_version(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(study), "--register"]) == 0
+    assert "registered mine.pabee.rte version 1" in capsys.readouterr().out
+    assert main([str(study), "--register"]) == 0
+    assert "registered" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_model_that_is_gone_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = study_with_model(tmp_path / "mine", "/nowhere")
+    assert main([str(study), "--register"]) == 2
+    key = the_confirm_record(study).key
+    assert capsys.readouterr().err == f"study.mirror: the model of record {key} is gone: /nowhere\n"

@@ -1,0 +1,50 @@
+"""Which --storage is refused: pytest tests/study/storage/test_addresses.py"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.storages import files_under
+
+from study import doctor, launch
+from study.cluster import node_checks
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("ftp://host/path", "--storage is a ftp address; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET"),
+        ("s3://AKIA:SECRET@bucket/path", "--storage holds a user, a password or a port; allowed: s3://BUCKET/PATH"),
+        ("s3://AKIA:SEC/RET@bucket/path", "--storage holds a user, a password or a port; allowed: s3://BUCKET/PATH"),
+        ("s3://bucket/path?endpoint_override=a:SECRET@host", "--storage holds a user, a password or a port"),
+        ("s3://bucket/path?access_key=A&secret_key=SECRET", "--storage has the parameter 'access_key'; allowed:"),
+        ("s3://bucket?scheme=http&secret_key=SECRET", "'secret_key'; allowed: endpoint_override, region, scheme; cred"),
+        ("file:///path?x=1", "--storage has the parameter 'x'; allowed: none"),
+        ("file://runs/here", "--storage is file://runs/here; allowed: file:///PATH, from the root"),
+        ("s3:///path", "--storage is s3:///path; allowed: s3://BUCKET/PATH"),
+        ("file:///proc/nowhere", "file:///proc/nowhere/trials cannot be written: "),
+    ],
+)
+def test_storage_that_cannot_be_is_refused_in_one_line_and_nothing_is_made(tmp_path, capsys, storage, message):
+    out = tmp_path / "runs"
+    assert launch.main(["--task", "rte", "--storage", storage, "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+    assert "SECRET" not in printed.err and "RET@" not in printed.err and not out.exists()
+
+
+def test_the_doctor_refuses_the_same_in_one_line(capsys):
+    assert doctor.main(["--storage", "s3://AKIA:SECRET@bucket"]) == 2
+    error = capsys.readouterr().err
+    assert "--storage holds a user" in error and error.count("\n") == 1 and "SECRET" not in error
+
+
+def test_the_doctor_writes_under_the_uri_and_looks_for_the_marker_of_the_driver(tmp_path):
+    uri = f"file://{tmp_path}/bucket"
+    (seen,) = node_checks.check_objects(uri, None)
+    assert not seen.is_fault and files_under(tmp_path) == []
+    with doctor._marker(uri) as marker:
+        assert marker and not node_checks.check_objects(uri, marker)[0].is_fault
+    (unseen,) = node_checks.check_objects(uri, marker)
+    assert unseen.is_fault and "not what the other nodes see" in unseen.text
+    (refused,) = node_checks.check_objects("file:///proc/nowhere", None)
+    assert refused.is_fault and "cannot be written" in refused.text

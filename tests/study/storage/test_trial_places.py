@@ -1,0 +1,198 @@
+"""What a trial keeps under a URI and in a folder: pytest tests/study/storage/test_trial_places.py"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from helpers.made_studies import arm, record, write_study
+from helpers.places import ROOT
+from helpers.storages import files_under, send
+from helpers.trials import spec_of
+from msgspec.structs import replace
+
+from study.drivers.messages import MESSAGES, AssignedTrial, Assignment
+from study.drivers.trial_actor import MESSAGE, TrialActor
+from study.facts.events import Report
+from study.facts.record import Record
+from study.storage.stored_models import local_model, model_exists
+from study.storage.trial_places import STATE_NAME, TrialObjects, place_at, trial_address
+from trainables.runs.trial import TrialSpec
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> TrialObjects:
+    place = place_at(trial_address(f"file://{tmp_path}/bucket", "key"))
+    assert isinstance(place, TrialObjects)
+    return place
+
+
+def ended(**values: str) -> Record:
+    return replace(record("albert", "rte", 0.5), **values)
+
+
+# ---- one trial
+
+
+def test_the_newest_state_comes_back_whole_and_replaces_the_one_before(trial, tmp_path):
+    for epoch in (1, 2, 10):
+        send(trial, epoch=epoch)
+    with trial.work() as folder:
+        assert (
+            (folder / "state.pt").read_text() == (folder / "model-epoch-10" / "model.json").read_text() == "10 " * 1000
+        )
+    states = [name for name in files_under(tmp_path / "bucket/trials/key") if STATE_NAME.fullmatch(name)]
+    assert len(states) == 1 and states[0].startswith("state-10-")
+
+
+def test_a_folder_of_the_node_is_gone_when_the_trial_is_let_go(trial):
+    with trial.work() as folder:
+        assert list(folder.iterdir()) == []
+    assert not folder.parent.exists()
+
+
+@pytest.mark.parametrize("part", [0, 0.5, 0.999])
+def test_an_upload_that_breaks_off_leaves_the_state_before(trial, tmp_path, part):
+    send(trial, epoch=2)
+    (whole,) = tmp_path.rglob("state-2-*.zip")
+    before = whole.read_bytes()
+    send(trial, epoch=3)
+    (torn,) = tmp_path.rglob("state-3-*.zip")
+    torn.write_bytes(torn.read_bytes()[: int(part * torn.stat().st_size)])
+    whole.write_bytes(before)  # the upload breaks off before the state before is deleted
+    with trial.work() as folder:
+        assert (folder / "state.pt").read_text() == "2 " * 1000
+    send(trial, epoch=4)
+    assert not torn.exists() and not whole.exists()
+
+
+def test_a_completed_confirm_trial_keeps_its_model_and_nothing_else(trial, tmp_path):
+    send(trial, epoch=2)
+    trial.prune(ended(phase="confirm", status="completed"))
+    assert files_under(tmp_path / "bucket") == ["trials/key/model-epoch-2/model.json"]
+
+
+@pytest.mark.parametrize(
+    "values", [{"phase": "search", "status": "completed"}, {"phase": "confirm", "status": "failed"}]
+)
+def test_of_any_other_trial_nothing_stays(trial, tmp_path, values):
+    send(trial, epoch=2)
+    trial.prune(ended(**values))
+    trial.prune(ended(**values))  # again, after a launch that was killed here
+    assert list((tmp_path / "bucket" / "trials").iterdir()) == []
+
+
+def test_predictions_come_whole_into_the_studys_folder(trial, tmp_path):
+    send(trial, epoch=1)
+    (tmp_path / "predictions").mkdir()
+    trial.fetch_predictions(tmp_path / "predictions" / "key.npz")
+    assert [(path.name, path.read_text()) for path in (tmp_path / "predictions").iterdir()] == [("key.npz", "answers")]
+
+
+def test_parameters_stay_at_the_end_of_an_address():
+    address = trial_address("s3://bucket/runs/?scheme=http&endpoint_override=127.0.0.1:9000", "key")
+    assert address == "s3://bucket/runs/trials/key?scheme=http&endpoint_override=127.0.0.1:9000"
+    assert trial_address("/shared/runs", "key") == "/shared/runs/trials/key"
+
+
+# ---- one trial, trained
+
+
+def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> dict[str, str]:
+    trial = AssignedTrial(key="key", spec=spec, place=place, predictions=predictions)
+    given = Assignment(trials=(trial,), device="cpu", cpus=1, gpus=0, threads=1)
+    return {MESSAGE: msgspec.json.encode(given).decode()}
+
+
+def reports_of(config: dict[str, str]) -> list[Report]:
+    """What an actor reports of the trial, to its end."""
+    actor, reports = TrialActor(config), []
+    while not reports or not reports[-1].row.finished:
+        (news,) = MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message").news
+        assert news.report, news.failure
+        reports.append(news.report)
+    actor.cleanup()
+    return reports
+
+
+def without_times(report: Report) -> Report:
+    nothing = {"train_seconds": 0.0, "eval_seconds": 0.0}
+    outcome = report.outcome and replace(report.outcome, **nothing, model=None)
+    row = replace(report.row, **nothing)
+    return replace(report, row=row, outcome=outcome, wall_seconds=0.0, gpu_seconds=0.0)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+# Trains one epoch, and is gone as a killed process is.
+ONE_EPOCH = "import json, os, sys; from study.drivers.trial_actor import TrialActor\n"
+ONE_EPOCH += "TrialActor(json.loads(sys.argv[1])).step(); os._exit(9)"
+
+
+def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
+    spec = spec_of("palbert", "rte", config={"epochs": 3})
+    whole = reports_of(assignment(str(tmp_path / "shared"), spec, predictions=str(tmp_path / "whole.npz")))
+    address = f"file://{tmp_path}/bucket/trials/key"
+    config = assignment(address, spec, predictions="predictions.npz")
+    killed = subprocess.run(
+        [sys.executable, "-c", ONE_EPOCH, json.dumps(config)], cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert killed.returncode == 9 and [path.name[:8] for path in tmp_path.rglob("state-*.zip")] == ["state-1-"]
+    for leftover in tmp_path.glob("glue-exit-study-*"):
+        shutil.rmtree(leftover)  # another node does not have it
+
+    resumed = reports_of(config)
+    assert [without_times(one) for one in resumed] == [without_times(one) for one in whole]
+    place_at(address).fetch_predictions(tmp_path / "fetched.npz")
+    assert filecmp.cmp(tmp_path / "fetched.npz", tmp_path / "whole.npz", shallow=False)
+    with local_model(resumed[-1].outcome.model) as model:
+        match, differ, missing = filecmp.cmpfiles(
+            model, whole[-1].outcome.model, ["model.safetensors", "model.json"], shallow=False
+        )
+    assert (match, differ, missing) == (["model.safetensors", "model.json"], [], [])
+
+
+def test_a_trial_starts_from_a_model_under_a_uri_as_from_one_in_a_folder(tmp_path):
+    spec = spec_of("albert", "rte", config={"epochs": 1})
+    (source,) = reports_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))
+    model = source.outcome.model
+    assert model.startswith("file://") and model_exists(model)
+    outcomes = []
+    for name, place in (("uri", model), ("folder", model.removeprefix("file://"))):
+        started = spec_of("albert", "mrpc", config={"epochs": 1}, start=place)
+        (report,) = reports_of(assignment(str(tmp_path / name), started, predictions=str(tmp_path / "p.npz")))
+        description = json.loads((Path(report.outcome.model) / "model.json").read_text())
+        assert description["spec"]["start"] == place
+        outcomes.append(without_times(report))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_submission_from_models_under_a_uri_is_that_from_folders(tmp_path):
+    from study.submit import main
+
+    spec = spec_of("albert", "rte", config={"epochs": 1})
+    (report,) = reports_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))
+    model = report.outcome.model
+    for name, place in (("uri", model), ("folder", model.removeprefix("file://"))):
+        write_study(tmp_path / name, arm("albert", "rte", [0.7], model=place), protocol={"data": "mini"})
+        assert main([str(tmp_path / name)]) == 0
+    assert filecmp.cmp(tmp_path / "uri" / "submission.zip", tmp_path / "folder" / "submission.zip", shallow=False)
+
+
+def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
+    from study.submit import main
+
+    gone = f"file://{tmp_path}/bucket/trials/a/model-epoch-1"
+    write_study(tmp_path, arm("albert", "rte", [0.7], model=gone), protocol={"data": "mini"})
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(f"(rte) is gone: {gone}\n")

@@ -1,0 +1,116 @@
+"""What study.doctor finds, and what it says to do: pytest tests/study/test_doctor.py"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from study import doctor
+from study.cluster import node_checks
+from study.cluster.node_checks import Finding
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+def test_the_packages_of_these_tests_are_in_order() -> None:
+    finding = only(node_checks.check_packages())
+    assert not finding.is_fault and "torch" in finding.text
+
+
+def test_a_package_outside_its_bounds_is_named_with_both() -> None:
+    assert node_checks._missing("numpy<1") is not None and "wanted <1" in str(node_checks._missing("numpy<1"))
+    assert node_checks._missing("no-such-package>=1") == "no-such-package is not installed"
+    assert node_checks._missing("numpy>=1") is None
+
+
+def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
+    import torch
+
+    if torch.version.cuda is not None:
+        pytest.skip("this torch has CUDA")
+    finding = only(node_checks.check_gpus(1.0))
+    assert finding.is_fault and "CPU build" in finding.text
+
+
+def test_the_tasks_of_a_folder_are_listed_and_the_absent_ones_too(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    for split in ("train", "dev"):
+        rows = "index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is wet.\tentailment\n"
+        (tmp_path / "RTE" / f"{split}.tsv").write_text(rows)
+    finding = only(node_checks.check_data(str(tmp_path)))
+    assert not finding.is_fault
+    assert ": rte; without" in finding.text and "cola" in finding.text
+
+
+def test_data_without_a_task_is_a_fault(tmp_path: Path) -> None:
+    finding = only(node_checks.check_data(str(tmp_path)))
+    assert finding.is_fault and "holds no task" in finding.text
+
+
+def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "RTE" / f"{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tmaybe\n")
+    finding = only(node_checks.check_data(str(tmp_path)))
+    assert finding.is_fault and "dev.tsv, line 2" in finding.text
+
+
+def test_storage_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    assert not only(node_checks.check_storage(tmp_path / "runs", None)).is_fault
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_storage_that_cannot_be_written_is_a_fault() -> None:
+    finding = only(node_checks.check_storage(Path("/proc/runs"), None))
+    assert finding.is_fault and "choose another --storage" in finding.text
+
+
+def test_storage_that_other_nodes_do_not_see_is_a_fault(tmp_path: Path) -> None:
+    finding = only(node_checks.check_storage(tmp_path, tmp_path / "marker of the driver"))
+    assert finding.is_fault and "shared folder" in finding.text
+
+
+def test_a_tracking_server_that_is_away_is_a_fault_without_its_password() -> None:
+    finding = only(doctor.check_tracking(f"http://anna:secret@127.0.0.1:{free_port()}"))
+    assert finding.is_fault and "refused" in finding.text and "secret" not in finding.text
+
+
+def test_a_check_that_breaks_is_a_finding_too() -> None:
+    def broken() -> list[Finding]:
+        raise ImportError("libcudart.so not found")
+
+    finding = only(node_checks._guarded("GPUs", broken))
+    assert finding.is_fault and "libcudart.so" in finding.text
+
+
+@pytest.mark.slow
+def test_every_node_of_a_cluster_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        cluster.add_node(num_cpus=1)
+        assert doctor.main(["--address", cluster.address, "--storage", str(tmp_path)]) == 0
+    finally:
+        cluster.shutdown()
+    answer = capsys.readouterr().out
+    assert "2 nodes" in answer and answer.count("storage on") == 2 and answer.endswith("ready\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_one_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--address", f"127.0.0.1:{free_port()}", "--storage", str(tmp_path)]) == 1
+    answer = capsys.readouterr().out
+    assert answer.count("FAULT") == 1 and "ray status" in answer

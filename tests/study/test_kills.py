@@ -1,0 +1,17 @@
+"""Nothing is lost and nothing runs twice, whatever is killed: pytest tests/test_kills.py (long form: make soak)"""
+
+import pytest
+from helpers.kills import check_nothing_lost_or_doubled, run_killed
+
+pytestmark = pytest.mark.slow
+
+ARGUMENTS = ["--method", "albert", "--task", "rte,cola", "--sampler", "grid", "--samples", "4", "--seeds", "5"]
+ARGUMENTS += ["--profile", "mini", "--epochs", "8", "--max-failures", "100"]
+
+
+def test_killing_launchers_workers_and_nodes_loses_and_doubles_nothing(tmp_path):
+    uninterrupted = run_killed(tmp_path / "uninterrupted", ARGUMENTS, kills=0, seed=0)
+    study = run_killed(tmp_path / "killed", ARGUMENTS, kills=10, epochs=uninterrupted.epochs(), seed=0)
+    assert sum(study.killed.values()) == 10, study.killed
+    counts = check_nothing_lost_or_doubled(study.folder, uninterrupted.folder)
+    assert counts["equal"] >= 2 and counts["rungs"] >= 8, counts

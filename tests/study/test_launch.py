@@ -1,0 +1,181 @@
+"""The command line, without Ray: pytest tests/study/test_launch.py"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.places import ROOT, SHARED
+
+from study import launch
+from study.decisions.specs import Provenance
+from study.launch_options import LaunchOptions, build_parser, local_gpus
+from study.launch_stages import plan_file
+from study.plans.plan import Plan
+from study.plans.plan_file import write_plan
+from study.plans.resolution import resolve, resolve_configuration
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.atomic_files import write_json
+
+SHARED_GLUE = SHARED / "glue"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "study.launch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def plan_from(*arguments: str) -> Plan:
+    plan, _ = launch.plan_from(build_parser().options(LaunchOptions, arguments))
+    return plan
+
+
+def write(folder: Path, resolved: ResolvedPlan) -> None:
+    """The plan.json of a launch."""
+    folder.mkdir()
+    write_plan(folder, plan_file(folder, resolved, Provenance(versions={}, git_commit=None)))
+
+
+def refused(capsys, tmp_path: Path, *arguments: str) -> str:
+    """The one line with which the launch was refused; nothing may have been created."""
+    out = tmp_path / "runs"
+    try:
+        status = launch.main([*arguments, "--out", str(out)])
+    except SystemExit as stop:
+        status = stop.code
+    printed = capsys.readouterr()
+    assert status == 2 and printed.out == "" and not out.exists()
+    assert printed.err.count("\n") == 1, printed.err
+    return printed.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "bert"], "no method named 'bert'; available: albert, electra-small, pabee, palbert, pondernet"),
+        (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
+        (["--task", ","], "no task given; available: sst2"),
+        (["--profile", "huge"], "no profile named 'huge'; available: auto, electra, mini, paper"),
+        (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
+        (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
+        (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),
+        (["--seeds", "-1"], "--seeds is -1; allowed: a whole number >= 1"),
+        (["--epochs", "0"], "--epochs is 0; allowed: a whole number >= 1"),
+        (["--samples", "many"], "argument --samples: invalid int value: 'many'"),
+        (["--task", "qqp", "--data", "/nowhere"], "no file /nowhere/QQP/train.tsv"),
+        (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
+        (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
+        (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
+        (["--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
+        (["--start-from", "rte"], "--start-from rte: allowed: ARM=ARM"),
+        (["--task", "rte", "--start-from", "rte=mnli"], "palbert/rte starts from palbert/mnli, which is not studied"),
+        (["--baseline", "bert"], "no method named 'bert'; available: albert"),
+        (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
+        (["--dry-run", "--explain", "rte"], "--explain rte: no such arm; available: palbert/sst2, palbert/rte"),
+        (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
+        (["--backbone", ""], "backbone ''"),
+        (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),
+        (["--name", ".."], "--name is '..'; allowed: the name of a folder"),
+        (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: a number >= 0"),
+        (["--gpus-per-trial", "some"], "'some'; allowed: a number or auto"),
+        (["--cpus-per-trial", "0"], "--cpus-per-trial is 0.0; allowed: a number > 0"),
+        (["--cpus-per-trial", "4096"], "of this machine"),
+        (["--max-gpu-hours", "nan"], "--max-gpu-hours is nan; allowed: a number >= 0"),
+        pytest.param(
+            ["--max-gpu-hours", "2"],
+            "--max-gpu-hours is 2, but this machine has no GPU; leave it out",
+            marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
+        ),
+        (["--tracking-uri", "foo://x"], "--tracking-uri is a foo address; allowed: none, a folder, http"),
+        (["--storage", "/proc/nowhere"], "folder /proc/nowhere/trials cannot be written"),
+        (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
+    assert message in refused(capsys, tmp_path, *arguments)
+
+
+def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
+    plan = plan_from("--task", "rte", "--epochs", "2")
+    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    write(folder, resolved)
+    assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"study {folder} was made under protocol {resolved.protocol_hash}, this command asks for" in error
+    assert "protocol epochs 2 on disk, 3 asked for" in error
+    assert error.count("\n") == 1 and [path.name for path in folder.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("edited", [{"command": "other"}, {"plan": {}}, {"name": "x"}, {"digest": "0"}])
+def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
+    plan = plan_from("--task", "rte")
+    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    write(folder, resolved)
+    content = json.loads((folder / "plan.json").read_text())
+    write_json(folder / "plan.json", content | edited)
+    assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{folder / 'plan.json'} was edited: its digest is" in error and error.count("\n") == 1
+
+
+def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
+    def prepared(*arguments: str):
+        plan = plan_from(*arguments)
+        return launch.prepare(plan, name="s", out=tmp_path)
+
+    resolved, folder = prepared("--task", "rte", "--samples", "4", "--seeds", "5")
+    write(folder, resolved)
+    extended, _ = prepared("--task", "cola", "--method", "albert", "--samples", "6", "--seeds", "2")
+    assert [arm.name for arm in extended.arms] == ["palbert/rte", "palbert/cola", "albert/rte", "albert/cola"]
+    assert {(arm.samples, arm.seeds) for arm in extended.arms} == {(6, (42, 43, 44, 45, 46))}
+    assert extended.protocol_hash == resolved.protocol_hash
+
+
+def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
+    done = run("--method", "all", "--task", "rte,cola", "--dry-run", "--out", str(tmp_path / "runs"))
+    assert done.returncode == 0 and "10 arms, 40 search and 50 confirm trials" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_as_json_holds_the_plan(tmp_path):
+    done = run("--sampler", "grid", "--profile", "mini", "--dry-run", "--json", "--out", str(tmp_path))
+    plan = json.loads(done.stdout)["plan"]
+    assert plan["asked"]["methods"] == ["palbert"] and plan["arms"][0]["seeds"] == [42, 43, 44, 45, 46]
+    assert plan["protocol"]["sampler"] == "grid"
+
+
+def test_a_setting_is_fixed_and_no_longer_tuned():
+    plan = plan_from("--task", "rte", "--set", "beta=0.5")
+    (arm,) = resolve(plan).arms
+    assert arm.fixed["beta"] == 0.5 and "beta" not in arm.space
+
+
+def test_the_paper_grid_has_12_points_for_baselines_and_36_for_palbert():
+    plan = plan_from(
+        "--method", "albert,pabee,pondernet,palbert", "--task", "rte", "--profile", "paper", "--data", "mini"
+    )
+    samples = {
+        method: len(resolve_configuration(plan, method, "rte").first)
+        for method in ("albert", "pabee", "pondernet", "palbert")
+    }
+    assert samples == {"albert": 12, "pabee": 12, "pondernet": 12, "palbert": 36}
+
+
+def test_explaining_an_arm_says_of_each_value_where_it_comes_from(tmp_path):
+    arguments = ["--task", "rte", "--set", "beta=0.5", "--epochs", "3", "--explain", "palbert/rte"]
+    done = run(*arguments, "--dry-run", "--out", str(tmp_path))
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert "beta 0.5 --set" in lines and "epochs 3 --epochs" in lines
+    assert "batch_size 32 search_spaces/palbert.py MINI_FIXED" in lines
+    assert "learning_rate 0.001 to 0.002 log search_spaces/palbert.py MINI_SPACE" in lines
+    assert 'lambda_layer_arch "linear" | "linear_cat" | "linear_diff" | "rnn" search_spaces/palbert.py SPACE' in lines
+    assert "backbone mini-albert search_spaces/palbert.py BACKBONE['mini']" in lines
+
+
+@pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
+def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
+    assert launch.main(["--task", "rte", "--data", str(SHARED_GLUE), "--dry-run", "--out", str(tmp_path)]) == 0
+    assert "palbert/rte" in capsys.readouterr().out
+    assert launch.main(["--task", "stsb", "--data", str(SHARED_GLUE), "--out", str(tmp_path)]) == 2
+    assert "STS-B/train.tsv" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""pytest tests/study/test_status.py"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from helpers.simulation import NO_PROVENANCE, Simulation
+from msgspec.structs import replace
+
+from study import launch, profiles, status
+from study.facts.events import EpochReported, LaunchBegan, SearchClosed, read_events
+from study.facts.journal import Journal
+from study.launch_stages import plan_file
+from study.plans.plan_file import write_plan
+from study.plans.resolution import resolve
+
+
+def study_folder(folder: Path, *, events: int | None = None) -> Path:
+    """A simulated study, cut off after so many events."""
+    folder.mkdir(exist_ok=True)
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte", "cola"), samples=3, seeds=2)
+    simulation = Simulation(resolve(plan))
+    simulation.launch()
+    write_plan(folder, plan_file(folder, simulation.resolved, NO_PROVENANCE))
+    lines = [msgspec.json.encode(event) + b"\n" for event in simulation.journal.events[:events]]
+    (folder / "events.jsonl").write_bytes(b"".join(lines))
+    return folder
+
+
+def test_a_complete_study_misses_nothing(tmp_path, capsys):
+    assert status.main([str(study_folder(tmp_path)), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["complete"] and facts["missing"] == facts["failed"] == facts["under_way"] == []
+    assert sum(facts["trials"].values()) == facts["total"] == 2 * (3 + 2)
+
+
+def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, capsys):
+    folder = study_folder(tmp_path)
+    status.main([str(folder), "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert [(entry["arm"], entry["phase"]) for entry in facts["ledger"]] == [
+        (arm, phase) for arm in ("albert/rte", "albert/cola") for phase in ("search", "confirm")
+    ]
+    totals = Counter()
+    for entry in facts["ledger"]:
+        totals.update(entry["trials"])
+    assert totals == facts["trials"] and totals["stopped"] > 0
+    reported = [event for event in read_events(folder) if isinstance(event, EpochReported)]
+    assert sum(entry["epochs"] for entry in facts["ledger"]) == len(reported)
+
+
+def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path):
+    folder = study_folder(tmp_path, events=30)
+    closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
+    facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None}
+    began = LaunchBegan(time="", launch=2, max_gpu_hours=2.0, **facts)
+    with (folder / "events.jsonl").open("ab") as file:
+        file.writelines(msgspec.json.encode(event) + b"\n" for event in (closed, began))
+    assert not any(arm.is_search_closed for arm in status.read_progress(folder).arms)
+
+
+def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
+    assert status.main([str(study_folder(tmp_path, events=8))]) == 1
+    printed = capsys.readouterr().out
+    assert "missing: albert/rte: search 0 of 3" in printed and "under way: albert/rte search 0 at epoch" in printed
+
+
+def test_a_dry_run_says_what_of_the_plan_is_done(tmp_path, capsys):
+    study_folder(tmp_path / "study")
+    arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
+    assert launch.main([*arguments, "--name", "study", "--out", str(tmp_path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "of these 10 trials have ended and 0 are under way; left: 0.00 h of one slot" in printed
+
+
+def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
+    folder = study_folder(tmp_path, events=8)
+    journal = Journal(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    status.main([str(folder)])
+    assert "run by process" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    journal.close()
+
+
+@pytest.mark.parametrize("content", [None, "{}", "not json"])
+def test_a_folder_that_is_no_study_is_refused_in_one_line(tmp_path, capsys, content):
+    if content is not None:
+        (tmp_path / "plan.json").write_text(content)
+    assert status.main([str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path) in error and error.count("\n") == 1
+
+
+def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
+    """A file size limit stands in for the disk: the kernel cuts the write of `launch_began` short in the same way."""
+    folder = study_folder(tmp_path / "study", events=60)
+    before = (folder / "events.jsonl").read_bytes()
+    arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
+    code = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20}, resource.RLIM_INFINITY));"
+        f"from study import launch; raise SystemExit(launch.main({[*arguments, '--name', 'study']} + "
+        f"['--out', {str(tmp_path)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "", done.stderr
+    assert "is the disk full?; what is on disk is whole, the same command continues" in done.stderr.splitlines()[-1]
+    assert (folder / "events.jsonl").read_bytes() == before

@@ -1,0 +1,162 @@
+"""A submission as the GLUE server takes it. Run: pytest tests/study/test_submit.py"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.made_studies import arm, record, write_study
+from helpers.places import ROOT
+from helpers.trials import run_to_the_end, spec_of
+from msgspec.structs import replace
+
+from study.submit import label_text, main
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
+
+NAMES = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Folder of a trained `albert` for some tasks."""
+    folder = tmp_path_factory.mktemp("models")
+    models_by_task = {}
+    for task in ("mnli", "rte", "stsb", "wnli"):
+        run = run_to_the_end(spec_of(task=task, config={"epochs": 1}), folder / "cache")
+        run.save(folder / task)
+        models_by_task[task] = run.outcome().model
+    return models_by_task
+
+
+@pytest.fixture
+def study(tmp_path, models):
+    """A study of mini-GLUE: two seeds per task, of which the second is better."""
+    records = [row for task, folder in models.items() for row in arm("albert", task, [0.5, 0.7])]
+    records = [replace(row, model=models[row.task] if row.seed == 43 else "gone") for row in records]
+    write(tmp_path, [*records, record("albert", "qqp", None)])
+    return tmp_path
+
+
+def write(folder, records):
+    """A study of mini-GLUE with these records."""
+    write_study(folder, records, methods=None if records else ["albert"], tasks=None if records else ["rte"], **ON_MINI)
+
+
+ON_MINI = {"protocol": {"data": "mini"}}
+
+
+def submitted(study, *options):
+    """Rows of every file, as (index, prediction) without the header line, which is checked."""
+    assert main([str(study), *options]) == 0
+    files = {}
+    with zipfile.ZipFile(study / "submission.zip") as archive:
+        for name in archive.namelist():
+            header, *lines = archive.read(name).decode().splitlines()
+            assert header == "index\tprediction"
+            files[name.removesuffix(".tsv")] = [tuple(line.split("\t")) for line in lines]
+    return files
+
+
+def test_there_are_eleven_files_with_a_row_for_every_test_row(study):
+    files = submitted(study)
+    assert sorted(files) == sorted(NAMES)
+    for name, task, split in (("AX", "ax", "test"), ("MNLI-mm", "mnli", "test_mismatched"), ("WNLI", "wnli", "test")):
+        expected = [str(index) for index in range(len(load_split(TASKS[task], split, "mini").ids))]
+        assert [index for index, _ in files[name]] == expected
+
+
+def test_labels_are_names_for_inference_tasks_and_numbers_for_the_others(study):
+    files = submitted(study)
+    three = {"entailment", "neutral", "contradiction"}
+    menus = {name: {"0", "1"} for name in NAMES} | {name: three for name in ("AX", "MNLI-m", "MNLI-mm")}
+    menus |= {name: {"entailment", "not_entailment"} for name in ("QNLI", "RTE")}
+    for name in set(NAMES) - {"STS-B"}:
+        assert {prediction for _, prediction in files[name]} <= menus[name], name
+
+
+def test_scores_lie_between_0_and_5(study):
+    assert all(0 <= float(prediction) <= 5 for _, prediction in submitted(study)["STS-B"])
+
+
+@pytest.mark.parametrize("value, text", [(-0.3, "0.000"), (5.7, "5.000"), (3.14159, "3.142")])
+def test_scores_are_clipped(value, text):
+    assert label_text(TASKS["stsb"], value) == text
+
+
+def test_answers_are_those_of_the_best_model(study, models):
+    from trainables.runs.trained_model import load_trained
+
+    trained = load_trained(Path(models["rte"]))
+    texts = load_split(TASKS["rte"], "test", "mini").texts[:5]
+    for (_, prediction), pair in zip(submitted(study)["RTE"], texts):
+        logits = trained.model.infer(dict(trained.tokenizer(*[[text] for text in pair], return_tensors="pt"))).logits
+        assert prediction == TASKS["rte"].labels[logits.argmax()]
+
+
+def test_task_not_studied_gets_the_majority_class_and_a_warning(study, capsys):
+    files = submitted(study)
+    majority = np.bincount(load_split(TASKS["cola"], "train", "mini").labels).argmax()
+    assert {prediction for _, prediction in files["CoLA"]} == {str(majority)}
+    printed = capsys.readouterr().out
+    assert "CoLA.tsv: warning: cola was not studied; every answer is the majority class: 1" in printed
+    assert "RTE.tsv: albert, seed 43, dev score 70.0" in printed
+
+
+def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_path, capsys):
+    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
+    with pytest.warns(UserWarning, match="1 rows; the official RTE test has 3,000"):
+        files = submitted(study, "--data", str(tmp_path))
+    assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
+    assert (
+        "WNLI.tsv: warning: wnli was not studied; every answer is the same for the official 146"
+        in capsys.readouterr().out
+    )
+
+
+def test_same_study_gives_the_same_bytes(study):
+    submitted(study)
+    first = (study / "submission.zip").read_bytes()
+    submitted(study)
+    assert (study / "submission.zip").read_bytes() == first
+
+
+def test_several_methods_need_a_choice(study, models, capsys):
+    write(study, [row for method in ("albert", "palbert") for row in arm(method, "rte", [0.7], model=models["rte"])])
+    assert main([str(study)]) == 2
+    assert capsys.readouterr().err == ("study.submit: --method is needed, the study has several: albert, palbert\n")
+    assert main([str(study), "--method", "albert"]) == 0
+
+
+@pytest.mark.parametrize(
+    "rows, options, message",
+    [
+        ([], [], "the study has no completed confirm trial yet"),
+        (arm("albert", "rte", [0.7], model="/gone"), [], "(rte) is gone: /gone"),
+        (arm("albert", "rte", [0.7]), ["--method", "pabee"], "of method 'pabee'; available: albert"),
+    ],
+)
+def test_what_cannot_be_submitted_is_said_in_one_line(rows, options, message, tmp_path, capsys):
+    write(tmp_path, rows)
+    assert main([str(tmp_path), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "submission.zip").exists()
+
+
+def test_folder_that_is_no_study_is_refused(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"study.submit: no plan.json in {tmp_path}; allowed: the folder of a study\n"
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys, study.submit as s\ntry: s.main(['--help'])\nexcept SystemExit: assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)

@@ -1,0 +1,123 @@
+"""python -m pytest tests/trainables/data/test_tasks.py"""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import trainables
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, find_task, predictions_from_logits, score
+
+
+def metrics_of(task: str, predictions: list[float], labels: list[float]) -> dict[str, float]:
+    return compute_metrics(TASKS[task], np.array(predictions), np.array(labels))
+
+
+def test_tasks_come_in_the_order_of_the_paper_s_table() -> None:
+    assert list(TASKS) == ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb", "wnli", "ax"]
+
+
+def test_every_task_but_ax_can_be_trained_on() -> None:
+    assert set(TASKS) - set(TRAINABLE_TASKS) == {"ax"}
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+def test_sizes_are_given_for_exactly_the_splits(task) -> None:
+    train = (task.train_split,) if task.train_split else ()
+    assert task.splits == (*train, *task.dev_splits, *task.test_splits)
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+def test_every_class_has_a_name_in_the_files(task) -> None:
+    assert len(task.file_labels) == len(task.labels)
+    assert len(task.file_columns) == len(task.text_columns)
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=str)
+def test_columns_that_are_read_stand_in_the_header(task) -> None:
+    labels = () if task.headerless or not task.dev_splits else (task.label_column,)
+    assert {*task.file_columns, *labels} <= set(task.header)
+
+
+def test_unknown_task_is_answered_with_the_menu() -> None:
+    with pytest.raises(ValueError, match="no task named 'snli'; available: sst2, rte"):
+        find_task("snli")
+
+
+def test_unknown_method_is_answered_with_the_menu() -> None:
+    with pytest.raises(ValueError, match="no method named 'deebert'; available: albert, "):
+        trainables.load("deebert")
+
+
+def test_methods_are_the_files_with_a_search_space() -> None:
+    assert {"albert", "electra-small", "palbert"} <= set(trainables.available())
+    assert "glue" not in trainables.available()
+
+
+def test_accuracy_is_the_share_of_right_answers() -> None:
+    assert metrics_of("sst2", [1, 0, 1, 1], [1, 0, 0, 1]) == {"accuracy": 0.75}
+
+
+def test_mrpc_has_accuracy_and_f1_of_the_positive_class() -> None:
+    # true positives 2, false positives 1, false negatives 1
+    metrics = metrics_of("mrpc", [1, 1, 1, 0, 0], [1, 1, 0, 1, 0])
+    assert metrics == {"accuracy": pytest.approx(0.6), "f1": pytest.approx(2 / 3)}
+
+
+def test_matthews_equals_its_definition() -> None:
+    # (tp*tn - fp*fn) / sqrt((tp+fp)(tp+fn)(tn+fp)(tn+fn)) with tp 2, tn 1, fp 1, fn 1
+    assert metrics_of("cola", [1, 1, 1, 0, 0], [1, 1, 0, 1, 0])["matthews"] == pytest.approx(1 / 6)
+
+
+def test_stsb_has_linear_and_rank_correlation() -> None:
+    metrics = metrics_of("stsb", [1.0, 2.0, 3.0, 10.0], [1.0, 2.0, 3.0, 4.0])
+    assert metrics["spearman"] == pytest.approx(1.0)
+    assert metrics["pearson"] == pytest.approx(np.corrcoef([1, 2, 3, 10], [1, 2, 3, 4])[0, 1])
+
+
+@pytest.mark.parametrize("task, prediction", [("cola", 1), ("stsb", 2.5)])
+def test_correlation_of_constant_predictions_is_zero_without_a_warning(task: str, prediction: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        metrics = metrics_of(task, [prediction] * 4, [0, 1, 1, 0])
+    assert set(metrics.values()) == {0.0}
+
+
+def test_f1_without_a_positive_prediction_is_zero() -> None:
+    assert metrics_of("qqp", [0, 0], [1, 0]) == {"accuracy": 0.5, "f1": 0.0}
+
+
+def test_mnli_has_one_accuracy_per_dev_set() -> None:
+    splits = ["dev_matched", "dev_matched", "dev_mismatched"]
+    metrics = compute_metrics(TASKS["mnli"], np.array([0, 1, 2]), np.array([0, 2, 2]), splits)
+    assert metrics == {"accuracy_matched": 0.5, "accuracy_mismatched": 1.0}
+
+
+def test_mnli_s_score_weighs_both_dev_sets_alike() -> None:
+    assert score(TASKS["mnli"], {"accuracy_matched": 0.5, "accuracy_mismatched": 1.0}) == 0.75
+
+
+def test_slice_of_mnli_s_train_has_one_accuracy_and_it_is_the_score() -> None:
+    metrics = metrics_of("mnli", [0, 1, 2, 2], [0, 1, 2, 0])
+    assert metrics == {"accuracy": 0.75}
+    assert score(TASKS["mnli"], metrics) == 0.75
+
+
+def test_score_is_the_mean_of_the_metrics() -> None:
+    assert score(TASKS["mrpc"], {"accuracy": 0.6, "f1": 0.8}) == pytest.approx(0.7)
+
+
+def test_logits_of_classes_become_the_largest() -> None:
+    assert predictions_from_logits(TASKS["rte"], np.array([[0.1, 0.2], [3.0, -1.0]])).tolist() == [1, 0]
+
+
+def test_logits_of_regression_become_scores() -> None:
+    assert predictions_from_logits(TASKS["stsb"], np.array([[2.5], [-1.0]])).tolist() == [2.5, -1.0]
+
+
+def test_importing_the_table_imports_no_heavy_package() -> None:
+    heavy = {"torch", "transformers", "datasets", "sklearn", "scipy", "ray", "mlflow", "optuna"}
+    code = f"import sys, trainables.data.tasks; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

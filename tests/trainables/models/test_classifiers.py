@@ -1,0 +1,96 @@
+"""The models without a Λ head: ALBERT, PABEE, ELECTRA-small. Run: pytest tests/trainables/models/test_classifiers.py"""
+
+import pytest
+import torch
+from helpers.configurations import config_of
+
+import trainables
+from trainables.data.tasks import TASKS
+from trainables.encoders.loading import load_encoder
+
+
+def model_of(method, backbone="mini-electra", task="rte", **changes):
+    config = config_of(method, task, max_length=16, **changes)
+    torch.manual_seed(0)
+    encoder = load_encoder(backbone, config, vocab_size=30)
+    return trainables.load(method).build(config, encoder, TASKS[task]).eval(), config
+
+
+def batch_of(labels):
+    ids = torch.randint(5, 30, (len(labels), 9), generator=torch.Generator().manual_seed(2))
+    return dict(input_ids=ids, attention_mask=torch.ones_like(ids), labels=torch.tensor(labels))
+
+
+def rates(model, config):
+    """Learning rate by depth, of the groups with weight decay."""
+    return {
+        int(group["name"].removeprefix("depth ")): group["lr"]
+        for group in model.parameter_groups(config)
+        if "no decay" not in group["name"]
+    }
+
+
+def test_learning_rates_of_the_paper_s_layer_decay():
+    model, config = model_of("electra-small", learning_rate=1.0, layer_decay_convention="paper")
+    assert rates(model, config) == pytest.approx({depth: 0.8 ** (7 - depth) for depth in range(8)})
+
+
+def test_released_layer_decay_is_one_step_further_down_below_the_head():
+    model, config = model_of("electra-small", learning_rate=1.0, layer_decay_convention="released")
+    assert rates(model, config) == pytest.approx({7: 1.0} | {depth: 0.8 ** (8 - depth) for depth in range(7)})
+
+
+def test_shared_layers_take_the_learning_rate_of_their_last_use():
+    model, config = model_of("electra-small", "mini-albert", learning_rate=1.0, layer_decay_convention="paper")
+    assert rates(model, config) == pytest.approx({7: 1.0, 6: 0.8, 0: 0.8**7})
+
+
+def test_without_layer_decay_all_learn_at_one_rate():
+    model, config = model_of("albert")
+    assert {group["lr"] for group in model.parameter_groups(config)} == {config.learning_rate}
+
+
+def test_electra_s_first_token_head_leaves_the_pooler_alone():
+    model, _ = model_of("electra-small", head="first_token")
+    batch = batch_of([0, 1])
+    hidden, mask = model.encoder.embed(batch["input_ids"], batch["attention_mask"])
+    for index in range(6):
+        hidden = model.encoder.layer(index, hidden, mask)
+    torch.testing.assert_close(model.all_exits(batch).logits[-1], model.classifier(hidden[:, 0]))
+    assert not any(parameter.requires_grad for parameter in model.encoder.pooler.parameters())
+
+
+def test_electra_s_pooled_head_is_that_of_transformers():
+    model, _ = model_of("electra-small", head="pooled")
+    other, _ = model_of("albert")
+    other.load_state_dict(model.state_dict())
+    batch = batch_of([0, 1])
+    assert torch.equal(model.all_exits(batch).logits, other.all_exits(batch).logits)
+
+
+@pytest.mark.parametrize(("task", "labels"), [("rte", [0, 1, 1]), ("stsb", [0.5, 5.0, 2.0])])
+def test_pabee_weighs_layers_by_their_depth(task, labels):
+    model, _ = model_of("pabee", task=task)
+    batch = batch_of(labels)
+    expected = 0.0
+    for layer, logits in enumerate(model.all_exits(batch).logits, start=1):
+        if task == "rte":
+            expected += layer * torch.nn.functional.cross_entropy(logits, batch["labels"]).item()
+        else:
+            expected += layer * torch.nn.functional.mse_loss(logits[:, 0], batch["labels"]).item()
+    assert model.loss(batch)["loss"].item() == pytest.approx(expected / 21)
+
+
+def test_albert_s_loss_is_of_the_last_layer():
+    model, _ = model_of("albert")
+    batch = batch_of([0, 1, 1])
+    expected = torch.nn.functional.cross_entropy(model.all_exits(batch).logits[-1], batch["labels"])
+    torch.testing.assert_close(model.loss(batch)["loss"], expected)
+
+
+def test_classifier_dropout_is_on_the_pooled_output_in_training_only():
+    model, _ = model_of("albert", classifier_dropout=0.5)
+    batch = batch_of([0, 1, 1])
+    assert torch.equal(model.loss(batch)["loss"], model.loss(batch)["loss"])
+    model.train()
+    assert not torch.equal(model.loss(batch)["loss"], model.loss(batch)["loss"])

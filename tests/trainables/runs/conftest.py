@@ -1,0 +1,9 @@
+"""What the tests of training runs share."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A folder of tokenised data."""
+    return tmp_path_factory.mktemp("cache")

@@ -1,0 +1,166 @@
+"""What a trial reports and leaves behind. Run: pytest tests/trainables/runs/test_outcomes.py"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.trials import run_to_the_end, spec_of
+
+import trainables
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.models.exit_rules import LayerOutputs
+from trainables.runs.evaluation import exit_probabilities, full_depth_outputs
+from trainables.runs.trained_model import load_trained
+from trainables.runs.training import TrainingRun
+from trainables.runs.trial import EpochRow, Outcome
+from trainables.schema import from_plain, to_plain
+
+
+def test_outcome_is_that_of_the_best_epoch(cache, tmp_path):
+    run = run_to_the_end(spec_of(config={"epochs": 4, "learning_rate": 3e-3}), cache)
+    scores = [row.selection_score for row in run.history]
+    run.save(tmp_path)
+    outcome = run.outcome()
+    best = run.history[int(np.argmax(scores))]  # the first of the highest
+    assert outcome.epoch == best.epoch and outcome.epochs == 4
+    assert outcome.score == outcome.selection_score == max(scores)
+    assert outcome.metrics == best.metrics
+    assert outcome.train_examples == 4000
+    assert outcome.model == str(tmp_path / f"model-epoch-{best.epoch}")
+
+
+def test_rows_and_outcomes_are_plain_json(cache):
+    run = run_to_the_end(spec_of("pondernet", config={"epochs": 1}), cache)
+    rows, outcome = to_plain(run.history), to_plain(run.outcome())
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert json.loads(json.dumps(outcome, allow_nan=False)) == outcome
+    assert from_plain(list[EpochRow], rows, where="rows") == run.history
+    assert from_plain(Outcome, outcome, where="outcome") == run.outcome()
+
+
+@pytest.mark.parametrize(
+    "method, task", [("albert", "rte"), ("pabee", "mnli"), ("palbert", "stsb"), ("pondernet", "cola")]
+)
+def test_predictions_give_the_score_back(method, task, cache, tmp_path):
+    run = run_to_the_end(spec_of(method, task, config={"epochs": 1}), cache)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
+        predicted = predictions_from_logits(TASKS[task], arrays["logits"])
+        metrics = compute_metrics(TASKS[task], predicted, arrays["labels"], arrays["split"])
+        draws = arrays.get("draw_scores")
+        assert draws is None or draws[0] == score(TASKS[task], metrics)
+        assert outcome.score == (score(TASKS[task], metrics) if draws is None else pytest.approx(draws.mean()))
+        assert len(arrays["ids"]) == len(arrays["exit_layers"]) == sum(run.history[0].exit_histogram)
+        assert arrays["exit_layers"].min() >= 1 and arrays["exit_layers"].max() <= outcome.num_layers
+        assert len(arrays["sweep_rule"]) == len(arrays["sweep_setting"]) == len(arrays["sweep_score"])
+
+
+def test_sweep_holds_the_methods_own_setting(cache, tmp_path):
+    run = run_to_the_end(spec_of("palbert", config={"epochs": 1}), cache)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
+        own = (arrays["sweep_rule"] == "threshold") & (arrays["sweep_setting"] == 0.5)
+        assert arrays["sweep_score"][own] == [outcome.score]
+        assert arrays["sweep_mean_layers"][own] == [outcome.mean_layers]
+
+
+def test_sampled_exit_reports_mean_spread_and_expectation(cache, tmp_path):
+    run = run_to_the_end(spec_of("pondernet", config={"epochs": 2, "sample_draws": 40}), cache)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
+        draws, layers = arrays["draw_scores"], arrays["draw_mean_layers"]
+    assert len(draws) == 40
+    assert outcome.score == pytest.approx(draws.mean())
+    assert outcome.mean_layers == pytest.approx(layers.mean())
+    assert outcome.metrics["sample_std"] == pytest.approx(draws.std(ddof=1))
+    error = 4 * draws.std(ddof=1) / math.sqrt(len(draws))
+    assert outcome.metrics["expected_accuracy"] == pytest.approx(outcome.score, abs=error)
+    assert outcome.metrics["expected_mean_layers"] == pytest.approx(outcome.mean_layers, abs=0.05)
+
+
+def test_exit_probabilities_are_those_of_the_geometric_distribution():
+    outputs = LayerOutputs(torch.zeros(4, 1, 2), torch.full((4, 1), 0.3))
+    expected = torch.tensor([0.3, 0.7 * 0.3, 0.49 * 0.3, 0.343])
+    assert torch.allclose(exit_probabilities(outputs)[:, 0].float(), expected)
+
+
+def test_mean_layers_are_over_both_dev_sets_of_mnli(cache):
+    run = run_to_the_end(spec_of("palbert", "mnli", config={"epochs": 1}), cache)
+    [row] = run.history
+    sizes = [len(load_split(TASKS["mnli"], name, "mini").ids) for name in TASKS["mnli"].dev_splits]
+    layers = np.arange(1, len(row.exit_histogram) + 1)
+    assert sum(row.exit_histogram) == sum(sizes)
+    assert row.mean_layers == pytest.approx(np.average(layers, weights=row.exit_histogram))
+
+
+def test_batches_of_any_size_give_the_same_outputs(cache):
+    run = TrainingRun(spec_of("palbert"), cache=cache)
+    one_by_one = full_depth_outputs(run._model, run._selection_set, 1)
+    batched = full_depth_outputs(run._model, run._selection_set, 64)
+    assert torch.allclose(one_by_one.logits, batched.logits, atol=1e-5)
+    assert torch.allclose(one_by_one.lambdas, batched.lambdas, atol=1e-5)
+
+
+@pytest.fixture
+def rte_without_dev(tmp_path):
+    """RTE in the original layout, train only; and the text of its dev file."""
+    rows = {}
+    for name in ("train", "dev"):
+        split = load_split(TASKS["rte"], name, "mini")
+        names = [TASKS["rte"].labels[label] for label in split.labels]
+        lines = [f"{i}\t{a}\t{b}\t{label}" for i, (a, b), label in zip(split.ids, split.texts, names)]
+        rows[name] = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n"
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "train.tsv").write_text(rows["train"])
+    return tmp_path, rows["dev"]
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_holdout_reads_dev_in_the_outcome_and_not_before(rte_without_dev, cache, tmp_path):
+    folder, dev = rte_without_dev
+    run = run_to_the_end(spec_of(task="rte", data=str(folder), selection="holdout", config={"epochs": 2}), cache)
+    assert [row.score for row in run.history] == [None, None]
+    assert run.history[-1].train_examples == 2 * 900 and sum(run.history[0].exit_histogram) == 100
+    with pytest.raises(ValueError, match="dev.tsv"):
+        run.outcome()
+    (folder / "RTE" / "dev.tsv").write_text(dev)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
+        assert outcome.score == np.mean(arrays["logits"].argmax(1) == arrays["labels"])
+        assert set(arrays["split"]) == {"dev"}
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_holdout_without_report_never_reads_dev(rte_without_dev, cache):
+    spec = spec_of(
+        task="rte", data=str(rte_without_dev[0]), selection="holdout", report_dev=False, config={"epochs": 1}
+    )
+    outcome = run_to_the_end(spec, cache).outcome()
+    assert outcome.score == outcome.selection_score
+
+
+def test_holdout_slice_is_the_same_for_every_seed(cache):
+    runs = [TrainingRun(spec_of(seed=seed, task="mnli", selection="holdout"), cache=cache) for seed in (1, 2)]
+    assert np.array_equal(runs[0]._selection_set.ids, runs[1]._selection_set.ids)
+    assert not set(runs[0]._selection_set.ids) & set(runs[0]._train_set.ids)
+    assert math.isfinite(runs[0].run_epoch().selection_score)
+
+
+def test_trained_model_needs_nothing_but_its_folder(cache, tmp_path):
+    run = run_to_the_end(spec_of("palbert", config={"epochs": 1}), cache)
+    run.save(tmp_path)
+    trained = load_trained(Path(run.outcome().model))
+    assert trained.spec == run.spec
+    assert trained.config == trainables.configure("palbert", run.spec.config)
+    ours = full_depth_outputs(run._model, run._selection_set, 64)
+    theirs = full_depth_outputs(trained.model, run._selection_set, 64)
+    assert torch.equal(ours.logits, theirs.logits) and torch.equal(ours.lambdas, theirs.lambdas)
+    text = load_split(TASKS["sst2"], "dev", "mini").texts[0][0]
+    start, length = run._selection_set.starts[0], run._selection_set.lengths[0]
+    assert trained.tokenizer(text)["input_ids"] == run._selection_set.tokens[start : start + length].tolist()

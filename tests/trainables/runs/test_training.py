@@ -1,0 +1,279 @@
+"""A training run that can be trusted. Run: pytest tests/trainables/runs/test_training.py"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.places import ROOT
+from helpers.trials import run_to_the_end, spec_of
+from msgspec.structs import replace
+from safetensors.torch import load_file
+
+import trainables
+from trainables.runs.trained_model import load_trained
+from trainables.runs.training import TrainingError, TrainingRun
+from trainables.runs.trial import TrialSpec
+from trainables.runs.trial_files import read_state
+from trainables.schema import from_json, from_plain, to_plain
+
+TIMES = ("train_seconds", "eval_seconds")
+
+
+def weights_of(run, folder):
+    run.save(folder)
+    return read_state(folder)["model"]
+
+
+def untimed(rows):
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in to_plain(rows)]
+
+
+def assert_equal_weights(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("method", trainables.available())
+def test_same_seed_gives_the_same_weights_and_rows(method, cache, tmp_path):
+    spec = spec_of(method, config={"epochs": 1})
+    torch.manual_seed(3)
+    first = run_to_the_end(spec, cache)
+    torch.manual_seed(4)
+    second = run_to_the_end(spec, cache)
+    assert_equal_weights(weights_of(first, tmp_path / "first"), weights_of(second, tmp_path / "second"))
+    assert untimed(first.history) == untimed(second.history)
+
+
+def test_another_seed_gives_other_weights(cache, tmp_path):
+    one, two = (run_to_the_end(spec_of(seed=seed, config={"epochs": 1}), cache) for seed in (1, 2))
+    ours, theirs = weights_of(one, tmp_path / "one"), weights_of(two, tmp_path / "two")
+    assert not any(torch.equal(ours[name], theirs[name]) for name in ours if name.endswith("weight"))
+
+
+def test_training_leaves_the_callers_generator_alone(cache):
+    torch.manual_seed(3)
+    run_to_the_end(spec_of("pondernet", config={"epochs": 1}), cache)
+    drawn = torch.rand(4)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(4))
+
+
+def test_evaluating_does_not_change_training(cache, tmp_path):
+    spec = spec_of("pondernet", config={"epochs": 2, "classifier_dropout": 0.2})
+    left_alone = run_to_the_end(spec, cache)
+    disturbed = TrainingRun(spec, cache=cache)
+    while not disturbed.finished:
+        disturbed.run_epoch()
+        disturbed.outcome(predictions=tmp_path / "predictions.npz")
+        torch.rand(5)
+    assert_equal_weights(weights_of(left_alone, tmp_path / "one"), weights_of(disturbed, tmp_path / "two"))
+
+
+RESUME = """
+import sys
+from pathlib import Path
+from trainables.runs.training import TrainingRun
+cache, *folders = map(Path, sys.argv[1:])
+for folder in folders:
+    run = TrainingRun.resume(folder, cache=cache)
+    while not run.finished:
+        run.run_epoch()
+        run.save(folder)
+"""
+RESUMED = ("albert", "palbert", "pondernet")  # without and with exit, and with a sampled one
+LINEAR = {"schedule": "linear", "warmup_ratio": 0.1, "gradient_clip": 1.0, "hidden_dropout": 0.1, "weight_decay": 0.01}
+
+
+@pytest.fixture(scope="module")
+def resumed(cache, tmp_path_factory):
+    """One trial per method, as it was after its first epoch, and the folder where a new process ran it to its end."""
+    folders, runs = {}, {}
+    for method in RESUMED:
+        runs[method] = TrainingRun(spec_of(method, task="mrpc", config=LINEAR), cache=cache)
+        runs[method].run_epoch()
+        folders[method] = tmp_path_factory.mktemp(method)
+        runs[method].save(folders[method])
+    command = [sys.executable, "-c", RESUME, str(cache), *map(str, folders.values())]
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    return {method: (runs[method], folders[method]) for method in folders}
+
+
+@pytest.mark.parametrize("method", RESUMED)
+def test_resumed_in_a_new_process_equals_uninterrupted(method, resumed, cache, tmp_path):
+    run, folder = resumed[method]
+    while not run.finished:
+        run.run_epoch()
+    run.save(tmp_path)
+    ours, theirs = read_state(tmp_path), read_state(folder)
+    assert_equal_weights(ours["model"], theirs["model"])
+    assert untimed(ours["history"]) == untimed(theirs["history"])
+    best = [load_file(path / f"model-epoch-{run.best_epoch}" / "model.safetensors") for path in (tmp_path, folder)]
+    assert_equal_weights(*best)
+
+
+def test_resuming_carries_the_costs_on(resumed):
+    rows = read_state(resumed["albert"][1])["history"]
+    assert [row["train_examples"] for row in rows] == [1000, 2000]
+    assert all(rows[0][name] < rows[1][name] for name in TIMES)
+
+
+def test_resuming_needs_a_saved_trial(cache, tmp_path):
+    with pytest.raises(ValueError, match=f"{tmp_path}: no saved trial, state.pt is missing"):
+        TrainingRun.resume(tmp_path, cache=cache)
+
+
+def test_killed_while_saving_leaves_a_whole_state(cache, tmp_path):
+    """Kills at random moments of saving one epoch, a later one, the first ... in one folder; each time it loads."""
+    run = TrainingRun(spec_of(config={"epochs": 9}), cache=cache)
+    snapshots = []
+    while len(snapshots) < 2:
+        if run.run_epoch().improved:
+            snapshots.append(tmp_path / f"snapshot-{run.best_epoch}")
+            run.save(snapshots[-1])
+    known = [TrainingRun.resume(snapshot, cache=cache).history for snapshot in snapshots]
+    folder = tmp_path / "trial"
+    TrainingRun.resume(snapshots[0], cache=cache).save(folder)
+    moments = random.Random(5)
+    for _ in range(6):
+        saves = [TrainingRun.resume(snapshot, cache=cache) for snapshot in snapshots[::-1] * 3]
+        child = multiprocessing.get_context("fork").Process(target=_save_all, args=(saves, folder))
+        child.start()
+        time.sleep(moments.uniform(0.005, 0.06))
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        survivor = TrainingRun.resume(folder, cache=cache)
+        assert survivor.history in known
+        load_trained(Path(survivor.outcome().model))
+
+
+def _save_all(runs, folder):
+    for run in runs:
+        run.save(folder)
+
+
+def test_saving_keeps_one_model_and_no_leftovers(cache, tmp_path):
+    run = TrainingRun(spec_of(), cache=cache)
+    (tmp_path / ".model-epoch-1.77").mkdir()  # as a killed process leaves it
+    while not run.finished:
+        run.run_epoch()
+        run.save(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [f"model-epoch-{run.best_epoch}", "state.pt"]
+
+
+def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
+    run = TrainingRun(spec_of(config={"learning_rate": 1e30}), cache=cache)
+    with pytest.raises(TrainingError, match=r"loss is (nan|inf) at step 2, learning rate 1e\+30; try a lower"):
+        run.run_epoch()
+
+
+@pytest.mark.parametrize("task", ["sst2", "stsb"])
+def test_weights_that_break_in_the_last_step_are_noticed(task, cache):
+    run = TrainingRun(spec_of(task=task, config={"learning_rate": 1e30, "batch_size": 1000}), cache=cache)  # one step
+    with pytest.raises(TrainingError, match="outputs are not finite after step 1, learning rate"):
+        run.run_epoch()
+
+
+def test_out_of_memory_names_the_batch_size_and_half_of_it(cache, monkeypatch):
+    run = TrainingRun(spec_of(config={"batch_size": 32}), cache=cache)
+    monkeypatch.setattr(run._model, "loss", lambda batch: {"loss": torch.empty(10**15)})
+    with pytest.raises(TrainingError, match="out of memory with batch_size 32; try 16"):
+        run.run_epoch()
+
+
+def test_other_errors_of_pytorch_are_not_called_out_of_memory(cache, monkeypatch):
+    run = TrainingRun(spec_of(), cache=cache)
+    monkeypatch.setattr(run._model, "loss", lambda batch: {"loss": torch.ones(2) @ torch.ones(3)})
+    with pytest.raises(RuntimeError, match="size"):
+        run.run_epoch()
+
+
+def test_stops_after_epochs_without_improvement_and_a_tie_is_none(cache):
+    run = run_to_the_end(spec_of(config={"learning_rate": 1e-12, "epochs": 9, "stop_after": 2}), cache)
+    assert [row.selection_score for row in run.history] == [run.history[0].selection_score] * 3
+    assert [row.improved for row in run.history] == [True, False, False]
+    assert [row.finished for row in run.history] == [False, False, True]
+    assert run.best_epoch == 1
+
+
+def test_stop_after_zero_runs_all_epochs(cache):
+    run = run_to_the_end(spec_of(config={"learning_rate": 1e-12, "epochs": 4, "stop_after": 0}), cache)
+    assert len(run.history) == 4
+
+
+def test_start_takes_the_encoder_and_new_heads(cache, tmp_path):
+    source = run_to_the_end(spec_of(task="mnli", config={"epochs": 1}), cache)
+    source.save(tmp_path)
+    trained = load_trained(Path(source.outcome().model)).model.state_dict()
+    spec = spec_of("palbert", task="rte", start=source.outcome().model, config={"learning_rate": 1e-12})
+    started = weights_of(run_to_the_end(replace(spec, config=spec.config | {"epochs": 1}), cache), tmp_path / "started")
+    encoder = {name for name in trained if name.startswith("encoder.")}
+    assert encoder == {name for name in started if name.startswith("encoder.")}
+    assert all(torch.allclose(started[name], trained[name], atol=1e-6) for name in encoder)
+    assert started["classifier.weight"].shape != trained["classifier.weight"].shape
+
+
+def test_start_refuses_an_encoder_that_does_not_fit(cache, tmp_path):
+    source = run_to_the_end(spec_of(backbone="mini-bert", config={"epochs": 1}), cache)
+    source.save(tmp_path)
+    with pytest.raises(ValueError, match=r"start .*: its encoder \(mini-bert, task sst2\) does not fit"):
+        TrainingRun(spec_of(start=source.outcome().model), cache=cache)
+
+
+@pytest.mark.parametrize("method", trainables.available())
+def test_bfloat16_trains(method, cache):
+    run = run_to_the_end(spec_of(method, config={"precision": "bfloat16", "epochs": 1}), cache)
+    assert math.isfinite(run.history[0].train_loss)
+
+
+def test_linear_schedule_warms_up_and_ends_at_zero(cache):
+    run = TrainingRun(spec_of(config=LINEAR | {"epochs": 1, "learning_rate": 1e-3}), cache=cache)
+    rates = []
+    step = run._step
+
+    def watched(batch):
+        rates.append(run._optimizer.param_groups[0]["lr"])
+        return step(batch)
+
+    run._step = watched
+    run.run_epoch()
+    num_steps, warmup = 32, 3
+    expected = [i / warmup if i < warmup else (num_steps - i) / (num_steps - warmup) for i in range(num_steps)]
+    assert rates == pytest.approx([1e-3 * factor for factor in expected])
+
+
+def test_unknown_values_name_the_menu(cache):
+    with pytest.raises(ValueError, match="no task named 'rtee'; available: sst2, rte"):
+        TrainingRun(replace(spec_of(), task="rtee"), cache=cache)
+    with pytest.raises(ValueError, match="no method named 'alberta'; available: albert"):
+        TrainingRun(replace(spec_of(), method="alberta"), cache=cache)
+    with pytest.raises(ValueError, match="albert: epochs is 0; allowed: a whole number >= 1"):
+        TrainingRun(spec_of(config={"epochs": 0}), cache=cache)
+
+
+def test_spec_with_an_unknown_selection_is_not_read():
+    with pytest.raises(ValueError, match="^a trial: selection is 'test'; allowed: dev, holdout$"):
+        from_plain(TrialSpec, to_plain(spec_of()) | {"selection": "test"}, where="a trial")
+
+
+def test_spec_survives_json():
+    spec = spec_of("palbert")
+    assert from_json(TrialSpec, json.dumps(to_plain(spec)).encode(), where="a trial") == spec
+
+
+def test_the_released_electra_schedule_decays_during_the_warm_up(tmp_path):
+    config = LINEAR | {"schedule": "linear_from_start", "warmup_ratio": 0.5, "epochs": 2}
+    run = TrainingRun(spec_of(method="albert", config=config), cache=tmp_path)
+    steps = 2 * math.ceil(len(run._train_set) / run._config.batch_size)
+    rate = run._schedule.lr_lambdas[0]
+    assert [rate(0), rate(steps // 4), rate(steps // 2), rate(steps)] == pytest.approx([0, 0.375, 0.5, 0], abs=0.02)

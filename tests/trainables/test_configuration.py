@@ -1,0 +1,97 @@
+"""Values that configurations refuse, in one line. Run: pytest tests/trainables/test_configuration.py"""
+
+import json
+
+import pytest
+from helpers.configurations import config_of
+
+import trainables
+from study import launch
+from trainables.data.tasks import TASKS
+
+
+@pytest.mark.parametrize("method", trainables.available())
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("learning_rate", 0.0, "learning_rate is 0.0; allowed: a number > 0.0"),
+        ("learning_rate", "fast", "learning_rate is 'fast'; allowed: a number"),
+        ("learning_rate", float("nan"), "learning_rate is nan; allowed: a number > 0.0"),
+        ("weight_decay", float("inf"), "weight_decay is inf; allowed: a finite number"),
+        ("batch_size", 0, "batch_size is 0; allowed: a whole number >= 1"),
+        ("batch_size", 16.5, "batch_size is 16.5; allowed: a whole number"),
+        ("epochs", True, "epochs is True; allowed: a whole number"),
+        ("stop_after", -1, "stop_after is -1; allowed: a whole number >= 0"),
+        ("weight_decay", -0.1, "weight_decay is -0.1; allowed: a number >= 0.0"),
+        ("schedule", "cosine", "schedule is 'cosine'; allowed: constant, linear, linear_from_start"),
+        ("warmup_ratio", 1.0, "warmup_ratio is 1.0; allowed: a number < 1.0"),
+        ("classifier_dropout", 1.0, "classifier_dropout is 1.0; allowed: a number < 1.0"),
+        ("layer_decay", 0.0, "layer_decay is 0.0; allowed: a number > 0.0"),
+        ("max_length", 2, "max_length is 2; allowed: a whole number >= 3"),
+        ("precision", "float16", "precision is 'float16'; allowed: float32, bfloat16"),
+    ],
+)
+def test_bad_value_of_a_shared_field(method, field, value, message):
+    with pytest.raises(ValueError, match=f"^{method}: {message}$"):
+        config_of(method, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("palbert", {"lambda_layer_arch": "gru"}, "allowed: linear, linear_cat, linear_diff, rnn"),
+        ("palbert", {"num_lambda_layers": -1}, "num_lambda_layers is -1; allowed: a whole number >= 0"),
+        ("palbert", {"lambda_layer_arch": "rnn", "num_lambda_layers": 0}, "num_lambda_layers is 0; .* 1 or more"),
+        ("palbert", {"lambda_learning_rate": 0.0}, "lambda_learning_rate is 0.0"),
+        ("palbert", {"beta": 0}, "beta is 0; allowed: a number > 0.0"),
+        ("palbert", {"prior_lambda": 1.0}, "prior_lambda is 1.0; allowed: a number < 1.0"),
+        ("palbert", {"epsilon": 0.0}, "epsilon is 0.0; allowed: a number > 0.0"),
+        ("palbert", {"kl_direction": "both"}, "allowed: prior_posterior, posterior_prior"),
+        ("palbert", {"posterior_tail": "cut"}, "allowed: constant, drop, remainder"),
+        ("palbert", {"lambda_bias_init": "zero"}, "allowed: default, prior"),
+        ("palbert", {"exit": "never"}, "allowed: threshold, sample, expectation, expectation_legacy, last"),
+        ("palbert", {"q": 1.5}, "q is 1.5; allowed: a number <= 1.0"),
+        ("palbert", {"q": None}, "q must be set when exit is threshold"),
+        ("palbert", {"exit": "last"}, "q is 0.5 but is used only when exit is threshold; set it to null"),
+        ("palbert", {"sample_draws": 5}, "sample_draws is 5 but is used only when exit is sample; set it to null"),
+        ("pondernet", {"sample_draws": 0}, "sample_draws is 0; allowed: a whole number >= 1"),
+        ("pondernet", {"q": 0.5}, "no field named q; available: .*sample_draws"),
+        ("pabee", {"patience": 0}, "patience is 0; allowed: a whole number >= 1"),
+        ("pabee", {"regression_threshold": 0}, "regression_threshold is 0; allowed: a number > 0.0"),
+        ("electra-small", {"head": "mean"}, "allowed: first_token, pooled"),
+        ("electra-small", {"layer_decay_convention": "hf"}, "allowed: paper, released"),
+    ],
+)
+def test_bad_value_of_a_method_s_own_field(method, changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        config_of(method, **changes)
+    assert "\n" not in str(error.value)
+
+
+MISPLACED_THRESHOLD = pytest.mark.parametrize(
+    ("task", "setting", "message"),
+    [
+        ("rte", 0.3, "is 0.3 but is used only when labels are scores, and RTE has classes; set it to null"),
+        ("stsb", None, "must be set when labels are scores, and STS-B has scores"),
+    ],
+)
+
+
+@MISPLACED_THRESHOLD
+def test_threshold_of_agreement_is_for_scores_alone(task, setting, message):
+    config = config_of("pabee", regression_threshold=setting)
+    with pytest.raises(ValueError, match=f"^regression_threshold {message}$"):
+        trainables.load("pabee").build(config, None, TASKS[task])
+
+
+@MISPLACED_THRESHOLD
+def test_misplaced_threshold_is_refused_before_anything_is_made(task, setting, message, tmp_path, capsys):
+    field = f"regression_threshold={json.dumps(setting)}"
+    assert launch.main(["--method", "pabee", "--task", task, "--set", field, "--out", str(tmp_path / "runs")]) == 2
+    assert capsys.readouterr().err == f"study.launch: regression_threshold {message}\n"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("method", trainables.available())
+def test_every_field_must_be_given(method):
+    assert trainables.load(method).Config.__struct_defaults__ == ()

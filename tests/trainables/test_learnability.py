@@ -1,0 +1,51 @@
+"""Every mini task can be learnt from nothing in the mini budget. Run: pytest tests/trainables/test_learnability.py"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+from helpers.trials import spec_of
+
+import search_spaces
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, score
+from trainables.runs.training import TrainingRun
+
+pytestmark = pytest.mark.slow
+MARGIN = 0.10  # points over the majority class, or correlation
+SPACE = search_spaces.load("albert")
+CONFIG = {**SPACE.mini_fixed, "num_hidden_layers": 0, "learning_rate": SPACE.mini_grid["learning_rate"][0]}
+
+
+def majority_score(task):
+    """Of the most frequent class of train on dev; constant scores correlate with nothing."""
+    if task.is_regression:
+        return 0.0
+    majority = np.bincount(load_split(task, task.train_split, "mini").labels).argmax()
+    dev = {split: load_split(task, split, "mini").labels for split in task.dev_splits}
+    labels = np.concatenate(list(dev.values()))
+    splits = np.repeat(list(dev), [len(part) for part in dev.values()])
+    return score(task, compute_metrics(task, np.full_like(labels, majority), labels, splits))
+
+
+def learnt_score(name, cache):
+    """The best score so far when the margin is passed, or at the end of the budget."""
+    run, best = TrainingRun(spec_of(task=name, config=CONFIG), cache=cache), 0.0
+    while not run.finished and best < majority_score(TASKS[name]) + MARGIN:
+        best = max(best, run.run_epoch().score)
+    return best
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory):
+    """Of `albert` on every task; two at a time, a core each."""
+    cache = tmp_path_factory.mktemp("cache")
+    with ProcessPoolExecutor(2) as processes:
+        return dict(zip(TRAINABLE_TASKS, processes.map(learnt_score, TRAINABLE_TASKS, [cache] * len(TRAINABLE_TASKS))))
+
+
+@pytest.mark.parametrize("name", TRAINABLE_TASKS)
+def test_albert_beats_the_majority_class(name, scores):
+    assert scores[name] >= majority_score(TASKS[name]) + MARGIN

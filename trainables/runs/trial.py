@@ -1,0 +1,62 @@
+"""What goes into a trial and what comes out of it. No torch: decisions and analysis read the same types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.schema import Configuration, Typed
+
+Score = Annotated[float, Meta(ge=-1, le=1)]
+Selection = Literal["dev", "holdout"]
+
+
+class TrialSpec(Typed, frozen=True, kw_only=True):
+    """All that a trial's numbers depend on."""
+
+    method: str
+    task: str
+    config: Configuration
+    seed: int
+    data: str  # "mini", "hub" or a folder
+    backbone: str  # hub name, folder or one of the tiny untrained ones
+    selection: Selection = "dev"  # what stops and selects: dev, or a slice of train
+    report_dev: bool = True  # under holdout: whether the outcome reads dev
+    start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
+
+
+class EpochRow(Typed, frozen=True, kw_only=True):
+    """One epoch of a trial. Costs are totals of the trial so far."""
+
+    epoch: AtLeastOne
+    selection_score: Score
+    score: Score | None  # None under holdout: dev is read once, by the outcome
+    metrics: dict[str, float]
+    mean_layers: NotNegative  # run per example; a mean over the draws of a sampled exit
+    num_layers: AtLeastOne
+    exit_histogram: list[float]  # examples that leave after layer 1, 2, ...
+    train_loss: float
+    train_examples: Count
+    train_seconds: NotNegative
+    eval_seconds: NotNegative
+    best_epoch: AtLeastOne
+    improved: bool
+    finished: bool
+
+
+class Outcome(Typed, frozen=True, kw_only=True):
+    """What a finished trial amounts to: numbers of the selected epoch, costs of the whole trial."""
+
+    score: Score
+    selection_score: Score
+    metrics: dict[str, float]
+    epoch: AtLeastOne
+    epochs: AtLeastOne
+    num_layers: AtLeastOne
+    mean_layers: NotNegative
+    train_examples: Count
+    train_seconds: NotNegative
+    eval_seconds: NotNegative
+    model: str | None  # folder of the selected epoch's model; None before the first `save`

@@ -1,0 +1,130 @@
+"""Plain values read as typed ones, or one line that says which field is wrong, its value and what is allowed.
+
+Everything that is read from a file, another process or a person goes through here. No torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+T = TypeVar("T")
+
+Value = bool | int | float | str | None  # of a field of a configuration
+Configuration = Mapping[str, Value]  # every field of a method's configuration by name
+
+
+class Typed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value whose fields are checked when it is read: no field is missing, unknown or of another type."""
+
+
+def from_plain(kind: type[T], value: object, *, where: str) -> T:
+    """The plain value (dicts, lists, numbers, strings) as a `kind`.
+
+    Raises:
+        ValueError: it is none; `where` is named.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{where}: {_in_words(str(error), kind, value)}") from None
+
+
+def from_json(kind: type[T], line: bytes, *, where: str) -> T:
+    """The JSON text as a `kind`.
+
+    Raises:
+        ValueError: it is none; `where` is named.
+    """
+    return Reader(kind).read(line, where=where)
+
+
+class Reader:
+    """Reads many JSON texts of one kind."""
+
+    def __init__(self, kind: Any) -> None:
+        """`kind`: a type, or a union of tagged ones."""
+        self._kind = kind
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+
+    def read(self, line: bytes, *, where: str) -> Any:
+        """The text as the kind; see `from_json`."""
+        try:
+            return self._decoder.decode(line)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"{where}: {_in_words(str(error), self._kind, msgspec.json.decode(line))}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ValueError(f"{where}: not a JSON object: {line[:60]!r}") from None
+
+
+def to_plain(value: Any) -> Any:
+    """The typed value as dicts, lists, numbers and strings."""
+    return msgspec.to_builtins(value)
+
+
+def _in_words(message: str, kind: Any, value: object) -> str:
+    """msgspec's message with the name of the field, its value and the menu, each where there is one."""
+    rule, _, path = message.partition(" - at `$")
+    names = re.findall(r"[^.\[\]`]+", path)
+    if rule.startswith("Object missing required field "):
+        return f"the field {_dotted(names, rule)} is missing"
+    if rule.startswith("Object contains unknown field "):
+        menu = f"; available: {', '.join(kind.__struct_fields__)}" if hasattr(kind, "__struct_fields__") else ""
+        return f"no field named {_dotted(names, rule)}{menu}"
+    if not rule.startswith(("Expected ", "Invalid ")):
+        return rule  # a check of the kind's own
+    menu = ", ".join(_menu(kind, names, value)) if rule.startswith("Invalid ") else ""
+    allowed = menu or re.sub("`([^`]+)`", _type_in_words, rule.removeprefix("Expected ").partition(", got ")[0])
+    return f"{'.'.join(names) or 'the value'} is {_at(value, names)!r}; allowed: {allowed}"
+
+
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _type_in_words(match: re.Match[str]) -> str:
+    return " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
+
+
+def _dotted(names: list[str], rule: str) -> str:
+    return ".".join([*names, rule.split("`")[1]])
+
+
+def _at(value: Any, names: list[str]) -> object:
+    for name in names:
+        if name == "...":  # a key of a dictionary: msgspec does not say which
+            return value
+        value = value[int(name)] if isinstance(value, list | tuple) else value[name]
+    return value
+
+
+def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
+    """The choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
+    for name in names:
+        members = [member for member in _members(kind) if hasattr(member, "__struct_fields__")]
+        chosen = [member for member in members if _tag_fits(member, value)]
+        if not chosen:
+            return [str(member.__struct_config__.tag) for member in members]
+        kind, value = get_type_hints(chosen[0]).get(name), value[name]
+    literals = [member for member in _members(kind) if get_origin(member) is Literal]
+    return [str(choice) for literal in literals for choice in get_args(literal)]
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Of a union its members, else the kind itself."""
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _tag_fits(struct: Any, value: Any) -> bool:
+    config = struct.__struct_config__
+    return config.tag is None or (isinstance(value, dict) and value.get(config.tag_field) == config.tag)
