@@ -26,8 +26,9 @@ PAPER_GRID = (
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
 BACKBONE = paper.BACKBONE
 
-MINI_LAMBDA = {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True)}
-MINI_SPACE = random_start.SPACE | random_start.PONDER_SPACE | MINI_LAMBDA
+MINI_SPACE = (
+    random_start.SPACE | random_start.PONDER_SPACE | {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True)}
+)
 MINI_GRID = random_start.GRID | random_start.PONDER_GRID | {"lambda_learning_rate": [3e-4, 1e-3]}
 MINI_FIXED = random_start.FIXED
 

@@ -169,8 +169,8 @@ def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequen
 
     from trainables.data.examples import load_examples
     from trainables.runs.evaluation import infer
+    from trainables.runs.random_numbers import own_generator
     from trainables.runs.trained_model import load_trained
-    from trainables.runs.training import own_generator
 
     trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
     task = TASKS[file.task]

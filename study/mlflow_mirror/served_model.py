@@ -15,8 +15,8 @@ from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
 from trainables.data.tasks import predictions_from_logits
+from trainables.runs.random_numbers import own_generator
 from trainables.runs.trained_model import load_trained
-from trainables.runs.training import own_generator
 
 BATCH_SIZE = 32
 

@@ -1,15 +1,16 @@
 """mini-GLUE: nine small tasks (and AX) in generated English, with GLUE's columns, labels, splits and metrics.
 
-Every task is a mixture of kinds of example, easy and hard ones (`mini_examples.py`). So examples differ in how many
-layers they need, which is what early exit lives on. Nothing here is taken from GLUE's data. The text is the same in
-every process and every version of Python.
+Every task is a mixture of kinds of example, easy and hard ones (`mini_sentences.py`, `mini_pairs.py`). So examples
+differ in how many layers they need, which is what early exit lives on. Nothing here is taken from GLUE's data. The text
+is the same in every process and every version of Python.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
 
-from trainables.data import mini_examples as kinds
-from trainables.data.mini_examples import Draw, Example
+from trainables.data import mini_pairs as pairs
+from trainables.data import mini_sentences as sentences
+from trainables.data.mini_draw import Draw, Example
 from trainables.data.tasks import Task
 
 SEED = 0
@@ -68,50 +69,50 @@ def _mismatched(kind: Kind) -> Kind:
 Mixture = tuple[tuple[int, Kind], ...]  # shares of the kinds of example, in hundredths
 
 _MNLI: Mixture = (
-    (20, kinds.same_or_less_said),
-    (12, kinds.more_general),
-    (6, kinds.more_special),
-    (18, kinds.more_said),
-    (6, kinds.someone_else),
-    (18, kinds.denied),
-    (8, kinds.reversed),
-    (12, kinds.denied_premise),
+    (20, pairs.same_or_less_said),
+    (12, pairs.more_general),
+    (6, pairs.more_special),
+    (18, pairs.more_said),
+    (6, pairs.someone_else),
+    (18, pairs.denied),
+    (8, pairs.reversed),
+    (12, pairs.denied_premise),
 )
 _MIXTURES: dict[str, Mixture] = {
-    "sst2": ((60, kinds.plain_opinion), (15, kinds.negated_opinion), (25, kinds.contrasting_opinion)),
-    "rte": ((50, kinds.told), (18, kinds.mixed_up), (32, kinds.untrue)),
+    "sst2": ((60, sentences.plain_opinion), (15, sentences.negated_opinion), (25, sentences.contrasting_opinion)),
+    "rte": ((50, pairs.told), (18, pairs.mixed_up), (32, pairs.untrue)),
     "qnli": (
-        (50, kinds.answered),
-        (20, kinds.off_topic),
-        (10, kinds.nothing_said),
-        (12, kinds.answers_another),
-        (8, kinds.about_another),
+        (50, pairs.answered),
+        (20, pairs.off_topic),
+        (10, pairs.nothing_said),
+        (12, pairs.answers_another),
+        (8, pairs.about_another),
     ),
     "cola": (
-        (25, kinds.word_form),
-        (20, kinds.noun_phrase_agreement),
-        (25, kinds.word_order),
-        (15, kinds.near_agreement),
-        (15, kinds.far_agreement),
+        (25, sentences.word_form),
+        (20, sentences.noun_phrase_agreement),
+        (25, sentences.word_order),
+        (15, sentences.near_agreement),
+        (15, sentences.far_agreement),
     ),
     "mrpc": (
-        (65, kinds.paraphrase),
-        (15, kinds.denial),
-        (9, kinds.refusal),
-        (3, kinds.double_denial),
-        (4, kinds.opposite_event),
-        (4, kinds.other_person),
+        (65, pairs.paraphrase),
+        (15, pairs.denial),
+        (9, pairs.refusal),
+        (3, pairs.double_denial),
+        (4, pairs.opposite_event),
+        (4, pairs.other_person),
     ),
     "mnli": _MNLI,
     "qqp": (
-        (37, kinds.duplicates),
-        (35, kinds.trivia),
-        (15, kinds.other_topic),
-        (4, kinds.other_deed),
-        (9, kinds.other_answer),
+        (37, pairs.duplicates),
+        (35, pairs.trivia),
+        (15, pairs.other_topic),
+        (4, pairs.other_deed),
+        (9, pairs.other_answer),
     ),
-    "stsb": ((65, kinds.graded_events), (15, kinds.denied_event), (20, kinds.unrelated)),
-    "wnli": ((55, kinds.fit), (25, kinds.fit_enough), (20, kinds.favour)),
+    "stsb": ((65, pairs.graded_events), (15, pairs.denied_event), (20, pairs.unrelated)),
+    "wnli": ((55, pairs.fit), (25, pairs.fit_enough), (20, pairs.favour)),
     "ax": _MNLI,
 }
 _MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)

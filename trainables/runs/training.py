@@ -1,14 +1,11 @@
 """One trial in a plain Python process: train, evaluate after every epoch, keep the best one, save and go on.
 
-Everything random is a function of the seed, of what it is for and of the epoch: new weights, data order, dropout and
-sampled exits each have numbers of their own. So evaluating cannot change training, nothing random has to be saved, and
-the caller's generators stay as they were. On a CPU the same spec with the same number of threads gives the same weights
-bit for bit, whether resumed or not; on a GPU up to the order in which kernels add up gradients.
+On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not
+(`random_numbers.py` says why); on a GPU up to the order in which kernels add up gradients.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -21,16 +18,17 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
-from transformers import get_scheduler
 
 import trainables
-from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
+from trainables.data.examples import Examples
 from trainables.data.tasks import find_task
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
+from trainables.runs.optimiser import Optimiser
+from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.trial import EpochRow, Outcome, TrialSpec
+from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
     model_folder,
     read_model,
@@ -68,13 +66,12 @@ class TrainingRun:
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
         self.history: list[EpochRow] = []
         self._device = torch.device(device)
-        self._cache = cache
         self._task = find_task(spec.task)
         self._config = trainables.configure(spec.method, spec.config)
-        self._tokenizer = tokenizer_of(spec.backbone, self._task, spec.data)
-        self._train_set, self._selection_set = self._load_train_and_selection()
+        self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
-        self._optimizer, self._schedule = self._new_optimizer()
+        steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
+        self._optimiser = Optimiser(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
         self._best_weights: dict[str, Tensor] = {}
         self._saved_model: Path | None = None
 
@@ -91,8 +88,7 @@ class TrainingRun:
         run.spec = spec
         run.history = from_plain(list[EpochRow], state["history"], where=f"{folder}, the saved history")
         run._model.load_state_dict(state["model"])
-        run._optimizer.load_state_dict(state["optimizer"])
-        run._schedule.load_state_dict(state["schedule"])
+        run._optimiser.load(state)
         if run.best_epoch:
             run._saved_model = model_folder(folder, run.best_epoch)
             run._best_weights, _ = read_model(run._saved_model)
@@ -123,7 +119,7 @@ class TrainingRun:
         began = time.monotonic()
         train_loss = self._train(epoch)
         trained = time.monotonic()
-        evaluation = self._evaluate(self._selection_set, epoch)
+        evaluation = self._evaluate(self._data.selection, epoch)
         improved = evaluation.score > self._best_score  # a tie is no improvement
         if improved:
             self._best_weights = _copied(self._model.state_dict())
@@ -138,7 +134,7 @@ class TrainingRun:
             num_layers=evaluation.num_layers,
             exit_histogram=evaluation.exit_histogram,
             train_loss=train_loss,
-            train_examples=epoch * len(self._train_set),
+            train_examples=epoch * len(self._data.train),
             train_seconds=(before.train_seconds if before else 0.0) + trained - began,
             eval_seconds=(before.eval_seconds if before else 0.0) + time.monotonic() - trained,
             best_epoch=best_epoch,
@@ -157,32 +153,31 @@ class TrainingRun:
         return sum(weight.numel() * weight.element_size() for weight in self._model.state_dict().values())
 
     def measure_epoch_seconds(self, *, steps: int) -> float:
-        """Expected seconds of an epoch and its evaluation, from so many steps of each. Ends the run's usefulness."""
+        """Expected seconds of an epoch and its evaluation, from so many steps of each. The run is of no use then."""
         batches = self._training_batches(1)[: steps + 1]
         self._model.train()
-        self._step(self._train_set.batch(batches[0], self._device))  # the first step pays for what comes once
+        self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
         began = time.monotonic()
         for rows in batches[1:]:
-            self._step(self._train_set.batch(rows, self._device)).item()
+            self._step(self._data.train.batch(rows, self._device)).item()
         trained = time.monotonic()
-        evaluated = np.arange(len(self._selection_set))[: steps * EVALUATION_FACTOR * self._config.batch_size]
-        self._evaluate(self._selection_set.take(evaluated), 1)
-        train_share = sum(map(len, batches[1:])) / len(self._train_set)
-        eval_share = len(evaluated) / len(self._selection_set)
+        evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
+        self._evaluate(self._data.selection.take(evaluated), 1)
+        train_share = sum(map(len, batches[1:])) / len(self._data.train)
+        eval_share = len(evaluated) / len(self._data.selection)
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
 
     def save(self, folder: Path) -> None:
         """Replace what is saved in `folder` by the present state and the best epoch's model, whole or not at all."""
         best = model_folder(folder, self.best_epoch)
         if self.best_epoch and best != self._saved_model:
-            write_model(best, self._best_weights, self._description(), self._tokenizer)
+            write_model(best, self._best_weights, self._description(), self._data.tokenizer)
             self._saved_model = best
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
             "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "schedule": self._schedule.state_dict(),
+            **self._optimiser.state(),
         }
         write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
@@ -214,7 +209,7 @@ class TrainingRun:
         if not reads_dev and predictions is None:
             return outcome
         began = time.monotonic()
-        evaluation = self._report(self._load_dev() if reads_dev else self._selection_set, predictions)
+        evaluation = self._report(self._data.dev if reads_dev else self._data.selection, predictions)
         return replace(
             outcome,
             score=evaluation.score,
@@ -238,10 +233,13 @@ class TrainingRun:
         self._model.train()
         losses: list[Tensor] = []
         rates: list[float] = []
-        with own_random_numbers(self.spec.seed, "dropout", epoch, self._device), self._naming_memory_errors():
+        with (
+            own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
+            _naming_memory_errors(self._config.batch_size),
+        ):
             for rows in self._training_batches(epoch):
-                rates.append(self._learning_rate())
-                losses.append(self._step(self._train_set.batch(rows, self._device)))
+                rates.append(self._optimiser.learning_rate)
+                losses.append(self._step(self._data.train.batch(rows, self._device)))
                 if len(losses) % STEPS_BETWEEN_CHECKS == 0:
                     self._check_finite(losses[-STEPS_BETWEEN_CHECKS:], rates[-STEPS_BETWEEN_CHECKS:])
         self._check_finite(losses, rates)
@@ -250,20 +248,15 @@ class TrainingRun:
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
         with self._model.autocast(batch):
             loss = self._model.loss(batch)["loss"]
-        self._optimizer.zero_grad()
-        loss.backward()
-        if self._config.gradient_clip:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.gradient_clip)
-        self._optimizer.step()
-        self._schedule.step()
+        self._optimiser.step(loss)
         return loss.detach()
 
     def _training_batches(self, epoch: int) -> list[np.ndarray]:
-        order = torch.randperm(len(self._train_set), generator=own_generator(self.spec.seed, "order", epoch))
+        order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
     def _evaluate(self, examples: Examples, epoch: int) -> Evaluation:
-        with self._naming_memory_errors():
+        with _naming_memory_errors(self._config.batch_size):
             outputs = full_depth_outputs(self._model, examples, EVALUATION_FACTOR * self._config.batch_size)
         if not outputs.logits.isfinite().all():
             raise self._diverged("outputs are not finite")
@@ -279,7 +272,7 @@ class TrainingRun:
         return evaluation
 
     def _diverged(self, what: str) -> TrainingError:
-        step, rate = self._schedule.last_epoch, self._learning_rate()
+        step, rate = self._optimiser.steps, self._optimiser.learning_rate
         return TrainingError(f"{what} after step {step}, learning rate {rate:.3g}; try a lower learning_rate")
 
     def _check_finite(self, losses: list[Tensor], rates: list[float]) -> None:
@@ -287,56 +280,19 @@ class TrainingRun:
         broken = (~torch.stack(losses).isfinite()).nonzero()
         if len(broken):
             first = int(broken[0])
-            step = self._schedule.last_epoch - len(losses) + first + 1
+            step = self._optimiser.steps - len(losses) + first + 1
             raise TrainingError(
                 f"loss is {losses[first].item()} at step {step}, learning rate {rates[first]:.3g}; "
                 "try a lower learning_rate"
             )
 
-    def _learning_rate(self) -> float:
-        """The present one of the parts that have the configured one at the peak."""
-        return self._config.learning_rate * self._schedule.lr_lambdas[0](self._schedule.last_epoch)
-
-    @contextmanager
-    def _naming_memory_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (MemoryError, RuntimeError) as error:
-            if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
-                raise
-            size = self._config.batch_size
-            raise TrainingError(f"out of memory with batch_size {size}; try {max(1, size // 2)}") from error
-
-    def _load_train_and_selection(self) -> tuple[Examples, Examples]:
-        train = self._load(self._task.train_split)
-        return hold_out_slice(train) if self.spec.selection == "holdout" else (train, self._load_dev())
-
-    def _load_dev(self) -> Examples:
-        return self._load(*self._task.dev_splits)
-
-    def _load(self, *splits: str) -> Examples:
-        return load_examples(
-            self._task, splits, self.spec.data, self._tokenizer, max_length=self._config.max_length, cache=self._cache
-        )
-
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
-            encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._tokenizer))
+            encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start is not None:
             _start_encoder(model, Path(self.spec.start))
         return model
-
-    def _new_optimizer(self) -> tuple[torch.optim.Optimizer, LambdaLR]:
-        """AdamW and its schedule over all epochs. With weight decay 0 and a constant rate it is PALBERT's Adam."""
-        config = self._config
-        optimizer = torch.optim.AdamW(self._model.parameter_groups(config), eps=config.adam_epsilon, fused=True)
-        num_steps = config.epochs * math.ceil(len(self._train_set) / config.batch_size)
-        warmup = round(config.warmup_ratio * num_steps)
-        if config.schedule == "linear_from_start":  # google-research/electra, model/optimization.py: both at once
-            return optimizer, LambdaLR(optimizer, lambda step: min(1, step / max(1, warmup)) * (1 - step / num_steps))
-        kind = {"constant": "constant_with_warmup", "linear": "linear"}[config.schedule]
-        return optimizer, get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=num_steps)
 
     def _description(self) -> dict[str, Any]:
         best = self.history[self.best_epoch - 1]
@@ -349,20 +305,14 @@ class TrainingRun:
 
 
 @contextmanager
-def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
-    """PyTorch's global generators give numbers of this seed, purpose and epoch, and afterwards go on as before."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(_derived_seed(seed, purpose, epoch))
+def _naming_memory_errors(batch_size: int) -> Iterator[None]:
+    """Where memory does not suffice, says so with the batch size and a smaller one."""
+    try:
         yield
-
-
-def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
-    """A generator on the CPU for this seed, purpose and epoch."""
-    return torch.Generator().manual_seed(_derived_seed(seed, purpose, epoch))
-
-
-def _derived_seed(seed: int, purpose: str, epoch: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()[:8]) >> 1
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
+            raise
+        raise TrainingError(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
 
 
 def _start_encoder(model: EarlyExitModel, folder: Path) -> None:

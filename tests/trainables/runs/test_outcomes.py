@@ -101,8 +101,8 @@ def test_mean_layers_are_over_both_dev_sets_of_mnli(cache):
 
 def test_batches_of_any_size_give_the_same_outputs(cache):
     run = TrainingRun(spec_of("palbert"), cache=cache)
-    one_by_one = full_depth_outputs(run._model, run._selection_set, 1)
-    batched = full_depth_outputs(run._model, run._selection_set, 64)
+    one_by_one = full_depth_outputs(run._model, run._data.selection, 1)
+    batched = full_depth_outputs(run._model, run._data.selection, 64)
     assert torch.allclose(one_by_one.logits, batched.logits, atol=1e-5)
     assert torch.allclose(one_by_one.lambdas, batched.lambdas, atol=1e-5)
 
@@ -147,8 +147,8 @@ def test_holdout_without_report_never_reads_dev(rte_without_dev, cache):
 
 def test_holdout_slice_is_the_same_for_every_seed(cache):
     runs = [TrainingRun(spec_of(seed=seed, task="mnli", selection="holdout"), cache=cache) for seed in (1, 2)]
-    assert np.array_equal(runs[0]._selection_set.ids, runs[1]._selection_set.ids)
-    assert not set(runs[0]._selection_set.ids) & set(runs[0]._train_set.ids)
+    assert np.array_equal(runs[0]._data.selection.ids, runs[1]._data.selection.ids)
+    assert not set(runs[0]._data.selection.ids) & set(runs[0]._data.train.ids)
     assert math.isfinite(runs[0].run_epoch().selection_score)
 
 
@@ -158,9 +158,9 @@ def test_trained_model_needs_nothing_but_its_folder(cache, tmp_path):
     trained = load_trained(Path(run.outcome().model))
     assert trained.spec == run.spec
     assert trained.config == trainables.configure("palbert", run.spec.config)
-    ours = full_depth_outputs(run._model, run._selection_set, 64)
-    theirs = full_depth_outputs(trained.model, run._selection_set, 64)
+    ours = full_depth_outputs(run._model, run._data.selection, 64)
+    theirs = full_depth_outputs(trained.model, run._data.selection, 64)
     assert torch.equal(ours.logits, theirs.logits) and torch.equal(ours.lambdas, theirs.lambdas)
     text = load_split(TASKS["sst2"], "dev", "mini").texts[0][0]
-    start, length = run._selection_set.starts[0], run._selection_set.lengths[0]
-    assert trained.tokenizer(text)["input_ids"] == run._selection_set.tokens[start : start + length].tolist()
+    start, length = run._data.selection.starts[0], run._data.selection.lengths[0]
+    assert trained.tokenizer(text)["input_ids"] == run._data.selection.tokens[start : start + length].tolist()

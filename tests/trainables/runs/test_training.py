@@ -242,7 +242,7 @@ def test_linear_schedule_warms_up_and_ends_at_zero(cache):
     step = run._step
 
     def watched(batch):
-        rates.append(run._optimizer.param_groups[0]["lr"])
+        rates.append(run._optimiser._adamw.param_groups[0]["lr"])
         return step(batch)
 
     run._step = watched
@@ -274,6 +274,6 @@ def test_spec_survives_json():
 def test_the_released_electra_schedule_decays_during_the_warm_up(tmp_path):
     config = LINEAR | {"schedule": "linear_from_start", "warmup_ratio": 0.5, "epochs": 2}
     run = TrainingRun(spec_of(method="albert", config=config), cache=tmp_path)
-    steps = 2 * math.ceil(len(run._train_set) / run._config.batch_size)
-    rate = run._schedule.lr_lambdas[0]
+    steps = 2 * math.ceil(len(run._data.train) / run._config.batch_size)
+    rate = run._optimiser._schedule.lr_lambdas[0]
     assert [rate(0), rate(steps // 4), rate(steps // 2), rate(steps)] == pytest.approx([0, 0.375, 0.5, 0], abs=0.02)

@@ -1,125 +1,14 @@
-"""Examples of mini-GLUE: one function per kind of example, each of which draws texts and their label.
+"""Examples of mini-GLUE's tasks on pairs of sentences: one function per kind, which draws texts and their label.
 
-Kinds are easy (a word gives the label away) or hard (negation, contrast, agreement across distance, paraphrase by
-synonym and voice, entailment by hypernym, who did what to whom). `mini_glue.py` mixes them into tasks.
+Kinds are easy (other words) or hard (negation, paraphrase by synonym and voice, entailment by hypernym, who did what to
+whom). `mini_glue.py` mixes them into tasks.
 """
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-Example = tuple[tuple[str, ...], int | float]  # texts, label
-T = TypeVar("T")
-
-
-class Draw:
-    """Random choices by `random()` alone, whose sequence Python promises to keep for a given seed."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = random.Random(seed).random
-
-    def chance(self, probability: float) -> bool:
-        return self._random() < probability
-
-    def one(self, options: Sequence[T]) -> T:
-        return options[int(self._random() * len(options))]
-
-    def other(self, options: Sequence[T], than: T) -> T:
-        return self.one([option for option in options if option != than])
-
-    def two(self, options: Sequence[T]) -> tuple[T, T]:
-        first = self.one(options)
-        return first, self.other(options, first)
-
-
-# SST-2.
-
-_GOOD = ("charming", "clever", "moving", "superb", "funny", "delightful", "brilliant", "warm")
-_BAD = ("dull", "clumsy", "tedious", "awful", "silly", "hollow", "lifeless", "cold")
-_ASPECTS = ("film", "story", "plot", "acting", "ending", "cast", "script", "music")
-_DEGREES = ("very", "truly", "quite", "rather", "deeply")
-
-
-def _opinion_word(draw: Draw, label: int) -> str:
-    word = draw.one(_GOOD if label else _BAD)
-    return f"{draw.one(_DEGREES)} {word}" if draw.chance(0.5) else word
-
-
-def plain_opinion(draw: Draw) -> Example:
-    label = int(draw.chance(0.5))
-    first, second = draw.two(_ASPECTS)
-    one, two = _opinion_word(draw, label), _opinion_word(draw, label)
-    patterns = (f"a {one} {first}", f"a {one} {first} with a {two} {second}", f"the {first} is {one} and {two}")
-    return (draw.one(patterns),), label
-
-
-def negated_opinion(draw: Draw) -> Example:
-    label = int(draw.chance(0.5))
-    aspect, word = draw.one(_ASPECTS), _opinion_word(draw, 1 - label)
-    patterns = (f"the {aspect} is not {word}", f"the {aspect} is never {word}", f"this is hardly a {word} {aspect}")
-    return (draw.one(patterns),), label
-
-
-def contrasting_opinion(draw: Draw) -> Example:
-    """The clause after `but`, or the one without `although`, decides."""
-    label = int(draw.chance(0.5))
-    first, second = draw.two(_ASPECTS)
-    loses, wins = f"the {first} is {_opinion_word(draw, 1 - label)}", f"the {second} is {_opinion_word(draw, label)}"
-    return (draw.one((f"{loses} but {wins}", f"although {loses} {wins}", f"{wins} although {loses}")),), label
-
-
-# CoLA.
-
-_COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
-_ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
-_DETERMINERS = (("this", "these"), ("every", "many"), ("that", "those"))
-_MANNERS = ("quietly", "often", "today", "alone")
-_JOINERS = ("near", "behind", "beside")
-
-
-_FORMS = (("ran", "runned"), ("sang", "singed"), ("slept", "sleeped"), ("wept", "weeped"), ("swam", "swimmed"))
-
-
-def word_form(draw: Draw) -> Example:
-    label = int(draw.chance(0.65))
-    verb = draw.one(_FORMS)[0 if label else 1]
-    return (f"{draw.one(('the', 'my', 'some'))} {draw.one(draw.one(_COUNTED))} {verb} {draw.one(_MANNERS)}",), label
-
-
-def noun_phrase_agreement(draw: Draw) -> Example:
-    number, label = draw.one((0, 1)), int(draw.chance(0.65))
-    determiner = draw.one(_DETERMINERS)[number if label else 1 - number]
-    return (f"{determiner} {draw.one(_COUNTED)[number]} {draw.one(_ACTIONS)[number]} {draw.one(_MANNERS)}",), label
-
-
-def word_order(draw: Draw) -> Example:
-    number, label = draw.one((0, 1)), int(draw.chance(0.65))
-    noun, verb, manner = draw.one(_COUNTED)[number], draw.one(_ACTIONS)[number], draw.one(_MANNERS)
-    other = draw.one(_COUNTED)[draw.one((0, 1))]
-    tail = f"{draw.one(_JOINERS)} the {other}"
-    broken = (
-        f"{noun} the {verb} {manner} {tail}",
-        f"the {noun} {verb} {manner} {tail} the",
-        f"{manner} the {verb} {tail}",
-    )
-    return (f"the {noun} {verb} {manner} {tail}" if label else draw.one(broken),), label
-
-
-def near_agreement(draw: Draw) -> Example:
-    number, label = draw.one((0, 1)), int(draw.chance(0.65))
-    verb = draw.one(_ACTIONS)[number if label else 1 - number]
-    start = draw.one(("the", "my", "some"))
-    return (f"{start} {draw.one(_COUNTED)[number]} {verb} {draw.one(_MANNERS)} {draw.one(_PLACES)}",), label
-
-
-def far_agreement(draw: Draw) -> Example:
-    """The verb agrees with the first noun; the nearer one has the other number half of the time."""
-    number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), int(draw.chance(0.65))
-    noun, other = draw.two(_COUNTED)
-    verb = draw.one(_ACTIONS)[number if label else 1 - number]
-    return (f"the {noun[number]} {draw.one(_JOINERS)} the {other[nearer]} {verb} {draw.one(_MANNERS)}",), label
-
+from trainables.data.mini_draw import Draw, Example
+from trainables.data.mini_sentences import PLACES
 
 # Events: who did what to what, where and when. What the sentence pair tasks are made of.
 
@@ -146,7 +35,6 @@ _OBJECTS = {  # hypernym: hyponyms
     "toy": ("ball", "doll", "kite"),
 }
 _PEOPLE = ("teacher", "doctor", "farmer", "singer")
-_PLACES = ("in the garden", "in the kitchen", "at the market", "at the station")
 _DAYS = ("on monday", "on friday", "last week", "yesterday")
 _REASONS = ("to save money", "to help a friend", "to win a prize", "for fun")
 
@@ -203,34 +91,34 @@ def _paraphrased(draw: Draw, event: _Event) -> str:
 
 
 def paraphrase(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     return (event.active(), _paraphrased(draw, event)), 1
 
 
 def denial(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     first, second = event.active(), _reworded(draw, event).negated()
     return ((first, second) if draw.chance(0.5) else (second, first)), 0
 
 
 def refusal(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     verb = _reworded(draw, event).verb
     return (event.active(), f"the {event.subject} refused to {verb.base} the {event.object}"), 0
 
 
 def double_denial(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     return (event.negated(), replace(event, verb=_synonym(event.verb)).negated()), 1
 
 
 def opposite_event(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     return (event.active(), _voiced(draw, replace(event, verb=_opposite(draw, event.verb)))), 0
 
 
 def other_person(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     return (event.active(), _voiced(draw, replace(event, subject=draw.other(_PEOPLE, event.subject)))), 0
 
 
@@ -292,7 +180,7 @@ _WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "th
 
 
 def graded_events(draw: Draw) -> Example:
-    event, similarity = _event(draw, ("", *_PLACES)), 5.0
+    event, similarity = _event(draw, ("", *PLACES)), 5.0
     other = replace(event, verb=_synonym(event.verb)) if draw.chance(0.4) else event
     if draw.chance(0.4):
         other, similarity = replace(other, subject=draw.other(_PEOPLE, event.subject)), similarity - 1.2
@@ -300,19 +188,19 @@ def graded_events(draw: Draw) -> Example:
         nouns = _OBJECTS[_hypernym(event.object)]
         other, similarity = replace(other, object=draw.other(nouns, event.object)), similarity - 0.8
     if draw.chance(0.3):
-        other, similarity = replace(other, adjunct=draw.other(("", *_PLACES), event.adjunct)), similarity - 0.6
+        other, similarity = replace(other, adjunct=draw.other(("", *PLACES), event.adjunct)), similarity - 0.6
     if draw.chance(0.3):
         other, similarity = replace(other, verb=_opposite(draw, event.verb)), similarity - 1.6
     return (event.active(), _voiced(draw, other)), round(similarity, 1)
 
 
 def denied_event(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
+    event = _event(draw, ("", *PLACES))
     return (event.active(), _reworded(draw, event).negated()), 1.4
 
 
 def unrelated(draw: Draw) -> Example:
-    first, second = _event(draw, ("", *_PLACES)).active(), f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"
+    first, second = _event(draw, ("", *PLACES)).active(), f"{draw.one(_WEATHER)} {draw.one((*PLACES, *_DAYS))}"
     return ((first, second) if draw.chance(0.5) else (second, first)), 0.0
 
 
@@ -322,47 +210,47 @@ _ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
 
 
 def same_or_less_said(draw: Draw) -> Example:
-    event = _event(draw, (*_PLACES, *_DAYS))
+    event = _event(draw, (*PLACES, *_DAYS))
     said = replace(event, adjunct=draw.one((event.adjunct, "")))
     return (event.active(), _paraphrased(draw, said)), _ENTAILMENT
 
 
 def more_general(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
+    event = _event(draw, ("", *PLACES))
     return (event.active(), f"the {event.subject} {event.verb.past} some {_hypernym(event.object)}"), _ENTAILMENT
 
 
 def more_special(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
+    event = _event(draw, ("", *PLACES))
     premise = f"the {event.subject} {event.verb.past} some {_hypernym(event.object)} {event.adjunct}".rstrip()
     return (premise, replace(event, adjunct="").active()), _NEUTRAL
 
 
 def more_said(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     return (event.active(), _voiced(draw, replace(event, adjunct=draw.one(_REASONS)))), _NEUTRAL
 
 
 def someone_else(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES))
+    event = _event(draw, ("", *PLACES))
     return (event.active(), replace(event, subject=draw.other(_PEOPLE, event.subject), adjunct="").active()), _NEUTRAL
 
 
 def denied(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     said = replace(event, adjunct=draw.one((event.adjunct, "")))
     return (event.active(), _reworded(draw, said).negated()), _CONTRADICTION
 
 
 def reversed(draw: Draw) -> Example:
-    event = _event(draw, ("", *_PLACES, *_DAYS))
+    event = _event(draw, ("", *PLACES, *_DAYS))
     verb, adjunct = _opposite(draw, event.verb), draw.one((event.adjunct, ""))
     return (event.active(), _voiced(draw, replace(event, verb=verb, adjunct=adjunct))), _CONTRADICTION
 
 
 def denied_premise(draw: Draw) -> Example:
     """Negation turns inference round: no fruit means no apple, no apple does not mean no fruit."""
-    event = _event(draw, ("", *_PLACES))
+    event = _event(draw, ("", *PLACES))
     special = event.negated()
     general = f"the {event.subject} did not {event.verb.base} any {_hypernym(event.object)} {event.adjunct}".rstrip()
     label = draw.one((_ENTAILMENT, _NEUTRAL, _CONTRADICTION))
@@ -398,7 +286,7 @@ def untrue(draw: Draw) -> Example:
 
 # QNLI: does the sentence answer the question?
 
-_ANSWERS = {"where": _PLACES, "when": _DAYS, "why": _REASONS}
+_ANSWERS = {"where": PLACES, "when": _DAYS, "why": _REASONS}
 
 
 def _asked(event: _Event, wh_word: str) -> str:
@@ -413,7 +301,7 @@ def answered(draw: Draw) -> Example:
 
 def off_topic(draw: Draw) -> Example:
     wh_word = draw.one(tuple(_ANSWERS))
-    return (_asked(_event(draw), wh_word), f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"), 1
+    return (_asked(_event(draw), wh_word), f"{draw.one(_WEATHER)} {draw.one((*PLACES, *_DAYS))}"), 1
 
 
 def nothing_said(draw: Draw) -> Example:

@@ -1,0 +1,29 @@
+"""Random numbers of a trial: each a function of its seed, of what they are for and of the epoch.
+
+So evaluating cannot change training, nothing random has to be saved, and the caller's generators stay as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def own_random_numbers(seed: int, purpose: str, epoch: int, device: torch.device) -> Iterator[None]:
+    """PyTorch's global generators give numbers of this seed, purpose and epoch, and afterwards go on as before."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(_derived_seed(seed, purpose, epoch))
+        yield
+
+
+def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
+    """A generator on the CPU for this seed, purpose and epoch."""
+    return torch.Generator().manual_seed(_derived_seed(seed, purpose, epoch))
+
+
+def _derived_seed(seed: int, purpose: str, epoch: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()[:8]) >> 1

@@ -1,0 +1,35 @@
+"""The data of one trial: what it trains on, what selects its epoch, and the dev set."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
+from trainables.data.tasks import Task
+from trainables.runs.trial import TrialSpec
+
+
+class TrialData:
+    """Tokenised examples, from the cache that all trials of a machine share."""
+
+    def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path) -> None:
+        """Reads what training needs; dev under `holdout` only when it is asked for.
+
+        Raises:
+            ValueError: the data or the tokenizer are not there.
+        """
+        self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.backbone, task, spec.data)
+        self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
+        train = self._load(task.train_split)
+        self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)
+
+    @cached_property
+    def dev(self) -> Examples:
+        return self._load(*self._task.dev_splits)
+
+    def _load(self, *splits: str) -> Examples:
+        length, cache = self._max_length, self._cache
+        return load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
