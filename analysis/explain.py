@@ -106,7 +106,7 @@ def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list
 
 def _provenance_lines(cell: Cell) -> list[str]:
     """What made the numbers; a line for each value that the confirm trials do not share."""
-    found = {
+    values_by_name = {
         "protocol": {record.protocol_hash for record in cell.records},
         "commit": {record.git_commit or "unknown" for record in cell.records},
         "data fingerprint": {record.data_fingerprint for record in cell.records},
@@ -114,7 +114,7 @@ def _provenance_lines(cell: Cell) -> list[str]:
     }
     backbone = cell.study.backbone(cell.method, cell.task)
     return [f"backbone: {backbone or 'not in the plan'}"] + [
-        f"{name}: {' | '.join(sorted(values))}" for name, values in found.items()
+        f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items()
     ]
 
 

@@ -40,11 +40,11 @@ def write_report(folder: Path) -> Path:
         ValueError: it is no study.
     """
     study = load_study(folder)
-    drawn = pictures(study)
+    study_pictures = pictures(study)
     folder = study.folder / "pictures"
-    write_pictures(drawn, folder)
-    images = {picture.name: (folder / f"{picture.name}.svg").read_bytes() for picture in drawn}
-    captions = {picture.name: picture.caption for picture in drawn}
+    write_pictures(study_pictures, folder)
+    images = {picture.name: (folder / f"{picture.name}.svg").read_bytes() for picture in study_pictures}
+    captions = {picture.name: picture.caption for picture in study_pictures}
     page = study.folder / "report.html"
     write_text(page, report_page(study, images, captions))
     return page
@@ -95,7 +95,7 @@ def _p_text(p_value: float) -> str:
 def _provenance(study: Study) -> dict[str, str]:
     """What was asked for, under which rules, and what it ran with."""
     records, asked = study.records, study.file.plan.asked
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "protocol": protocol_in_words([study]),
         "methods": ", ".join(study.methods),
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
@@ -116,7 +116,7 @@ def _provenance(study: Study) -> dict[str, str]:
         else "",
         "records, SHA-256": study.records_digest,
     }
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in facts.items() if value}
 
 
 class Options(Typed, frozen=True, kw_only=True):

@@ -36,14 +36,15 @@ def journal_drift(study: Study) -> list[str]:
     """Where `records.jsonl` is not what the journal's `trial_ended` events say; nothing without a journal."""
     if not (study.folder / events.FILE).exists():
         return []
-    told = {record.key: record for record in study.facts.records}
-    found = {record.key: record for record in study.records}
-    missing = [f"records.jsonl lacks the record of {key}, which the journal has" for key in told.keys() - found.keys()]
-    unknown = [f"records.jsonl has {key}, which the journal does not know" for key in found.keys() - told.keys()]
+    in_journal = {record.key: record for record in study.facts.records}
+    in_file = {record.key: record for record in study.records}
+    lost, strange = in_journal.keys() - in_file.keys(), in_file.keys() - in_journal.keys()
+    missing = [f"records.jsonl lacks the record of {key}, which the journal has" for key in lost]
+    unknown = [f"records.jsonl has {key}, which the journal does not know" for key in strange]
     changed = [
         f"records.jsonl and the journal differ about {_name(record)}: {', '.join(fields)}"
-        for key, record in found.items()
-        if key in told and (fields := _differing(record, told[key]))
+        for key, record in in_file.items()
+        if key in in_journal and (fields := _differing(record, in_journal[key]))
     ]
     return sorted(missing) + sorted(unknown) + sorted(changed)
 
@@ -54,8 +55,8 @@ def predictions_drift(study: Study) -> list[str]:
     if not folder.is_dir():
         return []
     records = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
-    known = {predictions_file(study.folder, record.key) for record in records}
-    strangers = sorted(path for path in folder.glob("*.npz") if path not in known)
+    expected = {predictions_file(study.folder, record.key) for record in records}
+    strangers = sorted(path for path in folder.glob("*.npz") if path not in expected)
     return [f"{path} belongs to no completed confirm record" for path in strangers] + [
         line for record in records for line in _prediction_lines(study, record)
     ]
@@ -86,8 +87,8 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
         return [str(error)]
     if predictions is None:
         return [f"{path} is missing: the predictions of {_name(record)}"]
-    found = disagreements(record, predictions)
-    return [f"{path} does not belong to the record of {_name(record)}: {'; '.join(found)}"] if found else []
+    differences = disagreements(record, predictions)
+    return [f"{path} does not belong to the record of {_name(record)}: {'; '.join(differences)}"] if differences else []
 
 
 def _differing(record: Record, told: Record) -> list[str]:

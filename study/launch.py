@@ -45,7 +45,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     import search_spaces
 
     profile, why = _profile(options)
-    given = {
+    overrides = {
         "methods": options.method and _names(options.method, search_spaces.available()),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS),
         "data": options.data,
@@ -59,7 +59,8 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "start_from": dict(_start(text) for text in options.start_from) or None,
         "baseline": options.baseline,
     }
-    return replace(profiles.load(profile), **{name: value for name, value in given.items() if value is not None}), why
+    overrides = {name: value for name, value in overrides.items() if value is not None}
+    return replace(profiles.load(profile), **overrides), why
 
 
 def prepare(plan: Plan, *, name: str | None, out: Path) -> tuple[ResolvedPlan, Path]:

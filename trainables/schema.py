@@ -112,10 +112,10 @@ def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
     """The choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
     for name in names:
         members = [member for member in _members(kind) if hasattr(member, "__struct_fields__")]
-        chosen = [member for member in members if _tag_fits(member, value)]
-        if not chosen:
+        matching = [member for member in members if _tag_fits(member, value)]
+        if not matching:
             return [str(member.__struct_config__.tag) for member in members]
-        kind, value = get_type_hints(chosen[0]).get(name), value[name]
+        kind, value = get_type_hints(matching[0]).get(name), value[name]
     literals = [member for member in _members(kind) if get_origin(member) is Literal]
     return [str(choice) for literal in literals for choice in get_args(literal)]
 

@@ -26,14 +26,14 @@ def beside_published(
             if other.method == row.method and _comparable(row, other):
                 lines.append(_published_line(other))
                 used.add(other)
-    planned = {task for row in rows for task in row.cells}
+    tasks = {task for row in rows for task in row.cells}
     rest = [other for other in published if other not in used]
     titles = {other: _apart_title(rows, other) for other in rest}
     blocks = [
         Block(title, [_published_line(other) for other in rest if titles[other] == title])
         for title in dict.fromkeys(titles.values())
     ]
-    return lines, blocks, [*_sources(rows, used), *_published_notes(published, planned)] if used else []
+    return lines, blocks, [*_sources(rows, used), *_published_notes(published, tasks)] if used else []
 
 
 def mean_and_deviation(published: tuple[PublishedRow, ...]) -> tuple[PublishedRow, ...]:
@@ -48,8 +48,8 @@ def mean_and_deviation(published: tuple[PublishedRow, ...]) -> tuple[PublishedRo
 
 def _sources(rows: list[Row], used: set[PublishedRow]) -> list[str]:
     """Where the published lines beneath ours come from, and what sets them apart from ours."""
-    found = {f"{other.paper}, {other.source}; {other.backbone}, dev, {other.statistic}" for other in used}
-    notes = [f"published lines: {source}" for source in sorted(found)]
+    sources = {f"{other.paper}, {other.source}; {other.backbone}, dev, {other.statistic}" for other in used}
+    notes = [f"published lines: {source}" for source in sorted(sources)]
     if any(cell.study.protocol.selection != "dev" for row in rows for cell in row.cells.values()):
         notes.append("published scores were selected on the dev set they report; ours were not")
     return notes

@@ -46,7 +46,11 @@ class Evidence:
 
 
 def gather(studies: list[Study]) -> Evidence:
-    """The evidence in these studies, of one protocol. ValueError names predictions that are not their record's."""
+    """The evidence in these studies, of one protocol.
+
+    Raises:
+        ValueError: stored predictions are not their record's.
+    """
     rows = rows_of(studies)
     return Evidence(studies, rows, samples_of(rows))
 
@@ -209,8 +213,8 @@ def speed_table(evidence: Evidence) -> Table:
 
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
     """The layout's tasks in its order, then any other planned ones: name -> title."""
-    planned = {task for study in studies for task in study.tasks}
-    return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in planned - set(order)))}
+    tasks = {task for study in studies for task in study.tasks}
+    return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
 def macro(row: Row) -> float | None:
@@ -239,8 +243,10 @@ def sampled_exit_notes(rows: list[Row]) -> list[str]:
 
 
 def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
-    drawn = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
-    return uncertainty.spread_of_sampled_exit(drawn, cell.scores) if len(drawn) == len(cell.records) > 1 else None
+    deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+    if len(deviations) < len(cell.records) or len(deviations) < 2:
+        return None
+    return uncertainty.spread_of_sampled_exit(deviations, cell.scores)
 
 
 def cell_text(cell: Cell, number: str) -> str:
@@ -308,11 +314,11 @@ def _deviation_line(row: Row) -> Line:
 
 
 def _deviation_text(scores: list[float]) -> str:
-    found = _mean_and_deviation(scores)
-    if found["mean"] is None:
+    numbers = _mean_and_deviation(scores)
+    if numbers["mean"] is None:
         return GAP
-    deviation = found["standard_deviation"]
-    return f"{points(found['mean'])} ± {GAP if deviation is None else points(deviation)}"
+    deviation = numbers["standard_deviation"]
+    return f"{points(numbers['mean'])} ± {GAP if deviation is None else points(deviation)}"
 
 
 def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:

@@ -65,7 +65,7 @@ def pictures(study: Study) -> list[Picture]:
     """Every picture that the study has something to show in."""
     rows = rows_of([study])
     with matplotlib.rc_context(STYLE):
-        made: list[tuple[str, Callable[..., Figure | None], Figure | None]] = [
+        drawings: list[tuple[str, Callable[..., Figure | None], Figure | None]] = [
             ("seeds", seeds_picture, seeds_picture(rows)),
             ("score-against-layers", layers_picture, layers_picture(rows)),
             ("exit-layers", exits_picture, exits_picture(rows)),
@@ -74,11 +74,11 @@ def pictures(study: Study) -> list[Picture]:
             *((f"hyperparameters-{row.method}", hyperparameters_picture, hyperparameters_picture(row)) for row in rows),
             ("importance", importance_picture, importance_picture(rows)),
         ]
-        for _, _, figure in made:
+        for _, _, figure in drawings:
             if figure is not None:
                 figure.draw_without_rendering()  # lays the panels out once, not again for every file format
                 figure.set_layout_engine("none")
-    return [Picture(name, _first_line(function), figure) for name, function, figure in made if figure is not None]
+    return [Picture(name, _first_line(function), figure) for name, function, figure in drawings if figure is not None]
 
 
 def write_pictures(pictures: list[Picture], folder: Path) -> list[Path]:
@@ -204,8 +204,8 @@ def hyperparameters_picture(row: Row) -> Figure | None:
 
 def importance_picture(rows: list[Row]) -> Figure | None:
     """How much of the search score's variation each tuned field explains, mean over the arms of a method."""
-    found = {row.label: importances(row) for row in rows}
-    shown = {label: values for label, values in found.items() if values}
+    importance_by_row = {row.label: importances(row) for row in rows}
+    shown = {label: values for label, values in importance_by_row.items() if values}
     if not shown:
         return None
     figure = Figure(figsize=(PANEL_INCHES[0] * 2, 0.5 + 0.28 * sum(map(len, shown.values()))), layout="constrained")
@@ -311,9 +311,9 @@ def _sweeps(stored: list[Predictions]) -> Iterator[tuple[np.ndarray, np.ndarray]
     layers = np.mean([predictions.sweep_mean_layers for predictions in stored], axis=0)
     scores = np.mean([predictions.sweep_score for predictions in stored], axis=0)
     for rule in dict.fromkeys(stored[0].sweep_rule.tolist()):
-        chosen = stored[0].sweep_rule == rule
-        order = np.argsort(layers[chosen], kind="stable")
-        yield layers[chosen][order], scores[chosen][order]
+        of_rule = stored[0].sweep_rule == rule
+        order = np.argsort(layers[of_rule], kind="stable")
+        yield layers[of_rule][order], scores[of_rule][order]
 
 
 def _exit_layers(cell: Cell) -> np.ndarray:

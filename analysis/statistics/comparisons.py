@@ -61,7 +61,8 @@ Place = tuple[str, str]  # row label, task
 def samples_of(rows: list[Row]) -> dict[Place, Sample]:
     """By row and task, where every one of at least two seeds has stored predictions for the same examples.
 
-    ValueError names a predictions file whose score is not its record's.
+    Raises:
+        ValueError: the score of stored predictions is not their record's.
     """
     stored = {(row.label, task): _stored(cell) for row in rows for task, cell in row.cells.items()}
     groups: dict[tuple[str, str], list[Place]] = {}
@@ -82,13 +83,13 @@ def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
 def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str, str], str]:
     """↑ or ↓ by (row label, task), where a row is better or worse than the baseline's row and the test holds."""
     baseline = baseline_row(rows)
-    found = {}
+    arrows = {}
     for comparison in comparisons:
         if comparison.holds and baseline in (comparison.row, comparison.other):
             is_other = comparison.row == baseline
             better = (comparison.test.difference > 0) != is_other
-            found[comparison.other if is_other else comparison.row, comparison.task] = "↑" if better else "↓"
-    return found
+            arrows[comparison.other if is_other else comparison.row, comparison.task] = "↑" if better else "↓"
+    return arrows
 
 
 def baseline_row(rows: list[Row]) -> str | None:
@@ -128,24 +129,24 @@ def _pair(one: Row, other: Row, samples: dict[Place, Sample]) -> list[Comparison
 def _stored(cell: Cell) -> list[Predictions]:
     """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
     read = [read_predictions(cell.study, record) for record in cell.records]
-    found = [predictions for predictions in read if predictions is not None]
+    stored = [predictions for predictions in read if predictions is not None]
     for record, predictions in zip(cell.records, read, strict=True):
         if predictions is not None:
             _check_score(cell, record, predictions)
-    if found and len(found) < len(read):
-        missing = f"{len(read) - len(found)} of {len(read)} predictions are missing"
+    if stored and len(stored) < len(read):
+        missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
         warnings.warn(f"{cell.study.folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2)
-    same_examples = len({predictions.examples for predictions in found}) == 1
-    return found if len(found) == len(read) > 1 and same_examples else []
+    same_examples = len({predictions.examples for predictions in stored}) == 1
+    return stored if len(stored) == len(read) > 1 and same_examples else []
 
 
 def _check_score(cell: Cell, record: Record, predictions: Predictions) -> None:
     data = (predictions.answers[None], predictions.labels, predictions.split)
     value = float(plain_scores(TASKS[cell.task], *data)[0])
-    told = record.score if predictions.draw_scores is None else float(predictions.draw_scores[0])
-    if told is None or abs(told - value) > TOLERANCE:
+    recorded = record.score if predictions.draw_scores is None else float(predictions.draw_scores[0])
+    if recorded is None or abs(recorded - value) > TOLERANCE:
         path = predictions_file(cell.study.folder, record.key)
-        raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {told}")
+        raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {recorded}")
 
 
 def _resample(task: str, stored: dict[Place, list[Predictions]]) -> dict[Place, Sample]:

@@ -56,9 +56,11 @@ class Entry:
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
     """One entry per row, in GPU time where any record has some and in wall-clock time elsewhere."""
-    spent = {row.label: ledger(record for cell in row.cells.values() for record in arm_records(cell)) for row in rows}
-    on_gpu = any(entry.gpu_seconds > 0 for own in spent.values() for entry in own)
-    return [Entry(label, "GPU" if on_gpu else "wall-clock", own) for label, own in spent.items()]
+    entries_by_row = {
+        row.label: ledger(record for cell in row.cells.values() for record in arm_records(cell)) for row in rows
+    }
+    on_gpu = any(entry.gpu_seconds > 0 for own in entries_by_row.values() for entry in own)
+    return [Entry(label, "GPU" if on_gpu else "wall-clock", own) for label, own in entries_by_row.items()]
 
 
 def seconds_on_gpu(record: Record) -> float:
@@ -93,8 +95,8 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
     """Medians over the confirm records: layers run, layer ratio, and measured seconds."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
-        found = [number for record in cell.records if (number := value(record)) is not None]
-        return float(np.median(found)) if found else None
+        numbers = [number for record in cell.records if (number := value(record)) is not None]
+        return float(np.median(numbers)) if numbers else None
 
     return {
         "num_layers": median(lambda record: record.num_layers),

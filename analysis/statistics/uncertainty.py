@@ -67,8 +67,9 @@ def paired_bootstrap(
     the degrees of freedom follow Satterthwaite. With five seeds a bootstrap over seeds would be too sure of itself.
     """
     difference = float(np.mean(scores) - np.mean(other_scores))
-    drawn = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
-    of_examples = max(0.0, drawn - _variance_between_seeds(resampled) - _variance_between_seeds(other_resampled))
+    over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
+    between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
+    of_examples = max(0.0, over_examples - between_seeds)
     of_seeds = [float(np.var(values, ddof=1)) / len(values) for values in (scores, other_scores)]
     variance = of_examples + sum(of_seeds)
     if variance == 0:

@@ -183,10 +183,10 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
 def _without_retried(path: Path, records: list[Record]) -> list[Record]:
     """The last record of every key: a failed trial may have been run again. Any other repetition is a ValueError."""
     lines: dict[str, int] = {}
-    kept: dict[str, Record] = {}
+    newest: dict[str, Record] = {}
     for number, record in enumerate(records, start=1):
-        earlier = kept.pop(record.key, None)
+        earlier = newest.pop(record.key, None)
         if earlier is not None and earlier.status != "failed":
             raise ValueError(f"{path}:{number}: the record {record.key!r} was already on line {lines[record.key]}")
-        kept[record.key], lines[record.key] = record, number
-    return list(kept.values())
+        newest[record.key], lines[record.key] = record, number
+    return list(newest.values())

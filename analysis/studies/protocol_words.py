@@ -28,8 +28,8 @@ def protocol_in_words(studies: list[Study]) -> str:
     rules = to_plain(studies[0].protocol)
     selection = rules.pop("selection", None)
     data = rules.pop("data", None)
-    for told in ("aggregate", "metric"):
-        rules.pop(told, None)
+    for name in ("aggregate", "metric"):
+        rules.pop(name, None)
     if len({study.protocol_hash for study in studies}) > 1:
         rules.pop("settings", None)  # an ablation's: they differ from study to study and are named below its table
     others = ", ".join(f"{name} {_plain(value)}" for name, value in rules.items() if value not in (None, {}, []))

@@ -59,7 +59,11 @@ class Predictions:
 
 
 def read_predictions(study: Study, record: Record) -> Predictions | None:
-    """The predictions of a confirm trial; None where no file was stored. ValueError names a file that is broken."""
+    """The predictions of a confirm trial; None where no file was stored.
+
+    Raises:
+        ValueError: the file is broken.
+    """
     path = predictions_file(study.folder, record.key)
     if not path.exists():
         return None

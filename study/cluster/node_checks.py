@@ -39,13 +39,13 @@ def check_packages() -> list[Finding]:
 
 def versions_here() -> dict[str, str]:
     """The versions that nodes of a cluster must have in common; those that are not installed are left out."""
-    found = {}
+    versions = {}
     for name in MUST_AGREE:
         try:
-            found[name] = importlib.metadata.version(name).partition("+")[0]
+            versions[name] = importlib.metadata.version(name).partition("+")[0]
         except importlib.metadata.PackageNotFoundError:
             pass
-    return found
+    return versions
 
 
 def _requirements() -> list[str]:
@@ -88,7 +88,7 @@ def check_data(data: str) -> list[Finding]:
     from trainables.data import glue
     from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 
-    found, absent = [], []
+    tasks, absent = [], []
     for name in TRAINABLE_TASKS:
         try:
             glue.check_data(TASKS[name], data)
@@ -99,13 +99,13 @@ def check_data(data: str) -> list[Finding]:
             glue.load_split(TASKS[name], TASKS[name].dev_splits[0], data)
         except (ValueError, OSError) as error:
             return [Finding("data", f"{error}: mend the file, or choose another --data", True)]
-        found.append(name)
-    if not found:
+        tasks.append(name)
+    if not tasks:
         return [
             Finding("data", f"{data} holds no task: allowed are mini, hub or a folder such as {data}/RTE/*.tsv", True)
         ]
     without = f"; without {', '.join(absent)}" if absent else ""
-    return [Finding("data", f"{data}: {', '.join(found)}{without}")]
+    return [Finding("data", f"{data}: {', '.join(tasks)}{without}")]
 
 
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:

@@ -68,8 +68,8 @@ class Proposals:
 
     def _tell(self, trial: TrialFacts) -> None:
         """A trial that ASHA stopped is pruned, not complete: its score is not one of full training."""
-        told = self._reported.get(trial.key, 0)
-        for event in trial.reports[told:]:
+        reported = self._reported.get(trial.key, 0)
+        for event in trial.reports[reported:]:
             self._open[trial.key].report(event.report.row.selection_score, event.report.row.epoch)
         self._reported[trial.key] = len(trial.reports)
         if trial.record:

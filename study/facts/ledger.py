@@ -44,7 +44,7 @@ def count_by_status(entries: Iterable[Spent]) -> dict[str, int]:
 
 
 def in_words(trials: dict[str, int]) -> str:
-    """`3 completed, 1 stopped`"""
+    """Trials by status in words: `3 completed, 1 stopped`."""
     return ", ".join(f"{number} {status}" for status, number in trials.items())
 
 

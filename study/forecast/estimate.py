@@ -144,8 +144,8 @@ def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
 
 def _measured(records: Sequence[Record]) -> Measured:
     seconds = sum(record.wall_seconds for record in records) / sum(record.epochs for record in records)
-    kept = [Path(record.model) for record in records if record.model and Path(record.model).exists()]
-    return Measured(seconds, folder_bytes(kept[0]) if kept else None, "records")
+    model_folders = [Path(record.model) for record in records if record.model and Path(record.model).exists()]
+    return Measured(seconds, folder_bytes(model_folders[0]) if model_folders else None, "records")
 
 
 def folder_bytes(folder: Path) -> int:
@@ -154,6 +154,6 @@ def folder_bytes(folder: Path) -> int:
 
 
 def in_words(number_of_bytes: float) -> str:
-    """`1500000` as `1.5 MB`."""
+    """A number of bytes with a unit: `1500000` as `1.5 MB`."""
     power = min(4, int(math.log10(max(1, number_of_bytes)) // 3))
     return f"{number_of_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -110,10 +110,9 @@ class Tracking:
 
     def model_versions(self, name: str) -> dict[str, str]:
         """The versions of a registered model that this study made: key of the trial -> version."""
-        found = self._client.search_model_versions(f"name = '{name}'")
-        return {
-            version.tags["key"]: version.version for version in found if version.tags.get("study_id") == self._study_id
-        }
+        versions = self._client.search_model_versions(f"name = '{name}'")
+        ours = [version for version in versions if version.tags.get("study_id") == self._study_id]
+        return {version.tags["key"]: version.version for version in ours}
 
     def register_model(self, name: str, key: str, folder: Path, tags: dict[str, str]) -> str:
         """The version that a trial's model, in MLflow's format in `folder`, got under `name`."""
@@ -132,12 +131,12 @@ class Tracking:
         self._client.set_registered_model_alias(name, alias, version)
 
     def _find_experiment(self, name: str, artifact_location: str | None) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             return self._client.create_experiment(name, artifact_location=artifact_location)
-        if found.lifecycle_stage == "deleted":
-            self._client.restore_experiment(found.experiment_id)
-        return found.experiment_id
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        return experiment.experiment_id
 
     def _search_runs(self) -> Iterator[Any]:
         token = None

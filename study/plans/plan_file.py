@@ -57,10 +57,10 @@ def require_plan(folder: Path) -> PlanFile:
     Raises:
         ValueError: there is none, it is no plan, or was edited.
     """
-    found = read_plan(folder)
-    if found is None:
+    content = read_plan(folder)
+    if content is None:
         raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study")
-    return found
+    return content
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:

@@ -93,33 +93,33 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
 
 def explain(plan: Plan, method: str, task: str) -> str:
     """Every field of the arm's configuration with its value or range and where that comes from, a line each."""
-    found = resolve_configuration(plan, method, task)
-    rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in found.fixed.items()]
-    rows += [(name, _range_in_words(layered.value), layered.origin) for name, layered in found.tuned.items()]
-    rows.append(("backbone", found.backbone.value, found.backbone.origin))
+    resolution = resolve_configuration(plan, method, task)
+    rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
+    rows += [(name, _range_in_words(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
+    rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
-    first = f"  first tried: {len(found.first)} {what}"
-    return "\n".join([f"{method}/{task}", *lines, *([first] if found.first else [])])
+    first = f"  first tried: {len(resolution.first)} {what}"
+    return "\n".join([f"{method}/{task}", *lines, *([first] if resolution.first else [])])
 
 
 def _arm(plan: Plan, method: str, task: str) -> Arm:
-    found = resolve_configuration(plan, method, task)
-    samples = len(found.first) if plan.samples is None else plan.samples
+    resolution = resolve_configuration(plan, method, task)
+    samples = len(resolution.first) if plan.samples is None else plan.samples
     if plan.sampler == "grid":
-        samples = min(samples, len(found.first))
-    if not found.tuned:
+        samples = min(samples, len(resolution.first))
+    if not resolution.tuned:
         samples = 0
     arm = Arm(
         method=method,
         task=task,
-        space={name: range_of(layered.value) for name, layered in found.tuned.items()},
-        fixed={name: layered.value for name, layered in found.fixed.items()},
-        first=tuple(found.first[:samples]),
+        space={name: range_of(layered.value) for name, layered in resolution.tuned.items()},
+        fixed={name: layered.value for name, layered in resolution.fixed.items()},
+        first=tuple(resolution.first[:samples]),
         samples=samples,
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
-        backbone=found.backbone.value,
+        backbone=resolution.backbone.value,
         data_fingerprint=fingerprint(TASKS[task], plan.data),
         start_from=plan.start_of(method, task),
     )
@@ -201,11 +201,11 @@ def _grid_points(grid: Mapping[str, list[Value]], first: list[dict[str, Value]])
 
 
 def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
-    kept: list[dict[str, Value]] = []
+    unique: list[dict[str, Value]] = []
     for point in points:
-        if point not in kept:
-            kept.append(point)
-    return kept
+        if point not in unique:
+            unique.append(point)
+    return unique
 
 
 def _check_plan(plan: Plan) -> None:

@@ -14,7 +14,11 @@ def available() -> list[str]:
 
 
 def load(name: str) -> Plan:
-    """The plan of the profile. ValueError names the profiles there are."""
+    """The plan of the profile.
+
+    Raises:
+        ValueError: no profile has this name.
+    """
     if name not in available():
         raise ValueError(f"no profile named {name!r}; available: auto, {', '.join(available())}")
     return importlib.import_module(f"study.profiles.{name}").plan()

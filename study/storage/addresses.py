@@ -26,7 +26,11 @@ def is_uri(text: str) -> bool:
 
 
 def storage_address(text: str) -> str:
-    """The whole path, or the URI, that `--storage` names. ValueError if it is not a kind of URI that is allowed."""
+    """The whole path, or the URI, that `--storage` names.
+
+    Raises:
+        ValueError: it is a kind of URI that is not allowed.
+    """
     if not is_uri(text):
         return str(Path(text).resolve())
     scheme, host, path, query, _ = urlsplit(text)
@@ -72,7 +76,11 @@ def exists(uri: str) -> bool:
 
 
 def make_writable(address: str) -> None:
-    """Makes the folder, or the place under the URI, and writes in it, for once. ValueError if that cannot be done."""
+    """Makes the folder, or the place under the URI, and writes in it, for once.
+
+    Raises:
+        ValueError: that cannot be done.
+    """
     if is_uri(address):
         with small_object(address):
             return
@@ -85,7 +93,11 @@ def make_writable(address: str) -> None:
 
 @contextmanager
 def small_object(uri: str) -> Iterator[str]:
-    """The URI of an empty object under `uri`, for a while. ValueError if it cannot be written or deleted."""
+    """The URI of an empty object under `uri`, for a while.
+
+    Raises:
+        ValueError: it cannot be written or deleted.
+    """
     name = join(uri, f".written-{uuid.uuid4().hex}")
     with one_line_errors(f"{uri} cannot be written"):
         files, path = open_uri(name)

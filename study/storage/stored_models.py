@@ -11,7 +11,11 @@ from study.storage.addresses import exists, is_uri, join, one_line_errors, open_
 
 
 def model_exists(model: str | None) -> bool:
-    """Whether the model of a record's `model` is still there. ValueError if nobody answers."""
+    """Whether the model of a record's `model` is still there.
+
+    Raises:
+        ValueError: nobody answers.
+    """
     if model is None or not is_uri(model):
         return model is not None and Path(model).is_dir()
     with one_line_errors(f"{model} cannot be read"):

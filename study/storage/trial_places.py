@@ -164,7 +164,11 @@ class TrialObjects:
         return join(self._uri, model.name)
 
     def fetch_predictions(self, target: Path) -> None:
-        """Puts the predictions of the ended trial into `target`, whole or not at all. ValueError if there are none."""
+        """Puts the predictions of the ended trial into `target`, whole or not at all.
+
+        Raises:
+            ValueError: there are none.
+        """
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:

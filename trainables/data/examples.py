@@ -93,8 +93,8 @@ def tokenizer_of(backbone: str, task: Task, data: str) -> PreTrainedTokenizerBas
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
     """What is left to train on, and the slice of train that stops and selects."""
-    kept, held = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
-    return train.take(kept), train.take(held)
+    train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
+    return train.take(train_rows), train.take(held_out_rows)
 
 
 def _on_device(array: np.ndarray, device: torch.device) -> Tensor:
