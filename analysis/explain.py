@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 
-from analysis.layouts.paper_tables import points
+from analysis.layouts.cell_facts import points
 from analysis.studies.cells import Cell, arm_records, cell_of
 from analysis.studies.load import Study, load_study
 from study.command_line import Parser, guarded

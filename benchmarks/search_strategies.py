@@ -22,7 +22,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,8 +40,9 @@ from benchmarks.results_file import write_results
 from study import profiles
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
-from study.facts.events import Event, Report
-from study.facts.study_facts import StudyFacts, TrialFacts
+from study.facts.events import Report
+from study.facts.journal import MemoryJournal
+from study.facts.study_facts import TrialFacts
 from study.plans.resolution import range_of, resolve
 from trainables.runs.trial import EpochRow, Outcome
 
@@ -109,23 +110,6 @@ class Search(Protocol):
         """The process is gone, and a new one has read what was on disk."""
 
 
-class EventsInMemory:
-    """A study's journal without a folder; a restart reads the same events again."""
-
-    def __init__(self, events: Iterable[Event] = ()) -> None:
-        self.facts = StudyFacts()
-        self.events: list[Event] = []
-        for event in events:
-            self.append(event)
-
-    def now(self) -> str:
-        return ""
-
-    def append(self, event: Event) -> None:
-        self.events.append(event)
-        self.facts.apply(event)
-
-
 class StudySearch:
     """The searcher and scheduler of a study."""
 
@@ -142,11 +126,11 @@ class StudySearch:
             samples=sys.maxsize,
         )
         self._plan = replace(resolved, arms=(arm,))
-        self._journal = EventsInMemory()
+        self._journal = MemoryJournal()
         self.restart()
 
     def restart(self) -> None:
-        self._journal = EventsInMemory(self._journal.events)
+        self._journal = MemoryJournal(self._journal.events)
         nothing = Provenance(versions={}, git_commit=None)
         self._scheduler = Scheduler("search", self._plan, self._journal, nothing)
         self._scheduler.begin_launch(command="", host="", pid=0)

@@ -9,6 +9,21 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts.beside_published import beside_published, mean_and_deviation
+from analysis.layouts.cell_facts import (
+    cell_facts,
+    cell_names,
+    cell_text,
+    deviation_text,
+    electra_scores,
+    interval_facts,
+    interval_text,
+    mean_and_deviation_of,
+    median_interval,
+    optimism_of,
+    optimism_text,
+    points,
+    speed_texts,
+)
 from analysis.layouts.published_numbers import PublishedRow, published_rows
 from analysis.layouts.rendering import GAP, Line, Table
 from analysis.statistics import uncertainty
@@ -23,17 +38,15 @@ from analysis.statistics.comparisons import (
     samples_of,
 )
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts
-from analysis.studies.cells import Cell, Row, arm_records, rows_of
+from analysis.studies.cells import Cell, Row, rows_of
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words
-from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
 ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
-ELECTRA_METRICS = {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}  # the others as everywhere
 
 
 @dataclass(frozen=True)
@@ -53,11 +66,6 @@ def gather(studies: list[Study]) -> Evidence:
     """
     rows = rows_of(studies)
     return Evidence(studies, rows, samples_of(rows))
-
-
-def points(score: float) -> str:
-    """A score in [-1, 1] as the papers print it."""
-    return f"{100 * score:.1f}"
 
 
 def dev_table(evidence: Evidence) -> Table:
@@ -94,7 +102,7 @@ def dev_table(evidence: Evidence) -> Table:
 def intervals_table(evidence: Evidence) -> Table:
     """How sure the dev table is: each median's range over seeds, and what other dev examples could have made of it."""
     studies, rows = evidence.studies, evidence.rows
-    over_seeds = {(row.label, task): _median_interval(cell) for row in rows for task, cell in row.cells.items()}
+    over_seeds = {(row.label, task): median_interval(cell) for row in rows for task, cell in row.cells.items()}
     over_examples = {place: sample.interval for place, sample in evidence.samples.items()}
     coverage = min((interval.coverage for interval in over_seeds.values() if interval), default=0.0)
     return Table(
@@ -102,7 +110,7 @@ def intervals_table(evidence: Evidence) -> Table:
         title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies[0])}",
         columns=task_columns(studies, PAPER_TASKS),
         lines=[
-            Line(f"{row.label}, {over}", {task: _interval_text(found.get((row.label, task))) for task in row.cells})
+            Line(f"{row.label}, {over}", {task: interval_text(found.get((row.label, task))) for task in row.cells})
             for row in rows
             for over, found in (("seeds", over_seeds), ("dev examples", over_examples))
         ],
@@ -114,8 +122,8 @@ def intervals_table(evidence: Evidence) -> Table:
         notes=seed_notes(rows),
         sidecar=_sidecar(studies, rows, cell_names)
         | {
-            "over_seeds": [_interval_facts(place, interval) for place, interval in over_seeds.items()],
-            "over_examples": [_interval_facts(place, interval) for place, interval in over_examples.items()],
+            "over_seeds": [interval_facts(place, interval) for place, interval in over_seeds.items()],
+            "over_examples": [interval_facts(place, interval) for place, interval in over_examples.items()],
         },
     )
 
@@ -127,7 +135,7 @@ def optimism_table(evidence: Evidence) -> Table:
         name="optimism",
         title=f"Optimism{_on_mini(studies)}: best search score minus confirmed median",
         columns=task_columns(studies, PAPER_TASKS),
-        lines=[Line(row.label, {task: _optimism_text(cell) for task, cell in row.cells.items()}) for row in rows],
+        lines=[Line(row.label, {task: optimism_text(cell) for task, cell in row.cells.items()}) for row in rows],
         caption=f"Points. The search score is the one that selected. {protocol_in_words(studies)}",
         notes=seed_notes(rows),
         sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"optimism": optimism_of(cell)}),
@@ -147,7 +155,7 @@ def ablation_table(evidence: Evidence) -> Table:
         blocks=blocks,
         caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {protocol_in_words(studies)}",
         notes=seed_notes(rows) + setting_notes(studies) + notes,
-        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | _mean_and_deviation(cell.scores)),
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | mean_and_deviation_of(cell.scores)),
     )
 
 
@@ -201,7 +209,7 @@ def speed_table(evidence: Evidence) -> Table:
             "train_examples_per_second": "training ex/s",
             "seconds_per_trial": "trial s",
         },
-        lines=[Line(cell.name, _speed_texts(cell, facts[cell.name])) for cell in cells],
+        lines=[Line(cell.name, speed_texts(cell, facts[cell.name])) for cell in cells],
         caption=(
             "Layer ratio is depth / mean layers run per dev example. Measured: seconds of one dev evaluation, which is "
             "one pass at full depth for every exit rule at once and so does not fall with the layers run; training "
@@ -249,56 +257,6 @@ def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
     return uncertainty.spread_of_sampled_exit(deviations, cell.scores)
 
 
-def cell_text(cell: Cell, number: str) -> str:
-    """The number, marked with its n where the seeds are not the protocol's; GAP where there is none."""
-    if cell.state == "missing":
-        return GAP
-    return number if cell.state == "complete" else f"{number} (n={len(cell.records)})"
-
-
-def cell_names(cell: Cell) -> dict[str, Any]:
-    """Which cell it is and which records make it: the sidecar's entry in every table."""
-    return {
-        "method": cell.method,
-        "task": cell.task,
-        "study": cell.study.name,
-        "state": cell.state,
-        "n": len(cell.records),
-        "seeds": cell.seeds,
-        "seeds_wanted": cell.seeds_wanted,
-        "records": [record.key for record in cell.records],
-        "failed": [record.key for record in cell.failed],
-        "config": cell.config,
-        "backbone": cell.study.backbone(cell.method, cell.task),
-    }
-
-
-def cell_facts(cell: Cell) -> dict[str, Any]:
-    """The dev table's entry: the number in full, how sure it is, and the search behind it."""
-    best = best_search_record(arm_records(cell))
-    return cell_names(cell) | {
-        "median": cell.median if cell.records else None,
-        "summary": uncertainty.summary(cell.scores) if cell.records else None,
-        "scores": cell.scores,
-        "best_search": best and {"record": best.key, "selection_score": best.selection_score},
-        "optimism": optimism_of(cell),
-    }
-
-
-def optimism_of(cell: Cell) -> float | None:
-    """Best search score minus confirmed median; None while either is missing."""
-    best = best_search_record(arm_records(cell))
-    if best is None or best.selection_score is None or not cell.records:
-        return None
-    return uncertainty.optimism(best.selection_score, cell.median)
-
-
-def electra_scores(cell: Cell) -> list[float]:
-    """The scores of the confirm records in ELECTRA's metrics."""
-    metric = ELECTRA_METRICS.get(cell.task)
-    return [record.metrics[metric] for record in cell.records] if metric else cell.scores
-
-
 def _median_line(row: Row, arrows: dict[tuple[str, str], str]) -> Line:
     values = {task: cell_text(cell, points(cell.median)) for task, cell in row.cells.items()}
     mean = macro(row)
@@ -310,50 +268,12 @@ def _median_line(row: Row, arrows: dict[tuple[str, str], str]) -> Line:
 
 
 def _deviation_line(row: Row) -> Line:
-    return Line(row.label, {task: cell_text(cell, _deviation_text(cell.scores)) for task, cell in row.cells.items()})
-
-
-def _deviation_text(scores: list[float]) -> str:
-    numbers = _mean_and_deviation(scores)
-    if numbers["mean"] is None:
-        return GAP
-    deviation = numbers["standard_deviation"]
-    return f"{points(numbers['mean'])} ± {GAP if deviation is None else points(deviation)}"
-
-
-def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
-    return {
-        "mean": float(np.mean(scores)) if scores else None,
-        "standard_deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
-    }
+    return Line(row.label, {task: cell_text(cell, deviation_text(cell.scores)) for task, cell in row.cells.items()})
 
 
 def _electra_line(row: Row) -> Line:
     texts = {task: points(float(np.median(electra_scores(cell)))) for task, cell in row.cells.items() if cell.records}
     return Line(row.label, {task: cell_text(cell, texts.get(task, GAP)) for task, cell in row.cells.items()})
-
-
-def _median_interval(cell: Cell) -> uncertainty.Interval | None:
-    return uncertainty.median_interval(cell.scores) if len(cell.records) > 1 else None
-
-
-def _interval_text(interval: uncertainty.Interval | None) -> str:
-    return f"{points(interval.low)} to {points(interval.high)}" if interval else GAP
-
-
-def _interval_facts(place: tuple[str, str], interval: uncertainty.Interval | None) -> dict[str, Any]:
-    return {"row": place[0], "task": place[1]} | (vars(interval) if interval else {})
-
-
-def _optimism_text(cell: Cell) -> str:
-    value = optimism_of(cell)
-    return GAP if value is None else cell_text(cell, f"{100 * value:+.1f}")
-
-
-def _speed_texts(cell: Cell, facts: dict[str, Any]) -> dict[str, str]:
-    formats = {"num_layers": ".0f", "mean_layers": ".2f", "layer_ratio": ".2f", "eval_seconds_per_epoch": ".2f"}
-    numbers = {name: GAP if value is None else format(value, formats.get(name, ".0f")) for name, value in facts.items()}
-    return {"score": cell_text(cell, points(cell.median)), **numbers}
 
 
 def _on_mini(studies: list[Study]) -> str:

@@ -10,13 +10,14 @@ import os
 import socket
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.record import READER as RECORD_READER
 from study.facts.record import read_records
-from study.facts.study_facts import read_facts
+from study.facts.study_facts import StudyFacts, read_facts
 
 _LOCK_ATTEMPTS = 10
 
@@ -57,6 +58,24 @@ def lock_holder(folder: Path) -> str | None:
     except FileNotFoundError:
         pass
     return None
+
+
+class MemoryJournal:
+    """The facts of a study without a folder: for simulations."""
+
+    def __init__(self, events: Iterable[Event] = ()):
+        """Goes on after these events."""
+        self.facts = StudyFacts()
+        self.events: list[Event] = []
+        for event in events:
+            self.append(event)
+
+    def now(self) -> str:
+        return utc_now()
+
+    def append(self, event: Event) -> None:
+        self.events.append(event)
+        self.facts.apply(event)
 
 
 class Journal:

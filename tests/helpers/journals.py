@@ -22,8 +22,8 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
+from study.facts.journal import MemoryJournal
 from study.facts.record import Phase, Record
-from study.facts.study_facts import StudyFacts
 from trainables.runs.trial import EpochRow, Outcome
 
 E = TypeVar("E")
@@ -36,13 +36,12 @@ class Killed(Exception):
     """The process of the study is gone."""
 
 
-class MadeJournal:
-    """What the scheduler takes for a study's journal. Time is a number of seconds that the test sets."""
+class MadeJournal(MemoryJournal):
+    """A journal that a test writes. Time is a number of seconds that the test sets."""
 
     def __init__(self, folder: Path | None = None) -> None:
+        super().__init__()
         self.folder = folder
-        self.facts = StudyFacts()
-        self.events: list[Event] = []
         self.clock = 0.0  # seconds
         self.kill_at: int | None = None  # number of the event whose writing the process does not survive
         if folder is not None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from helpers.places import ROOT, SHARED
+from helpers.simulation import NO_PROVENANCE
 
 from study import launch
-from study.decisions.specs import Provenance
 from study.launch_options import LaunchOptions, build_parser, local_gpus
 from study.launch_stages import plan_file
 from study.plans.plan import Plan
@@ -34,7 +34,7 @@ def plan_from(*arguments: str) -> Plan:
 def write(folder: Path, resolved: ResolvedPlan) -> None:
     """The plan.json of a launch."""
     folder.mkdir()
-    write_plan(folder, plan_file(folder, resolved, Provenance(versions={}, git_commit=None)))
+    write_plan(folder, plan_file(folder, resolved, NO_PROVENANCE))
 
 
 def refused(capsys, tmp_path: Path, *arguments: str) -> str:
