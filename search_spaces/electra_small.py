@@ -19,6 +19,7 @@ PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [1e-4, 2e-4, 3e-4, 5e-4],
 FIXED: dict[str, Value] = {
     "epochs": 3,
     "stop_after": 0,
+    "select": "last",  # run_finetuning.py evaluates once, after the last step
     "weight_decay": 0.01,
     "adam_epsilon": 1e-6,
     "schedule": "linear_from_start",

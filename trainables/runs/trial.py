@@ -41,8 +41,8 @@ class EpochRow(Typed, frozen=True, kw_only=True):
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
-    best_epoch: AtLeastOne
-    improved: bool
+    best_epoch: AtLeastOne  # selected so far: the best one, or this one where the last is selected
+    improved: bool  # whether this epoch is the selected one so far
     finished: bool
 
 
