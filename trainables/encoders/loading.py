@@ -97,8 +97,12 @@ def _options(family: str) -> dict[str, bool]:
 
 
 def _dropouts(config: TrainingConfig) -> dict[str, float]:
-    """Set explicitly: backbones of the four families come with different ones. The classifier's is in the heads."""
-    return {"hidden_dropout_prob": config.hidden_dropout, "attention_probs_dropout_prob": config.hidden_dropout}
+    """Set explicitly: backbones of the four families come with different ones."""
+    return {
+        "hidden_dropout_prob": config.hidden_dropout,
+        "attention_probs_dropout_prob": config.hidden_dropout,
+        "classifier_dropout": config.classifier_dropout,  # ELECTRA and RoBERTa: below the pooler too
+    }
 
 
 def _reserved_positions(family: str, pad_token_id: int) -> int:

@@ -54,10 +54,10 @@ def padded_pairs(pad_token_id, token_types):
     return dict(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
 
 
-def classifier_of(variant):
+def classifier_of(variant, **more):
     family, changes = VARIANTS[variant]
     torch.manual_seed(0)
-    config = AutoConfig.for_model(family, num_labels=3, **(SIZES | changes))
+    config = AutoConfig.for_model(family, num_labels=3, **(SIZES | changes | more))
     return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa").eval()
 
 
@@ -94,6 +94,25 @@ def test_logits_equal_transformers_sequence_classifier(classifier):
     model = LastLayerModel(layerwise(classifier), 3, config_of()).eval()
     model.classifier.load_state_dict(getattr(classifier.classifier, "out_proj", classifier.classifier).state_dict())
     torch.testing.assert_close(model.all_exits(batch).logits[-1], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
+def test_logits_in_training_equal_transformers_sequence_classifier(variant):
+    """With dropout everywhere, so every number must be drawn in the same order: below and above the pooler too."""
+    rates = dict(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+    classifier = classifier_of(variant, classifier_dropout=0.3, classifier_dropout_prob=0.3, **rates).train()
+    batch = batch_for(classifier)
+    model = LastLayerModel(layerwise(classifier), 3, config_of(classifier_dropout=0.3)).train()
+    model.classifier.load_state_dict(getattr(classifier.classifier, "out_proj", classifier.classifier).state_dict())
+    torch.manual_seed(5)
+    expected = classifier(**batch).logits
+    torch.manual_seed(5)
+    hidden, mask = model.encoder.embed(**batch)
+    for index in range(model.encoder.num_layers):
+        hidden = model.encoder.layer(index, hidden, mask)
+    logits, _, _ = model.exit_head(model.encoder.num_layers - 1, hidden, None)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["albert, 2 groups", "bert"])
