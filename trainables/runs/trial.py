@@ -22,6 +22,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     seed: int
     data: str  # "mini", "hub" or a folder
     backbone: str  # hub name, folder or one of the tiny untrained ones
+    tokenizer: str | None = None  # hub name or folder; None: the backbone's own
     selection: Selection = "dev"  # what stops and selects: dev, or a slice of train
     report_dev: bool = True  # under holdout: whether the outcome reads dev
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new

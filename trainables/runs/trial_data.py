@@ -21,7 +21,7 @@ class TrialData:
         Raises:
             ValueError: the data or the tokenizer are not there.
         """
-        self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.backbone, task, spec.data)
+        self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
         self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
         train = self._load(task.train_split)
         self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)

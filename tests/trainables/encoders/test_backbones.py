@@ -241,6 +241,30 @@ def test_missing_folder_is_refused():
         check_backbone("./nowhere")
 
 
+def test_backbone_needs_no_tokenizer_where_another_is_given(tmp_path):
+    backbone = saved(tmp_path / "backbone", tokenizer=None)
+    check_backbone(backbone, saved(tmp_path / "tokenizer"))
+    check_backbone("mini-albert", saved(tmp_path / "tokenizer"))
+    load_encoder(backbone, config_of(), vocab_size=7)
+
+
+@pytest.mark.parametrize("backbone", ["mini-albert", "folder"])
+def test_tokenizer_that_is_given_is_checked(backbone, tmp_path):
+    backbone = saved(tmp_path / "folder") if backbone == "folder" else backbone
+    empty = saved(tmp_path / "empty", tokenizer=None)
+    with pytest.raises(ValueError, match="^tokenizer '.*empty' has no tokenizer; looked for tokenizer.json, vocab.txt"):
+        check_backbone(backbone, empty)
+    with pytest.raises(ValueError, match="^tokenizer './nowhere' is not a folder; allowed: a folder, a hub name$"):
+        check_backbone(backbone, "./nowhere")
+
+
+@pytest.mark.parametrize("name", ["nobody/nothing-uncased", "mini-bert"])
+def test_tokenizer_that_is_not_on_the_hub_is_refused(name):
+    with pytest.raises(ValueError, match=f"^tokenizer '{name}' is not .* allowed: a folder, a hub name") as error:
+        check_backbone("mini-albert", name)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("backbone", ["nobody/nothing-base", "mini-gpt"])
 def test_unreachable_name_says_how_to_work_offline(backbone):
     with pytest.raises(ValueError, match="mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
@@ -318,7 +342,7 @@ def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
 
 
 def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has 99 tokens, its model 50 embeddings"):
+    with pytest.raises(ValueError, match="the tokenizer has 99 tokens, backbone .* 50 embeddings"):
         load_encoder(saved(tmp_path), config_of(), vocab_size=99)
 
 
