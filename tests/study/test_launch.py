@@ -53,7 +53,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "bert"], "no method named 'bert'; available: albert, electra-small, pabee, palbert, pondernet"),
+        (
+            ["--method", "bert"],
+            "no method named 'bert'; available: albert, alectra-small, electra-small, pabee, palbert, pondernet",
+        ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),
         (["--profile", "huge"], "no profile named 'huge'; available: auto, electra, mini, paper"),
@@ -134,7 +137,7 @@ def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
 
 def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
     done = run("--method", "all", "--task", "rte,cola", "--dry-run", "--out", str(tmp_path / "runs"))
-    assert done.returncode == 0 and "10 arms, 40 search and 50 confirm trials" in done.stdout
+    assert done.returncode == 0 and "12 arms, 48 search and 60 confirm trials" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
