@@ -59,7 +59,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),
-        (["--profile", "huge"], "no profile named 'huge'; available: auto, electra, mini, paper"),
+        (["--profile", "huge"], "no profile named 'huge'; available: auto, ablation, electra, mini, paper"),
         (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
         (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),
@@ -105,8 +105,8 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     write(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} was made under protocol {resolved.protocol_hash}, this command asks for" in error
-    assert "protocol epochs 2 on disk, 3 asked for" in error
+    assert f"study {folder} is another than this command asks for; on disk against asked for: " in error
+    assert "fixed of palbert/rte epochs 2 against 3" in error
     assert error.count("\n") == 1 and [path.name for path in folder.iterdir()] == ["plan.json"]
 
 

@@ -199,10 +199,12 @@ class TrainingRun:
             epoch=self.best_epoch,
             epochs=len(self.history),
             num_layers=selected.num_layers,
+            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
             mean_layers=selected.mean_layers,
             train_examples=last.train_examples,
             train_seconds=last.train_seconds,
             eval_seconds=last.eval_seconds,
+            data_differences=self._data.differences,
             model=None if self._saved_model is None else str(self._saved_model),
         )
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
@@ -216,6 +218,7 @@ class TrainingRun:
             metrics=evaluation.metrics,
             mean_layers=evaluation.mean_layers,
             eval_seconds=last.eval_seconds + time.monotonic() - began,
+            data_differences=self._data.differences,
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:

@@ -56,8 +56,10 @@ class Outcome(Typed, frozen=True, kw_only=True):
     epoch: AtLeastOne
     epochs: AtLeastOne
     num_layers: AtLeastOne
+    num_parameters: AtLeastOne  # of the whole model, shared ones once
     mean_layers: NotNegative
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
+    data_differences: tuple[str, ...]  # from the official GLUE, of the splits that were read; empty: it is that
     model: str | None  # folder of the selected epoch's model; None before the first `save`
