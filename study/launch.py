@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
+from study.plans.departures import departures_in_words
 from study.plans.identity import digest, in_file_names
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import check_same_study, read_plan, with_earlier
@@ -32,9 +33,9 @@ def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(LaunchOptions, argv)
     check_options(options)
     plan, why = plan_from(options)
-    resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
     if options.dry_run:
-        return dry_run(resolved, folder, options, why=why)
+        return dry_run(plan, options, why=why)
+    resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
     from study.launch_stages import run_study  # Ray, from here on
 
     return run_study(resolved, folder, options, why=why)
@@ -64,14 +65,20 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     return plan, why
 
 
-def prepare(plan: Plan, *, name: str | None, out: Path) -> tuple[ResolvedPlan, Path]:
-    """The plan joined with what its folder holds already, and the folder; nothing is created."""
-    resolved = resolve(plan)
+def prepare(
+    plan: Plan, *, name: str | None, out: Path, unchecked: list[str] | None = None
+) -> tuple[ResolvedPlan, Path]:
+    """The plan joined with what its folder holds already, and the folder; nothing is created.
+
+    `unchecked` is as in `resolve`.
+    """
+    resolved = resolve(plan, unchecked=unchecked)
     folder = out / (name or default_name(resolved))
     earlier = read_plan(folder)
     if earlier is not None:
-        resolved = resolve(with_earlier(plan, earlier.plan.asked))
-        check_same_study(resolved, earlier.plan, folder)
+        resolved = resolve(with_earlier(plan, earlier.plan.asked), unchecked=unchecked)
+        if not unchecked:
+            check_same_study(resolved, earlier.plan, folder)
     return resolved, folder
 
 
@@ -85,10 +92,12 @@ def default_name(resolved: ResolvedPlan) -> str:
     return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
 
 
-def dry_run(resolved: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: str) -> int:
-    """Says what would run and what it is expected to cost; nothing is created."""
+def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
+    """Says what would run, what it is expected to cost and where it is not what the papers did; nothing is created."""
     from study.forecast.forecast import forecast_plan
 
+    unchecked: list[str] = []
+    resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms]
         if options.explain not in names:
@@ -103,6 +112,10 @@ def dry_run(resolved: ResolvedPlan, folder: Path, options: LaunchOptions, *, why
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
     for line in forecast.lines:
         print(line)
+    for line in departures_in_words(resolved):
+        print(line)
+    if unchecked:
+        print(f"not checked, because the hub cannot be reached: {', '.join(unchecked)}")
     print("nothing was run")
     return 0
 

@@ -324,6 +324,8 @@ def departure_notes(studies: list[Study]) -> list[str]:
     told: dict[str, list[str]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
+            if is_mini(study) and who != "protocol":
+                continue  # nothing there is to be held against a paper
             told.setdefault(who, []).extend(line for line in lines if line not in told.get(who, []))
     return [f"departures, {who}: {'; '.join(lines)}" for who, lines in told.items() if lines]
 

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import Literal
 
 from study.decisions import asha
 from study.facts.record import Record
@@ -46,6 +47,7 @@ class ArmEstimate:
     arm: Arm
     search_epochs: float  # expected over all search trials, those that ASHA stops included
     confirm_epochs: int  # at most: trials may stop by themselves
+    bound: Literal["about", "at most"]  # what `search_epochs` is
     measured: Measured | None
 
     @property
@@ -77,7 +79,7 @@ class ArmEstimate:
 def describe_estimate(item: ArmEstimate) -> str:
     """One arm in one line."""
     arm = item.arm
-    search = f"{arm.samples:4} search (about {item.search_epochs:.0f} epochs)"
+    search = f"{arm.samples:4} search ({item.bound} {item.search_epochs:.0f} epochs)"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
     cost = "time unknown"
     if item.measured is not None and item.slot_seconds is not None:
@@ -87,7 +89,7 @@ def describe_estimate(item: ArmEstimate) -> str:
 
 def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
     """Epochs, time and disk of the whole plan, each as far as it is known."""
-    epochs = f"about {sum(item.epochs for item in estimates):.0f} epochs"
+    epochs = f"{estimates[0].bound} {sum(item.epochs for item in estimates):.0f} epochs"
     seconds = [item.slot_seconds for item in estimates if item.slot_seconds is not None]
     if len(seconds) < len(estimates):
         unmeasured = len(estimates) - len(seconds)
@@ -105,6 +107,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[A
             arm=arm,
             search_epochs=expected_epochs(arm.samples, arm.epochs, stopping),
             confirm_epochs=len(arm.seeds) * arm.epochs,
+            bound="at most" if stopping is None else "about",
             measured=measured.get(arm.name),
         )
         for arm in resolved.arms

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Sequence
 
 import trainables
 from study.plans.plan import Plan
-from study.plans.resolved_plan import Arm
+from study.plans.resolved_plan import Arm, ResolvedPlan
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
 
@@ -15,6 +17,20 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
     """A line for each, under "protocol" and under each method's name."""
     methods = dict.fromkeys(arm.base_method for arm in arms)
     return {"protocol": _of_protocol(asked, arms)} | {method: trainables.departures(method) for method in methods}
+
+
+def departures_in_words(plan: ResolvedPlan) -> list[str]:
+    """The departures of a plan for a screen: what all methods share once, then each method's own."""
+    own = {who: lines for who, lines in plan.departures.items() if who != "protocol"}
+    shared = [line for line in next(iter(own.values()), ()) if all(line in lines for lines in own.values())]
+    told = {"protocol": plan.departures["protocol"]}
+    if len(own) > 1:
+        told["all methods"] = tuple(shared)
+        own = {who: tuple(line for line in lines if line not in shared) for who, lines in own.items()}
+    width = shutil.get_terminal_size((120, 24)).columns
+    paragraphs = [f"{who}: {'; '.join(lines)}" for who, lines in (told | own).items() if lines]
+    wrapped = [textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in paragraphs]
+    return ["where this is not what the papers and their code did:", *wrapped] if wrapped else []
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ one.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Generic, TypeVar
@@ -29,6 +29,7 @@ from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import MINI_BACKBONES, backbone_fingerprint, check_backbone
+from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
 
 T = TypeVar("T")
@@ -54,8 +55,11 @@ class Resolution:
     tokenizer: Layered[str | None]
 
 
-def resolve(plan: Plan) -> ResolvedPlan:
+def resolve(plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
     """The plan's arms and protocol. Nothing is created.
+
+    Where a list is given, a hub that cannot be reached is no error: what it was to be asked for is added there, and its
+    fingerprint is "unknown".
 
     Raises:
         ValueError: something of it cannot be run.
@@ -63,10 +67,11 @@ def resolve(plan: Plan) -> ResolvedPlan:
     _check_plan(plan)
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
-    arms = tuple(_arm(plan, method, task) for method in plan.methods for task in plan.tasks)
+    data = {task: _content(lambda: fingerprint(TASKS[task], plan.data), plan.data, unchecked) for task in plan.tasks}
+    arms = tuple(_arm(plan, method, task, data[task]) for method in plan.methods for task in plan.tasks)
     _check_starts({arm.name: arm for arm in arms})
     for backbone, tokenizer in {(arm.backbone, arm.tokenizer): None for arm in arms}:
-        check_backbone(backbone, tokenizer)
+        _content(lambda: check_backbone(backbone, tokenizer), backbone, unchecked)
     return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan), departures=departures(plan, arms))
 
 
@@ -109,7 +114,20 @@ def explain(plan: Plan, method: str, task: str) -> str:
     return "\n".join([f"{method}/{task}", *lines, *([first] if resolution.first else [])])
 
 
-def _arm(plan: Plan, method: str, task: str) -> Arm:
+def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
+    """What a look at data or a backbone says. Of each thing a single look may fail: a hub is slow to be unreachable."""
+    if unchecked is not None and what in unchecked:
+        return "unknown"
+    try:
+        return look()
+    except HubUnreachable:
+        if unchecked is None:
+            raise
+        unchecked.append(what)
+        return "unknown"
+
+
+def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
     resolution = resolve_configuration(plan, method, task)
     samples = len(resolution.first) if plan.samples is None else plan.samples
     if plan.sampler == "grid":
@@ -128,7 +146,7 @@ def _arm(plan: Plan, method: str, task: str) -> Arm:
         backbone_fingerprint=backbone_fingerprint(resolution.backbone.value),
         tokenizer=resolution.tokenizer.value,
         tokenizer_fingerprint=resolution.tokenizer.value and backbone_fingerprint(resolution.tokenizer.value),
-        data_fingerprint=fingerprint(TASKS[task], plan.data),
+        data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
     )
     trainables.configure(method, arm.any_configuration).check_task(TASKS[task])

@@ -6,6 +6,7 @@ offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...)
 
 import codecs
 import hashlib
+import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,16 +14,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from trainables.data import mini_glue
 from trainables.data.tasks import Task
+from trainables.hub import HubUnreachable
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
+_HUB_SECONDS = 5  # to wait for the hub's answer
 
 Kind = Literal["mini", "hub", "folder"]
 
@@ -221,11 +225,27 @@ def _hub_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # no network, or a cache that lacks this task
-        raise ValueError(
+        raise HubUnreachable(
             f"{HUB_NAME} is neither in the cache of datasets nor reachable ({str(error).splitlines()[0]}); "
             "ways out: --data FOLDER in the original GLUE layout, or fill the cache on a machine with a network and "
             "set HF_HUB_OFFLINE=1 and HF_DATASETS_OFFLINE=1"
         ) from error
+
+
+def _check_reachable() -> None:
+    """Passes if the hub answers or something of GLUE is cached. `datasets` alone would try for half a minute.
+
+    Raises:
+        OSError: it does not.
+    """
+    from datasets import config
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or any(Path(config.HF_DATASETS_CACHE).glob(f"{HUB_NAME.replace('/', '___')}*")):
+        return
+    address = urlsplit(constants.ENDPOINT)
+    port = address.port or {"http": 80, "https": 443}[address.scheme]
+    socket.create_connection((address.hostname, port), timeout=_HUB_SECONDS).close()
 
 
 @lru_cache(maxsize=None)
@@ -233,6 +253,7 @@ def _hub_revision(task: Task) -> str:
     from datasets import load_dataset_builder
 
     with _hub_errors():
+        _check_reachable()
         return str(load_dataset_builder(HUB_NAME, task.name).hash)
 
 

@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainables.hub import HubUnreachable
+
 FAMILIES = ("albert", "bert", "electra", "roberta")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 
@@ -131,7 +133,7 @@ def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> s
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{kind} {name!r} is not on the hub; allowed: {_MENUS[kind]}") from error
     except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
-        raise ValueError(
+        raise HubUnreachable(
             f"{kind} {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENUS[kind]}; "
             "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
         ) from error

@@ -288,9 +288,18 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
     code = f"{imports}; load_split(TASKS['rte'], 'dev', 'hub')"
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    (message,) = [line for line in run.stderr.splitlines() if line.startswith("ValueError")]
+    (message,) = [line for line in run.stderr.splitlines() if line.startswith("trainables.hub.HubUnreachable")]
     assert "nyu-mll/glue is neither" in message
     assert "--data FOLDER" in message and "HF_HUB_OFFLINE=1" in message and "HF_DATASETS_OFFLINE=1" in message
+
+
+def test_a_hub_that_does_not_answer_is_said_within_seconds(tmp_path: Path) -> None:
+    code = "from trainables.data.glue import fingerprint; from trainables.data.tasks import TASKS; "
+    code += "fingerprint(TASKS['rte'], 'hub')"
+    environment = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "HubUnreachable: nyu-mll/glue is neither in the cache" in run.stderr
+    assert "Retrying" not in run.stderr
 
 
 def test_folders_and_mini_need_neither_torch_nor_datasets() -> None:

@@ -1,0 +1,136 @@
+"""Plans: variants, what the profiles run, what tells trials apart: pytest tests/study/plans/test_plans.py"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.simulation import Simulation
+from msgspec.structs import replace
+
+from study import launch, profiles
+from study.facts.events import AshaDecided
+from study.launch_options import LaunchOptions, build_parser
+from study.plans.departures import departures_in_words
+from study.plans.plan import EarlyStopping, Plan
+from study.plans.resolution import resolve, resolve_configuration
+from study.plans.resolved_plan import ResolvedPlan
+
+
+def plan_from(*arguments: str) -> Plan:
+    return launch.plan_from(build_parser().options(LaunchOptions, list(arguments)))[0]
+
+
+def resolved_from(*arguments: str) -> ResolvedPlan:
+    return resolve(plan_from(*arguments, "--task", "rte"))
+
+
+def key_of(plan: ResolvedPlan) -> str:
+    (arm,) = plan.arms
+    return plan.trial_key(arm, phase="confirm", config=arm.any_configuration, seed=42, start=None)
+
+
+@pytest.mark.parametrize(
+    ("method", "points"),
+    [
+        ("albert:9-layers", 12),
+        ("palbert:expectation", 12),
+        ("palbert:a", 12),
+        ("palbert:b", 36),
+        ("palbert:c", 36),
+        ("palbert:d", 36),
+    ],
+)
+def test_a_variant_has_the_grid_of_what_it_does_not_fix(method, points):
+    plan = plan_from("--profile", "paper", "--data", "mini")
+    assert len(resolve_configuration(plan, method, "rte").first) == points
+
+
+def test_a_variant_is_an_arm_with_its_own_fields_beside_its_method():
+    plan = plan_from("--profile", "ablation", "--data", "mini")
+    found = {method: resolve_configuration(plan, method, "rte") for method in ("palbert", "palbert:c")}
+    assert {method: found[method].fixed.get("num_lambda_layers") for method in found}["palbert"] is None
+    assert found["palbert:c"].fixed["num_lambda_layers"].value == 3
+    assert found["palbert:c"].fixed["num_lambda_layers"].origin == "search_spaces/palbert.py VARIANTS['c']"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("palbert:z", "no variant named 'palbert:z'; variants of palbert: palbert:expectation, palbert:a, palbert:b"),
+        ("pabee:a", "no variant named 'pabee:a'; variants of pabee: none"),
+        ("bert:a", "no method named 'bert:a'; available: albert"),
+    ],
+)
+def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, message):
+    assert launch.main(["--method", name, "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_all_methods_of_the_paper_are_the_rows_of_its_table():
+    assert plan_from("--profile", "paper", "--method", "all").methods == (
+        "albert",
+        "albert:9-layers",
+        "pabee",
+        "pondernet",
+        "palbert",
+    )
+
+
+@pytest.mark.parametrize("profile", ["paper", "ablation"])
+def test_the_paper_stops_no_trial_early(profile):
+    assert profiles.load(profile).early_stopping is None
+
+
+def test_without_early_stopping_every_search_trial_runs_to_its_own_stop():
+    asked = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6)
+    with_asha, without = Simulation(resolve(asked)), Simulation(resolve(replace(asked, early_stopping=None)))
+    with_asha.launch()
+    without.launch()
+    assert with_asha.journal.of(AshaDecided) and not without.journal.of(AshaDecided)
+    assert {record.status for record in without.journal.records} == {"completed"}
+
+
+def test_early_stopping_is_a_rule_of_the_protocol():
+    none, asha = resolved_from("--early-stopping", "none"), resolved_from("--early-stopping", "asha")
+    assert (none.protocol.early_stopping, asha.protocol.early_stopping) == (None, EarlyStopping())
+    assert none.protocol_hash != asha.protocol_hash
+
+
+def test_seeds_samples_tasks_and_place_are_no_rules():
+    plans = [resolved_from(), resolved_from("--seeds", "2"), resolved_from("--samples", "9", "--epochs", "2")]
+    assert len({plan.protocol_hash for plan in plans}) == 1
+
+
+def test_a_trial_is_told_apart_by_the_content_that_it_is_made_of():
+    plan = resolved_from()
+    (arm,) = plan.arms
+    others = [
+        replace(arm, data_fingerprint="other"),
+        replace(arm, backbone_fingerprint="other"),
+        replace(arm, tokenizer_fingerprint="other"),
+    ]
+    assert len({key_of(replace(plan, arms=(one,))) for one in (arm, *others)}) == 4
+
+
+def test_departures_are_those_of_this_plan(capsys):
+    paper = resolve(plan_from("--profile", "paper", "--method", "palbert,pabee"), unchecked=[])
+    assert paper.departures["protocol"] == ()
+    assert paper.departures["palbert"] and paper.departures["pabee"]
+    lines = resolved_from("--seeds", "3", "--selection", "holdout").departures["protocol"]
+    assert any("3 seeds" in line for line in lines) and any("ASHA" in line for line in lines)
+    assert any("slice of train" in line for line in lines) and any("generated" in line for line in lines)
+
+
+def test_a_dry_run_without_a_network_says_what_it_did_not_check(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert launch.main(["--profile", "paper", "--method", "all", "--task", "all", "--dry-run"]) == 0
+    output = capsys.readouterr().out
+    departures = output[output.index("where this is not what the papers and their code did:") :]
+    assert all(f"  {method}: " in departures for method in ("albert", "pabee", "pondernet", "palbert"))
+    assert departures.count("\n") < 50, "more than one screen"
+
+
+def test_what_all_methods_share_is_said_once():
+    plan = resolved_from("--method", "albert,pabee")
+    shared = replace(plan, departures={"protocol": (), "albert": ("one", "two"), "pabee": ("two", "three")})
+    assert departures_in_words(shared)[1:] == ["  all methods: two", "  albert: one", "  pabee: three"]
