@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.places import SHARED_GLUE
+from helpers.places import SHARED
 
 from trainables.data.glue import load_split
 from trainables.data.official_glue import CLASS_COUNTS, differences
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+
+GLUE = SHARED / "glue"
 
 
 def official(name: str, split: str) -> np.ndarray:
@@ -42,17 +44,17 @@ def test_scores_are_counted_only() -> None:
     assert differences(TASKS["stsb"], {"dev": np.zeros(1_500, np.float32)}) == ()
 
 
-@pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
+@pytest.mark.skipif(not GLUE.exists(), reason="the real GLUE files are not beside the repository")
 @pytest.mark.parametrize("name", ["sst2", "rte", "cola", "mrpc"])
 def test_the_official_files_are_official(name: str) -> None:
-    splits = {split: load_split(TASKS[name], split, str(SHARED_GLUE)).labels for split in ("train", "dev")}
+    splits = {split: load_split(TASKS[name], split, str(GLUE)).labels for split in ("train", "dev")}
     assert differences(TASKS[name], {split: labels for split, labels in splits.items() if labels is not None}) == ()
 
 
-@pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
+@pytest.mark.skipif(not GLUE.exists(), reason="the real GLUE files are not beside the repository")
 def test_a_folder_with_a_row_less_is_not_the_official_glue(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
-    lines = (SHARED_GLUE / "RTE" / "dev.tsv").read_text().splitlines()
+    lines = (GLUE / "RTE" / "dev.tsv").read_text().splitlines()
     (tmp_path / "RTE" / "dev.tsv").write_text("\n".join(lines[:-1]) + "\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
