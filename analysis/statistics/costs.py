@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell, Row
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
-from study.facts.record import Phase, Record
+from study.facts.record import Record
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
 
 
 @dataclass(frozen=True)
+class Compute:
+    """Time of trials: on GPUs by the share held, on CPUs by the clock. The two are never added up."""
+
+    gpu_seconds: float
+    cpu_seconds: float
+
+    def in_words(self) -> str:
+        told = [f"{hours(self.gpu_seconds)} of GPU"] * (self.gpu_seconds > 0)
+        told += [f"{hours(self.cpu_seconds)} of CPU"] * (self.cpu_seconds > 0)
+        return " and ".join(told) or hours(0.0)
+
+
+@dataclass(frozen=True)
 class Entry:
-    """The compute of one row: all trials of its arms, stopped and failed ones too."""
+    """The compute of one row: all trials of its arms, stopped and failed ones and those that ran again too."""
 
     row: str
-    unit: Literal["GPU", "wall-clock"]
     spent: list[Spent]  # per arm and phase
 
     @property
@@ -30,37 +42,42 @@ class Entry:
         return count_by_status(self.spent)
 
     @property
-    def search_seconds(self) -> float:
-        return self._seconds("search")
+    def search(self) -> Compute:
+        return _total(spent for spent in self.spent if spent.phase == "search")
 
     @property
-    def confirm_seconds(self) -> float:
-        return self._seconds("confirm")
+    def confirm(self) -> Compute:
+        return _total(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
-    def seconds(self) -> float:
-        return self.search_seconds + self.confirm_seconds
+    def total(self) -> Compute:
+        return _total(self.spent)
 
-    def _seconds(self, phase: Phase) -> float:
-        name = "gpu_seconds" if self.unit == "GPU" else "wall_seconds"
-        return float(sum(getattr(spent, name) for spent in self.spent if spent.phase == phase))
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks on which it spent anything."""
+        return {spent.task for spent in self.spent}
+
+    def on(self, tasks: Collection[str]) -> Compute:
+        """What it spent on these tasks."""
+        return _total(spent for spent in self.spent if spent.task in tasks)
 
     def in_words(self) -> str:
-        return f"{self.row} {hours(self.seconds)} (search {hours(self.search_seconds)}; {in_words(self.trials)})"
+        return f"{self.row} {self.total.in_words()} (search {self.search.in_words()}; {in_words(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
-        seconds = {name: getattr(self, name) for name in ("search_seconds", "confirm_seconds", "seconds")}
-        arms = to_plain(self.spent)
-        return {"row": self.row, "unit": self.unit, **seconds, "trials": self.trials, "arms": arms}
+        totals = {name: vars(getattr(self, name)) for name in ("search", "confirm", "total")}
+        return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
+
+
+def _total(spent: Iterable[Spent]) -> Compute:
+    entries = list(spent)
+    return Compute(sum(entry.gpu_seconds for entry in entries), sum(entry.cpu_seconds for entry in entries))
 
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
-    """One entry per row, in GPU time where any record has some and in wall-clock time elsewhere."""
-    entries_by_row = {
-        row.label: ledger(record for cell in row.cells.values() for record in cell.arm_records) for row in rows
-    }
-    on_gpu = any(entry.gpu_seconds > 0 for own in entries_by_row.values() for entry in own)
-    return [Entry(label, "GPU" if on_gpu else "wall-clock", own) for label, own in entries_by_row.items()]
+    """One entry per row."""
+    return [Entry(row.label, ledger(record for cell in row.cells.values() for record in cell.paid)) for row in rows]
 
 
 def seconds_on_gpu(record: Record) -> float:
@@ -72,19 +89,30 @@ def seconds_of_clock(record: Record) -> float:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """The ledger in words, with a warning where two rows differ by more than 20 %."""
+    """The ledger in words, and a warning where rows had unlike compute on the tasks that all of them ran."""
     spent = [entry for entry in entries if entry.trials]
     if not spent:
         return []
-    notes = [f"compute, {spent[0].unit} time: " + "; ".join(entry.in_words() for entry in spent)]
-    excess = uncertainty.largest_excess([entry.seconds for entry in spent])
-    if excess > LARGEST_EXCESS:
-        ordered = sorted(spent, key=lambda entry: entry.seconds)
-        notes.append(
-            f"warning: compute differs by more than 20 %: {ordered[-1].row} had {hours(ordered[-1].seconds)}, "
-            f"{ordered[0].row} {hours(ordered[0].seconds)}"
-        )
-    return notes
+    notes = ["compute: " + "; ".join(entry.in_words() for entry in spent)]
+    common = set.intersection(*(entry.tasks for entry in spent))
+    return notes + _warnings({entry.row: entry.on(common) for entry in spent}) if common else notes
+
+
+def _warnings(computes: dict[str, Compute]) -> list[str]:
+    devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
+    if len(set(devices.values())) > 1:
+        told = ", ".join(f"{row} {compute.in_words()}" for row, compute in computes.items())
+        return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {told}"]
+    warnings = []
+    for unit in ("gpu_seconds", "cpu_seconds"):
+        ordered = sorted(computes, key=lambda row: getattr(computes[row], unit))
+        least, most = computes[ordered[0]], computes[ordered[-1]]
+        if uncertainty.largest_excess([getattr(least, unit), getattr(most, unit)]) > LARGEST_EXCESS:
+            warnings.append(
+                "warning: compute on the tasks that all rows ran differs by more than 20 %: "
+                f"{ordered[-1]} had {most.in_words()}, {ordered[0]} {least.in_words()}"
+            )
+    return warnings
 
 
 def hours(seconds: float) -> str:

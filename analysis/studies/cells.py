@@ -76,6 +76,16 @@ class Cell:
         found = [line for record in self.records for line in record.data_differences or ()]
         return tuple(dict.fromkeys(found))
 
+    @property
+    def paid(self) -> list[Record]:
+        """Every trial of the arm that was paid for: in each of the studies, and those that failed and ran again."""
+        return [
+            record
+            for study in self.studies
+            for record in (*study.by_arm.get(self.name, []), *study.retried)
+            if record.arm == self.name
+        ]
+
     def study_of(self, record: Record) -> Study:
         """The study that holds the record."""
         return next(study for study in self.studies if record.key in study.by_key)

@@ -28,11 +28,12 @@ RUNS = Path(__file__).parents[2] / "runs"
 
 @dataclass(frozen=True)
 class Study:
-    """A study folder: its plan, and the record of every finished trial in the order of the file."""
+    """A study folder: its plan, and the newest record of every ended trial in the order of the file."""
 
     folder: Path
     file: PlanFile
     records: list[Record]
+    retried: list[Record]  # of failed trials that were run again: in no number, but paid for
 
     @property
     def name(self) -> str:
@@ -116,14 +117,14 @@ def load_study(folder: Path | str) -> Study:
     folder = Path(folder)
     file = require_plan(folder)
     _check_tasks(folder / FILE, file)
-    records = _without_retried(folder / RECORDS, read_records(folder / RECORDS))
+    records, retried = _newest(folder / RECORDS, read_records(folder / RECORDS))
     for record in records:
         if record.protocol_hash != file.protocol_hash:
             raise ValueError(
                 f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
                 f"{file.protocol_hash}; records of two protocols are never mixed"
             )
-    study = Study(folder=folder, file=file, records=records)
+    study = Study(folder=folder, file=file, records=records, retried=retried)
     for arm in file.plan.arms:
         _check_content(study, arm)
     strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
@@ -190,13 +191,19 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _without_retried(path: Path, records: list[Record]) -> list[Record]:
-    """The last record of every key: a failed trial may have been run again. Any other repetition is a ValueError."""
+def _newest(path: Path, records: list[Record]) -> tuple[list[Record], list[Record]]:
+    """The last record of every key, and those that it replaces: a failed trial may have been run again.
+
+    Any other repetition is a ValueError.
+    """
     lines: dict[str, int] = {}
     newest: dict[str, Record] = {}
+    replaced: list[Record] = []
     for number, record in enumerate(records, start=1):
         earlier = newest.pop(record.key, None)
-        if earlier is not None and earlier.status != "failed":
-            raise ValueError(f"{path}:{number}: the record {record.key!r} was already on line {lines[record.key]}")
+        if earlier is not None:
+            if earlier.status != "failed":
+                raise ValueError(f"{path}:{number}: the record {record.key!r} was already on line {lines[record.key]}")
+            replaced.append(earlier)
         newest[record.key], lines[record.key] = record, number
-    return list(newest.values())
+    return list(newest.values()), replaced

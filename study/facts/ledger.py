@@ -21,6 +21,11 @@ class Spent(Typed, frozen=True, kw_only=True):
     eval_seconds: float
     wall_seconds: float  # a trial's start-up and waiting for its data included
     gpu_seconds: float  # share of a GPU x seconds held
+    cpu_seconds: float  # wall-clock seconds of the trials that held no GPU
+
+    @property
+    def task(self) -> str:
+        return self.arm.rpartition("/")[2]
 
 
 def ledger(records: Iterable[Record]) -> list[Spent]:
@@ -52,7 +57,8 @@ def _spent(arm: str, phase: Phase, records: list[Record]) -> Spent:
     statuses = [record.status for record in records]
     counts = {status: statuses.count(status) for status in get_args(Status) if status in statuses}
     sums = {name: sum(getattr(record, name) for record in records) for name in _SUMMED}
-    return Spent(arm=arm, phase=phase, trials=counts, **sums)
+    on_cpu = sum(record.wall_seconds for record in records if record.gpu_seconds == 0)
+    return Spent(arm=arm, phase=phase, trials=counts, cpu_seconds=on_cpu, **sums)
 
 
 _SUMMED = ("epochs", "train_examples", "train_seconds", "eval_seconds", "wall_seconds", "gpu_seconds")

@@ -27,6 +27,7 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
             seed=0,
             data=resolved.asked.data,
             backbone=arm.backbone,
+            tokenizer=arm.tokenizer,
         )
         run = TrainingRun(spec, device=device, cache=cache_folder())
         yield arm.name, Measured(run.measure_epoch_seconds(steps=_STEPS), run.model_bytes, "probe")

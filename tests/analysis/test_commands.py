@@ -192,7 +192,7 @@ def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, s
     ):
         assert f'id="{part}"' in page
     assert "Nothing is missing: all 6 cells" in page
-    assert "GPU time of all trials, stopped and failed ones too." in page
+    assert "Time of all trials, stopped and failed ones too." in page
     assert load_study(study).protocol_hash in page
 
 

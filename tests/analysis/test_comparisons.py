@@ -134,22 +134,46 @@ def test_ledger_counts_stopped_and_failed_trials(tmp_path):
     records += [record("palbert", "rte", 0.6, seed=2, phase="search", status="stopped", gpu_seconds=60.0)]
     records += [record("palbert", "rte", None, seed=3, phase="search", gpu_seconds=20.0)]
     (entry,) = row_ledger(rows_of([load_study(write_study(tmp_path, records))]))
-    assert (entry.search_seconds, entry.confirm_seconds) == (200.0, 600.0)
+    assert (entry.search.gpu_seconds, entry.confirm.gpu_seconds) == (200.0, 600.0)
     assert entry.trials == {"completed": 6, "stopped": 1, "failed": 1}
-    assert entry.unit == "GPU"
+    assert entry.total.cpu_seconds == 0
 
 
-def test_ledger_falls_back_to_wall_clock_where_no_gpu_was_used(tmp_path):
+def test_ledger_counts_a_failed_trial_that_ran_again(tmp_path):
+    failed = record("palbert", "rte", None, gpu_seconds=50.0)
+    records = [failed, *arm("palbert", "rte", [0.7] * 5)]
+    (entry,) = row_ledger(rows_of([load_study(write_study(tmp_path, records))]))
+    assert entry.confirm.gpu_seconds == 650.0
+    assert entry.trials == {"completed": 6, "failed": 1}
+
+
+def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
     study = load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)))
     (entry,) = row_ledger(rows_of([study]))
-    assert (entry.unit, entry.seconds) == ("wall-clock", 720.0)
+    assert (entry.total.gpu_seconds, entry.total.cpu_seconds) == (0.0, 720.0)
+
+
+def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
+    compute, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert "palbert 0.20 h of GPU (" in compute and "albert 0.20 h of CPU (" in compute
+    assert "not all rows ran on the same kind of device" in warning
+
+
+def test_a_row_that_lacks_a_task_is_not_said_to_have_had_less(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5) + arm("palbert", "cola", [0.7] * 5) + arm("albert", "rte", [0.7] * 5)
+    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert not any("warning" in note for note in notes)
 
 
 @pytest.mark.parametrize(("seconds", "warned"), [(119.0, False), (90.0, True)])
 def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, seconds, warned):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
     notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert any("differs by more than 20 %: palbert had 0.20 h, albert 0.15 h" in note for note in notes) == warned
+    assert (
+        any("differs by more than 20 %: palbert had 0.20 h of GPU, albert 0.15 h of GPU" in note for note in notes)
+        == warned
+    )
 
 
 def test_hand_made_predictions_agree_with_their_records():
