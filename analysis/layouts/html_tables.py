@@ -37,7 +37,7 @@ def html_fragment(table: Table, csv_href: str | None = None) -> str:
             f'<th scope="rowgroup" colspan="{len(table.shown) + 1}" class="block"><div>{escape(block.title)}</div></th>'
         )
         body += _body(table, block.lines, heading=f"<tr>{heading}</tr>\n")
-    link = f' <a href="{escape(csv_href)}">CSV</a>' if csv_href else ""
+    link = f' <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>' if csv_href else ""
     return (
         f'<figure class="table" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
         f"<caption>{escape(table.title)}</caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"

@@ -146,8 +146,8 @@ def test_html_explains_marks_seeds_and_gaps():
 def test_html_links_a_cell_and_the_csv():
     table = made([Line("palbert", {"rte": SCORE})])
     assert [link["href"] for link in Tags(html_fragment(table)).of("a")] == [SCORE.href]
-    assert {"href": "tables/dev.csv"} in Tags(html_fragment(table, csv_href="tables/dev.csv")).of("a")
-    assert {"href": "dev.csv"} in Tags(render(table, "html")).of("a")
+    assert {"href": "tables/dev.csv", "download": "dev.csv"} in Tags(html_fragment(table, "tables/dev.csv")).of("a")
+    assert {"href": "dev.csv", "download": "dev.csv"} in Tags(render(table, "html")).of("a")
 
 
 @pytest.mark.parametrize(("num_notes", "num_folds"), [(0, 0), (3, 0), (4, 1)])
