@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from analysis.layouts.cell_facts import points
-from analysis.studies.cells import Cell, arm_records, cell_of
+from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
 from study.command_line import Parser, guarded
 from study.facts import events
@@ -68,16 +68,17 @@ def mlflow_run_ids(study: Study) -> dict[str, str]:
 
 def _headline(cell: Cell) -> str:
     number = f"{points(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
-    return f"{cell.name} in {cell.study.folder}: {number} ({cell.describe().removeprefix(f'{cell.name}: ')})"
+    return f"{cell.name} in {cell.studies[0].folder}: {number} ({cell.describe().removeprefix(f'{cell.name}: ')})"
 
 
 def _confirm_lines(cell: Cell) -> list[str]:
-    run_ids = mlflow_run_ids(cell.study)
-    return [line for record in (*cell.records, *cell.failed) for line in _record_lines(cell.study, record, run_ids)]
+    (study,) = cell.studies
+    run_ids = mlflow_run_ids(study)
+    return [line for record in (*cell.records, *cell.failed) for line in _record_lines(study, record, run_ids)]
 
 
 def _search_lines(cell: Cell) -> list[str]:
-    records = arm_records(cell)
+    records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
     lines = [f"search: {len(search)} trials, {sum(record.status == 'completed' for record in search)} completed"]
@@ -112,8 +113,7 @@ def _provenance_lines(cell: Cell) -> list[str]:
         "data fingerprint": {record.data_fingerprint for record in cell.records},
         "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in cell.records},
     }
-    backbone = cell.study.backbone(cell.method, cell.task)
-    return [f"backbone: {backbone or 'not in the plan'}"] + [
+    return [f"backbone: {cell.arm.backbone}"] + [
         f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items()
     ]
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from analysis.layouts.rendering import html_fragment
 from analysis.pictures.study_pictures import pictures, write_pictures
 from analysis.statistics.costs import hours, ledger_notes, row_ledger
-from analysis.studies.cells import rows_of
+from analysis.studies.joined import rows_of
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import make_tables
@@ -101,9 +101,7 @@ def _provenance(study: Study) -> dict[str, str]:
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
         "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
-        "backbones": ", ".join(
-            sorted({study.backbone(method, task) for method in study.methods for task in study.tasks})
-        ),
+        "backbones": ", ".join(sorted({arm.backbone for arm in study.file.plan.arms})),
         "command line": study.file.command,
         "commits": ", ".join(sorted({record.git_commit for record in records if record.git_commit})),
         "data fingerprints": ", ".join(

@@ -45,28 +45,23 @@ class IncompleteTables(ValueError):
     """A cell has other seeds than the protocol's, and that was to be an error."""
 
 
-def make_tables(studies: list[Study]) -> list[Table]:
+def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
     """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
     layouts = [dev_table, intervals_table, speed_table, optimism_table, ablation_table]
     if has_electra_rows(studies):
         layouts.append(electra_table)
-    evidence = gather(studies)
+    evidence = gather(studies, separate=separate)
     return [layout(evidence) for layout in layouts]
 
 
-def write_tables(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
+def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> WrittenTables:
     """Writes every table in every format, with its JSON sidecar, to `out`.
 
     Raises:
         ValueError: a folder is no study, studies of different protocols, or `strict` and a cell whose seeds are not
             exactly the protocol's; nothing is written.
     """
-    return _write(make_tables(load_studies(folders)), out, strict)
-
-
-def write_ablation(folders: list[Path], out: Path, *, strict: bool = False) -> WrittenTables:
-    """Writes the ablation table alone: its studies may differ in the settings of their methods, which it names."""
-    return _write([ablation_table(gather(load_studies(folders, apart_from=("settings",))))], out, strict)
+    return _write(make_tables(load_studies(folders), separate=separate), out, strict)
 
 
 def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:
@@ -94,7 +89,7 @@ class Options(Typed, frozen=True, kw_only=True):
     out: str | None
     format: Format
     strict: bool
-    ablation: bool
+    separate: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,9 +103,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.out is None and len(folders) > 1:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
-    write = write_ablation if options.ablation else write_tables
     try:
-        written = write(folders, out, strict=options.strict)
+        written = write_tables(folders, out, strict=options.strict, separate=options.separate)
     except IncompleteTables as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
@@ -127,7 +121,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--strict", action="store_true", help="a cell with other seeds than the protocol's is an error")
     parser.add_argument(
-        "--ablation", action="store_true", help="one ablation table of studies that differ in --set only"
+        "--separate", action="store_true", help="a row per study and method, where studies are not to be joined"
     )
     return parser
 

@@ -69,7 +69,7 @@ def plan() -> ResolvedPlan:
     """The mini profile's arms, said to be of the real data."""
     mini = replace(profiles.load("mini"), methods=METHODS, tasks=EIGHT, seeds=len(SEEDS))
     resolved = resolve(mini)
-    return replace(resolved, protocol=replace(resolved.protocol, data="hub"))
+    return replace(resolved, asked=replace(resolved.asked, data="hub"))
 
 
 def plan_file_of(folder: Path, samples: int) -> PlanFile:
@@ -89,6 +89,7 @@ def record(
     method: str, task: str, phase: Phase, trial: int, seed: int, config: dict, score: float, metrics: dict
 ) -> Record:
     """A completed trial."""
+    arm = plan().arm(f"{method}/{task}")
     return Record(
         key=f"{method}-{task}-{phase}-{trial}",
         study="benchmark",
@@ -108,6 +109,7 @@ def record(
         epoch=3,
         epochs=8,
         num_layers=12,
+        num_parameters=11_700_000,
         mean_layers=8.0,
         train_examples=20_000,
         train_seconds=100.0,
@@ -115,7 +117,10 @@ def record(
         gpu_seconds=100.0,
         wall_seconds=100.0,
         model=None,
-        data_fingerprint="f00d",
+        backbone_fingerprint=arm.backbone_fingerprint,
+        tokenizer_fingerprint=None,
+        data_fingerprint=arm.data_fingerprint,
+        data_differences=(),
         versions={"torch": "2.13.0"},
         git_commit=None,
         host="node",

@@ -43,6 +43,7 @@ from study.decisions.specs import Provenance
 from study.facts.events import Report
 from study.facts.journal import MemoryJournal
 from study.facts.study_facts import TrialFacts
+from study.plans.plan import EarlyStopping
 from study.plans.resolution import range_of, resolve
 from trainables.runs.trial import EpochRow, Outcome
 
@@ -115,8 +116,8 @@ class StudySearch:
 
     def __init__(self, seed: int, *, stopping: bool):
         grace = 1 if stopping else EPOCHS
-        plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), asha_grace=grace, asha_factor=FACTOR)
-        resolved = resolve(plan)
+        rule = EarlyStopping(grace=grace, factor=FACTOR)
+        resolved = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), early_stopping=rule))
         arm = replace(
             resolved.arms[0],
             method="synthetic",
@@ -170,7 +171,8 @@ def report_of(epoch: int, score: float, best_epoch: int, trial: TrialFacts) -> R
         **shape,
     )
     best = score if best_epoch == epoch or trial.best is None else trial.best.report.row.selection_score
-    outcome = Outcome(score=best, selection_score=best, epoch=best_epoch, epochs=epoch, model=None, **shape)
+    content: dict[str, Any] = {"num_parameters": 1, "data_differences": ()}
+    outcome = Outcome(score=best, selection_score=best, epoch=best_epoch, epochs=epoch, model=None, **shape, **content)
     final = outcome if epoch == EPOCHS else None
     return Report(row=row, outcome=final, wall_seconds=0.0, gpu_seconds=0.0, host="", device="", gpu_share=None)
 

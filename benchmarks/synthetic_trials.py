@@ -135,6 +135,8 @@ def report(config: Mapping[str, Any], epoch: int, seconds: float) -> Report:
         train_examples=row.train_examples,
         train_seconds=seconds,
         eval_seconds=seconds,
+        num_parameters=1,
+        data_differences=(),
         model=None,
     )
     return Report(

@@ -1,5 +1,8 @@
 """Which configurations of a method are tried: one file per method, data only.
 
+A file may have variants of its method, `VARIANTS`: name -> fields that they fix. `palbert:a` is the variant `a` of
+PALBERT, an arm of its own beside PALBERT's.
+
 Importing this package imports nothing heavy; a method's file imports Optuna's distributions.
 """
 
@@ -9,6 +12,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from trainables.schema import Configuration, Value
@@ -19,46 +23,78 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """What one method's file says."""
+    """What one method's file says of the method or of one of its variants."""
 
-    method: str
+    method: str  # "palbert", or "palbert:a"
+    file: str  # where it is said
     space: Mapping[str, BaseDistribution]  # the tuned fields; none: nothing is searched
     fixed: Configuration  # every other field of the method's configuration
     fixed_by_task: Mapping[str, Configuration]  # task -> fields, laid over `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
+    variant: Configuration  # fields that the variant fixes, laid over all others; these are not tuned
     published: Mapping[str, Sequence[Configuration]]  # task -> best configurations known, over fields of `space`
-    backbone: Mapping[str, str]  # profile -> backbone
+    backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
+    tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, where that lies elsewhere
     mini_space: Mapping[str, BaseDistribution]  # on a tiny random backbone, laid over `space`
     mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
     mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
     seeds: int | None  # confirm trials, where the method has a number of its own
 
 
+VARIANT = ":"  # between a method's name and its variant's
+
+
 def available() -> list[str]:
-    """Names of all methods that have a search space, in alphabetical order."""
+    """Names of all methods that have a search space, in alphabetical order; their variants not counted."""
     files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
     return sorted(file.stem.replace("_", "-") for file in files)
 
 
-def load(method: str) -> SearchSpace:
-    """The search space of a method.
+def variants(method: str) -> list[str]:
+    """Names of the variants of a method, `palbert:a`, in the order of its file."""
+    return [f"{method}{VARIANT}{name}" for name in getattr(_module(method), "VARIANTS", {})]
+
+
+def check(method: str) -> None:
+    """Passes if a method or a variant has this name.
 
     Raises:
-        ValueError: no method has this name.
+        ValueError: none has.
     """
-    if method not in available():
+    base, separator, _ = method.partition(VARIANT)
+    if base not in available():
         raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
-    module = importlib.import_module(f"search_spaces.{method.replace('-', '_')}")
+    if separator and method not in variants(base):
+        menu = ", ".join(variants(base)) or "none"
+        raise ValueError(f"no variant named {method!r}; variants of {base}: {menu}")
+
+
+def load(method: str) -> SearchSpace:
+    """The search space of a method, or of one of its variants.
+
+    Raises:
+        ValueError: none has this name.
+    """
+    check(method)
+    base, _, variant = method.partition(VARIANT)
+    module = _module(base)
     return SearchSpace(
         method=method,
+        file=f"search_spaces/{base.replace('-', '_')}.py",
         space=module.SPACE,
         fixed=module.FIXED,
         fixed_by_task=getattr(module, "FIXED_BY_TASK", {}),
+        variant=module.VARIANTS[variant] if variant else {},
         paper_grid=module.PAPER_GRID,
-        published=module.PUBLISHED,
+        published={} if variant else module.PUBLISHED,
         backbone=module.BACKBONE,
+        tokenizer=getattr(module, "TOKENIZER", {}),
         mini_space=module.MINI_SPACE,
         mini_grid=module.MINI_GRID,
         mini_fixed=module.MINI_FIXED,
         seeds=getattr(module, "SEEDS", None),
     )
+
+
+def _module(method: str) -> ModuleType:
+    return importlib.import_module(f"search_spaces.{method.replace('-', '_')}")

@@ -19,6 +19,7 @@ GRID: dict[str, list[Value]] = {"learning_rate": [1e-5, 2e-5, 3e-5, 5e-5], "batc
 FIXED: dict[str, Value] = {
     "epochs": 25,
     "stop_after": 5,
+    "select": "best",  # on dev, also for the numbers of the tables
     "weight_decay": 0.0,
     "adam_epsilon": 1e-8,
     "schedule": "constant",

@@ -9,6 +9,9 @@ PAPER_GRID = paper.GRID
 FIXED = paper.FIXED
 BACKBONE = paper.BACKBONE
 
+# "ALBERT (9 L.)" of the paper's table 2: the first nine layers.
+VARIANTS: dict[str, Configuration] = {"9-layers": {"num_hidden_layers": 9}}
+
 MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID
 MINI_FIXED = random_start.FIXED

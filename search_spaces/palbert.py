@@ -4,7 +4,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start
-from trainables.schema import Configuration
+from trainables.schema import Configuration, Value
 
 # Λ: the paper's learning rates {1, 2, 3}e-5; the architectures of the released code; one to its three tanh layers.
 SPACE = (
@@ -25,6 +25,17 @@ PAPER_GRID = (
 # Q-exit at the median (section 4.1).
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
 BACKBONE = paper.BACKBONE
+
+# Rows of the paper's table 1 between PonderNet and PALBERT, by its letters (row e is PALBERT itself). The closed-form
+# expectation is PonderNet's training with the released code's exit by expectation.
+_BARE: dict[str, Value] = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
+VARIANTS: dict[str, Configuration] = {
+    "expectation": _BARE | {"exit": "expectation_legacy", "q": None},
+    "a": _BARE,
+    "b": {"lambda_layer_arch": "linear", "num_lambda_layers": 0},
+    "c": {"lambda_layer_arch": "linear", "num_lambda_layers": 3},
+    "d": {"lambda_layer_arch": "linear_cat", "num_lambda_layers": 0},
+}
 
 MINI_SPACE = (
     random_start.SPACE | random_start.PONDER_SPACE | {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True)}

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
-from study.plans.identity import digest
-from study.plans.plan import Plan
+from study.plans.identity import digest, in_file_names
+from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import check_same_study, read_plan, with_earlier
 from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -42,14 +42,13 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     """The profile's plan with the command line laid over it, and why this profile."""
-    import search_spaces
-
     profile, why = _profile(options)
     overrides = {
-        "methods": options.method and _names(options.method, search_spaces.available()),
+        "methods": options.method and _names(options.method, profiles.methods(profile)),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS),
         "data": options.data,
         "backbone": options.backbone,
+        "tokenizer": options.tokenizer,
         "samples": options.samples,
         "seeds": options.seeds,
         "epochs": options.epochs,
@@ -59,8 +58,10 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "start_from": dict(_start(text) for text in options.start_from) or None,
         "baseline": options.baseline,
     }
-    overrides = {name: value for name, value in overrides.items() if value is not None}
-    return replace(profiles.load(profile), **overrides), why
+    plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
+    if options.early_stopping is not None:
+        plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
+    return plan, why
 
 
 def prepare(plan: Plan, *, name: str | None, out: Path) -> tuple[ResolvedPlan, Path]:
@@ -75,11 +76,13 @@ def prepare(plan: Plan, *, name: str | None, out: Path) -> tuple[ResolvedPlan, P
 
 
 def default_name(resolved: ResolvedPlan) -> str:
-    """The methods, and digits that another protocol or another place of the data would change."""
+    """The methods, and digits that anything else would change that is not an extension."""
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
-    place = glue.seen_from_anywhere(asked.data)
-    return "-".join([*names, digest([to_plain(resolved.protocol), place], length=6)])
+    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
+    rest = replace(rest, data=glue.seen_from_anywhere(asked.data))
+    content = sorted({arm.backbone_fingerprint for arm in resolved.arms}) if asked.backbone else []
+    return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
 
 
 def dry_run(resolved: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: str) -> int:

@@ -32,6 +32,8 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     profile: str
     data: str | None
     backbone: str | None
+    tokenizer: str | None
+    early_stopping: Literal["none", "asha"] | None
     samples: AtLeastOne | None
     seeds: AtLeastOne | None
     epochs: AtLeastOne | None
@@ -58,17 +60,19 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
 def build_parser() -> Parser:
     parser = Parser("study.launch", DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to study (defaults come from the profile)")
-    what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
+    what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all (the profile's)")
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     menu = "|".join(["auto", *profiles.available()])
     what.add_argument("--profile", default="auto", metavar=menu, help="auto: paper where there are GPUs, else mini")
     what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
     what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial starts from, of every method")
+    what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")
     what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
     what.add_argument("--seeds", type=int, metavar="K", help="confirm trials per arm")
     what.add_argument("--epochs", type=int, metavar="E", help="at most, per trial")
     what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
+    what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
     what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
     what.add_argument(
         "--start-from",

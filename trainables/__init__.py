@@ -1,6 +1,7 @@
 """What is trained: one file per method, over shared parts. Importing this package imports nothing heavy.
 
 A method is a file here that has a twin of the same name in `search_spaces/`; `-` in its name is `_` in the file's.
+Where a method is named, a variant may follow after a colon (`palbert:a`): its values differ, its module does not.
 """
 
 from __future__ import annotations
@@ -26,18 +27,19 @@ def _twin(file: Path) -> Path:
 
 
 def load(method: str) -> ModuleType:
-    """The module of a method: its `Config` and `build`.
+    """The module of a method, or of a variant of it: its `Config`, `build` and `DEPARTURES`.
 
     Raises:
-        ValueError: no method has this name.
+        ValueError: no method has this name, or nothing follows the colon.
     """
-    if method not in available():
+    name, colon, variant = method.partition(":")
+    if name not in available() or (colon and not variant):
         raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
-    return importlib.import_module(f"trainables.{method.replace('-', '_')}")
+    return importlib.import_module(f"trainables.{name.replace('-', '_')}")
 
 
 def configure(method: str, values: Configuration) -> TrainingConfig:
-    """The configuration of a method, every field checked.
+    """The configuration of a method, or of a variant of it, every field checked.
 
     Raises:
         ValueError: no method has this name; a field is missing, unknown or outside of what is allowed.
@@ -45,3 +47,12 @@ def configure(method: str, values: Configuration) -> TrainingConfig:
     from trainables.schema import from_plain
 
     return from_plain(load(method).Config, values, where=method)
+
+
+def departures(method: str) -> tuple[str, ...]:
+    """All differences between a method here and its original, one line each, those that weigh most first.
+
+    Raises:
+        ValueError: no method has this name.
+    """
+    return load(method).DEPARTURES

@@ -30,6 +30,7 @@ class TrainingConfig(Typed, frozen=True, kw_only=True):
     batch_size: AtLeastOne  # examples per step
     epochs: AtLeastOne  # at most
     stop_after: Count  # epochs without improvement, 0 is never
+    select: Literal["best", "last"]  # the epoch that is kept and reported: of the highest selection score, or the last
     weight_decay: NotNegative  # decoupled; not applied to biases and normalisation
     adam_epsilon: Positive
     schedule: Literal["constant", "linear", "linear_from_start"]  # after the warm-up; the last decays during it too
@@ -47,6 +48,8 @@ class TrainingConfig(Typed, frozen=True, kw_only=True):
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} is {value}; allowed: a finite number")
+        if self.select == "last" and self.stop_after:
+            raise ValueError(f"stop_after is {self.stop_after}; allowed where select is last: 0")
 
     def check_task(self, task: Task) -> None:
         """Passes if the task uses every field that is set, and none that it needs is None.

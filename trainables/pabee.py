@@ -1,6 +1,9 @@
 """PABEE: leave when `patience` layers in a row agree. arXiv:2006.04152.
 
 One linear classifier per layer over the encoder's pooler, trained with weights that grow with depth.
+
+It is trained as the PALBERT paper's baseline (arXiv:2204.03276). The original is JetRunner/PABEE at 6080b3e
+(run_glue.py, finetune_albert.sh, patience_infer_albert.sh, pabee/modeling_albert.py).
 """
 
 from __future__ import annotations
@@ -13,6 +16,19 @@ if TYPE_CHECKING:
     from trainables.data.tasks import Task
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
+
+DEPARTURES = (
+    "the learning rate is constant; the original's falls linearly to 0",
+    "up to 25 epochs, until 5 pass without improvement; the original's scripts run 5",
+    "an epoch is selected; the original judges checkpoints that are saved every so many steps",
+    "a trial is selected under its one patience; the original tries 3 to 8 on every checkpoint",
+    "gradients are not clipped; the original's at norm 1",
+    "STS-B scores agree within 0.2, as in PALBERT's code; the original's default 0 never agrees",
+    "numbers are medians over seeds; the original's scripts run seed 42",
+    "float32, as the original; PALBERT's code trains this baseline in mixed precision (README, --fp16)",
+    "the speed-up is all layers / mean layers; the original's code prints 1 - mean layers / all layers",
+    "batches are padded to their longest text; the original pads every text to 128 tokens",
+)
 
 
 class Config(TrainingConfig, frozen=True, kw_only=True):

@@ -2,6 +2,9 @@
 
 Beside PonderNet: Λ is an MLP of three tanh layers on [h_i, h_{i-1}], it has its own learning rate, and the exit is the
 first layer whose CDF is above q. Each can be taken back (`--set`), which makes the rows of the paper's table 1.
+
+The original is the paper's released code, tinkoff-ai/palbert at 52a79af (src/train.py, src/trainer.py, src/loss.py,
+src/modeling/palbert_fast.py); where it differs from the paper's text, the code is followed.
 """
 
 from __future__ import annotations
@@ -16,6 +19,22 @@ if TYPE_CHECKING:
     from trainables.data.tasks import Task
     from trainables.encoders.layerwise import LayerwiseEncoder
     from trainables.models.early_exit import EarlyExitModel
+
+DEPARTURES = (
+    "float32, also λ and the KL term; the original in mixed precision (README, --fp16)",
+    "the KL term is the code's, KL(prior || posterior); the paper's is KL(posterior || prior)",
+    "layers behind the cut count as in the code, each with ε / N; by the paper they do not count",
+    "all metrics are of the selected epoch; the original reports the best of each metric on its own",
+    "Λ sees the pooled [CLS] with dropout, and zeros for h_0, as in the code; the paper writes h_i",
+    "Λ's three tanh layers lie below an output layer, as in the code; the paper says a 3-layer MLP",
+    "at most 25 epochs, as in the code; the paper names no limit",
+    "beside the paper's grid, ranges of β, prior λ and Λ's architecture can be searched",
+    "mean layers of MNLI are over both dev sets; the original's over the mismatched one",
+    "a loss that is not finite ends the trial; the original's gradient scaler skips the step",
+    "order, dropout and exits have random numbers of their own; the original has one stream for all",
+    "q = 0 leaves at layer 1; the original's code ends with an error",
+    "batches are padded to their longest text; the original pads every text to 128 tokens",
+)
 
 
 class Config(PonderConfig, frozen=True, kw_only=True):

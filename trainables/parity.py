@@ -48,6 +48,7 @@ _NO_TRAINING: dict[str, Any] = {
     "batch_size": 1,
     "epochs": 1,
     "stop_after": 0,
+    "select": "best",
     "weight_decay": 0.0,
     "adam_epsilon": 1e-8,
     "schedule": "constant",

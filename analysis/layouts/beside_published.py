@@ -1,84 +1,153 @@
-"""Ours beside the published: which published rows may stand next to ours, and which belong apart."""
+"""Ours beside the published: which published numbers may stand next to ours, and which stand apart, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from analysis.layouts.published_numbers import PublishedRow
+from analysis.layouts.published_numbers import PublishedNumber, PublishedRow
 from analysis.layouts.rendering import Block, Line
-from analysis.studies.cells import Row
+from analysis.studies.cells import Cell, Row
 from analysis.studies.protocol_words import is_mini
 from trainables.data.tasks import TASKS
 
+ON_REAL_GLUE = "on real GLUE; not comparable with --data mini"
+NOT_STATED = "not stated in README"  # a metric; such a number stands beside ours with that note
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A number of ours and the published one that it may be held against."""
+
+    row: Row
+    cell: Cell
+    published: PublishedRow
+    number: PublishedNumber
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the published rows stand in a table."""
+
+    lines: list[Line]  # ours, each with what may stand beside it beneath
+    blocks: list[Block]  # what may not, under its reason
+    notes: list[str]
+    pairs: list[Beside]
+
 
 def beside_published(
-    rows: list[Row], published: tuple[PublishedRow, ...], line_of: Callable[[Row], Line]
-) -> tuple[list[Line], list[Block], list[str]]:
-    """Our lines with the comparable published one beneath each; blocks of the others; notes on comparable ones.
+    rows: Sequence[Row],
+    published: Sequence[PublishedRow],
+    metrics: Mapping[str, str],
+    line_of: Callable[[Row], Line],
+) -> Placed:
+    """Our lines with the published ones of the same settings beneath each; the others in blocks that say why.
 
-    Comparable is a row of the same method that was run on real GLUE and on the backbone of the published row.
+    `metrics` are those of the table's columns, by task, in the words of `published.csv`.
     """
     lines: list[Line] = []
-    used: set[PublishedRow] = set()
+    pairs: list[Beside] = []
+    shown: dict[PublishedRow, set[str]] = {other: set() for other in published}
     for row in rows:
         lines.append(line_of(row))
         for other in published:
-            if other.method == row.method and _comparable(row, other):
-                lines.append(_published_line(other))
-                used.add(other)
-    tasks = {task for row in rows for task in row.cells}
-    rest = [other for other in published if other not in used]
-    titles = {other: _apart_title(rows, other) for other in rest}
-    blocks = [
-        Block(title, [_published_line(other) for other in rest if titles[other] == title])
-        for title in dict.fromkeys(titles.values())
-    ]
-    return lines, blocks, [*_sources(rows, used), *_published_notes(published, tasks)] if used else []
+            reasons = reasons_apart(row, other, metrics)
+            fitting = [task for task, reason in reasons.items() if reason is None]
+            if fitting:
+                pairs += [Beside(row, row.cells[task], other, other.numbers[task]) for task in fitting]
+                if all(reason is None for reason in reasons.values()):
+                    fitting = list(other.numbers)  # with the macro score, and tasks that were not run here
+                lines.append(_published_line(other, fitting))
+                shown[other].update(fitting)
+    apart: dict[str, list[Line]] = {}
+    for other in published:
+        for reason, tasks in _why_apart(rows, other, metrics, shown[other]).items():
+            apart.setdefault(f"Published, {reason} ({other.what})", []).append(_published_line(other, tasks))
+    blocks = [Block(title, apart_lines) for title, apart_lines in apart.items()]
+    used = [other for other in published if shown[other]]
+    return Placed(lines, blocks, [*_sources(rows, used), *_published_notes(used, shown)], pairs)
 
 
-def mean_and_deviation(published: tuple[PublishedRow, ...]) -> tuple[PublishedRow, ...]:
-    """Rows printed as `mean ± deviation`: each `mean of n` row with the texts of its `std of n` row joined in."""
-    deviations = {row.label: row.values for row in published if row.statistic.startswith("std")}
-    return tuple(
-        row.with_texts({task: f"{value:.1f} ± {deviations[row.label][task]:.1f}" for task, value in row.values.items()})
-        for row in published
-        if row.statistic.startswith("mean")
-    )
+def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
+    """By task that both have: why the numbers may not be held against each other; None where they may.
+
+    Empty where the row is of another method.
+    """
+    if any(cell.arm.base_method != other.method for cell in row.cells.values()):
+        return {}
+    numbers = {task: number for task, number in other.numbers.items() if task in row.cells}
+    return {task: _reason(row.cells[task], other, number, metrics[task]) for task, number in numbers.items()}
 
 
-def _sources(rows: list[Row], used: set[PublishedRow]) -> list[str]:
+def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
+    """The first of what sets the cell apart; None where nothing does."""
+    if any(is_mini(study) for study in cell.studies):
+        return ON_REAL_GLUE
+    if cell.data_differences:
+        return f"on the official GLUE; here {TASKS[cell.task].title} {cell.data_differences[0]}"
+    if cell.arm.backbone != other.backbone:
+        return f"on another backbone than {cell.arm.backbone}"
+    if number.metric not in (metric, NOT_STATED):
+        return f"as {number.metric}; here {metric}"
+    depths = {record.num_layers for record in cell.records} - {other.layers}
+    if depths:
+        return f"with {other.layers} layers; here {', '.join(map(str, sorted(filter(None, depths))))}"
+    for field, wanted in other.settings.items():
+        value = (cell.config or cell.arm.any_configuration).get(field)
+        if not (value is not None if wanted == "*" else value == wanted):
+            return f"with {field} {wanted if wanted != '*' else 'set'}; here {value}"
+    start = cell.arm.start_from.rpartition("/")[2] if cell.arm.start_from else ""
+    if start != number.start:
+        return f"started from {number.start or 'the backbone'}; here from {start or 'the backbone'}"
+    return None
+
+
+def _why_apart(
+    rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: set[str]
+) -> dict[str, list[str]]:
+    """The tasks of the row that stand beside none of ours, by reason: that of our row that is nearest to it."""
+    left = [task for task in other.numbers if task not in shown]
+    if not left or (shown and left == ["macro"]):
+        return {}
+    if any(is_mini(study) for row in rows for cell in row.cells.values() for study in cell.studies):
+        return {ON_REAL_GLUE: left}
+    found = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
+    if not found:
+        return {"not run here": left}
+    nearest = min(found, key=lambda reasons: sum(reason is not None for reason in reasons.values()))
+    told = {task: reason for task in left if (reason := nearest.get(task))}
+    if not shown:
+        first = next(iter(told.values()), "not run here")
+        return {first: left} if set(told.values()) <= {first} else _by_reason(told)
+    return _by_reason(told)
+
+
+def _by_reason(told: dict[str, str]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for task, reason in told.items():
+        grouped.setdefault(reason, []).append(task)
+    return grouped
+
+
+def _published_line(other: PublishedRow, tasks: Sequence[str]) -> Line:
+    texts = {task: other.numbers[task].text for task in other.numbers if task in tasks}
+    return Line(f"published {other.label}", texts, published=True)
+
+
+def _sources(rows: Sequence[Row], used: Sequence[PublishedRow]) -> list[str]:
     """Where the published lines beneath ours come from, and what sets them apart from ours."""
-    sources = {f"{other.paper}, {other.source}; {other.backbone}, dev, {other.statistic}" for other in used}
-    notes = [f"published lines: {source}" for source in sorted(sources)]
-    if any(cell.study.protocol.selection != "dev" for row in rows for cell in row.cells.values()):
+    notes = [f"published lines: {source}" for source in dict.fromkeys(other.what for other in used)]
+    studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
+    if used and any(study.protocol.selection != "dev" for study in studies):
         notes.append("published scores were selected on the dev set they report; ours were not")
     return notes
 
 
-def _comparable(row: Row, other: PublishedRow) -> bool:
-    studies = [cell.study for cell in row.cells.values()]
-    return not any(map(is_mini, studies)) and all(other.backbone in backbone for backbone in row.backbones.split())
-
-
-def _apart_title(rows: list[Row], other: PublishedRow) -> str:
-    source = f"{other.paper}, {other.source}; {other.backbone}, dev, {other.statistic}"
-    if any(is_mini(cell.study) for row in rows for cell in row.cells.values()):
-        return f"Published, on real GLUE; not comparable with --data mini ({source})"
-    backbones = sorted({backbone for row in rows for backbone in row.backbones.split()})
-    if not any(other.backbone in backbone for backbone in backbones):
-        return f"Published, on another backbone than {', '.join(backbones)}; not comparable ({source})"
-    return f"Published, not run here ({source})"
-
-
-def _published_line(other: PublishedRow) -> Line:
-    return Line(f"published {other.label}", other.texts, published=True)
-
-
-def _published_notes(published: tuple[PublishedRow, ...], tasks: set[str]) -> list[str]:
-    """Each note on the published numbers of these tasks once, with the numbers it is about."""
+def _published_notes(used: Sequence[PublishedRow], shown: dict[PublishedRow, set[str]]) -> list[str]:
+    """Each note on a published number beneath ours once, with the numbers that it is about."""
     about: dict[str, list[str]] = {}
-    for other in published:
-        for task, note in other.notes.items():
-            if task in tasks:
-                about.setdefault(note, []).append(f"{other.label} {TASKS[task].title}")
+    for other in used:
+        for task, number in other.numbers.items():
+            if number.note and task in shown[other] and task in TASKS:
+                about.setdefault(number.note, []).append(f"{other.label} {TASKS[task].title}")
     return [f"published {', '.join(names)}: {note}" for note, names in about.items()]

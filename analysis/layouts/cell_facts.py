@@ -8,10 +8,19 @@ import numpy as np
 
 from analysis.layouts.rendering import GAP
 from analysis.statistics import uncertainty
-from analysis.studies.cells import Cell, arm_records
+from analysis.studies.cells import Cell
 from study.facts.winner import best_search_record
+from trainables.data.tasks import TASKS
 
-ELECTRA_METRICS = {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}  # the others as everywhere
+# The metrics of a table's columns, in the words of `published.csv`: PALBERT's tables, and ELECTRA's.
+PAPER_METRICS = {task: "accuracy" for task in TASKS} | {
+    "cola": "matthews",
+    "mrpc": "mean(acc,f1)",
+    "mnli": "mean(acc m,mm)",
+    "qqp": "mean(acc,f1)",
+    "stsb": "mean(pearson,spearman)",
+}
+ELECTRA_METRICS = PAPER_METRICS | {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}
 
 
 def points(score: float) -> str:
@@ -31,7 +40,7 @@ def cell_names(cell: Cell) -> dict[str, Any]:
     return {
         "method": cell.method,
         "task": cell.task,
-        "study": cell.study.name,
+        "studies": [study.name for study in cell.studies],
         "state": cell.state,
         "n": len(cell.records),
         "seeds": cell.seeds,
@@ -39,13 +48,16 @@ def cell_names(cell: Cell) -> dict[str, Any]:
         "records": [record.key for record in cell.records],
         "failed": [record.key for record in cell.failed],
         "config": cell.config,
-        "backbone": cell.study.backbone(cell.method, cell.task),
+        "backbone": cell.arm.backbone,
+        "data_fingerprint": cell.arm.data_fingerprint,
+        "data_differences": cell.data_differences,
+        "samples": cell.arm.samples,
     }
 
 
 def cell_facts(cell: Cell) -> dict[str, Any]:
     """The dev table's entry: the number in full, how sure it is, and the search behind it."""
-    best = best_search_record(arm_records(cell))
+    best = best_search_record(cell.arm_records)
     return cell_names(cell) | {
         "median": cell.median if cell.records else None,
         "summary": uncertainty.summary(cell.scores) if cell.records else None,
@@ -57,7 +69,7 @@ def cell_facts(cell: Cell) -> dict[str, Any]:
 
 def optimism_of(cell: Cell) -> float | None:
     """Best search score minus confirmed median; None while either is missing."""
-    best = best_search_record(arm_records(cell))
+    best = best_search_record(cell.arm_records)
     if best is None or best.selection_score is None or not cell.records:
         return None
     return uncertainty.optimism(best.selection_score, cell.median)
@@ -65,8 +77,8 @@ def optimism_of(cell: Cell) -> float | None:
 
 def electra_scores(cell: Cell) -> list[float]:
     """The scores of the confirm records in ELECTRA's metrics."""
-    metric = ELECTRA_METRICS.get(cell.task)
-    return [record.metrics[metric] for record in cell.records] if metric else cell.scores
+    metric = ELECTRA_METRICS[cell.task]
+    return cell.scores if metric == PAPER_METRICS[cell.task] else [record.metrics[metric] for record in cell.records]
 
 
 def deviation_text(scores: list[float]) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from analysis.layouts.beside_published import beside_published, mean_and_deviation
+from analysis.layouts.beside_published import beside_published
 from analysis.layouts.cell_facts import (
+    ELECTRA_METRICS,
+    PAPER_METRICS,
     cell_facts,
     cell_names,
     cell_text,
@@ -25,7 +27,7 @@ from analysis.layouts.cell_facts import (
     speed_texts,
 )
 from analysis.layouts.published_numbers import PublishedRow, published_rows
-from analysis.layouts.rendering import GAP, Line, Table
+from analysis.layouts.rendering import GAP, Block, Line, Table
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
     Comparison,
@@ -38,9 +40,10 @@ from analysis.statistics.comparisons import (
     samples_of,
 )
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts
-from analysis.studies.cells import Cell, Row, rows_of
+from analysis.studies.cells import Cell, Row
+from analysis.studies.joined import names_of, rows_of, table_seeds
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words
+from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words, setting_notes
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
@@ -58,13 +61,13 @@ class Evidence:
     samples: dict[Place, Sample]  # stored predictions by (row label, task)
 
 
-def gather(studies: list[Study]) -> Evidence:
-    """The evidence in these studies, of one protocol.
+def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
+    """The evidence in these studies, of one protocol; with rows of their own for each of them where `separate`.
 
     Raises:
-        ValueError: stored predictions are not their record's.
+        ValueError: the studies cannot share a table; stored predictions are not their record's.
     """
-    rows = rows_of(studies)
+    rows = rows_of(studies, separate=separate)
     return Evidence(studies, rows, samples_of(rows))
 
 
@@ -73,14 +76,13 @@ def dev_table(evidence: Evidence) -> Table:
     studies, rows = evidence.studies, evidence.rows
     comparisons, entries = compare(rows, evidence.samples), row_ledger(rows)
     arrows = marks(rows, comparisons)
-    paper = "PALBERT Tab.3" if any("roberta" in row.backbones for row in rows) else "PALBERT Tab.2"
-    lines, blocks, notes = beside_published(rows, published_rows(paper), lambda row: _median_line(row, arrows))
+    placed = beside_published(rows, _paper_rows(rows), PAPER_METRICS, lambda row: _median_line(row, arrows))
     return Table(
         name="dev",
-        title=f"GLUE dev scores{_on_mini(studies)}, median over {seeds_in_words(studies[0])}",
+        title=f"GLUE dev scores{_on_mini(studies)}, median over {seeds_in_words(studies)}",
         columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
-        lines=lines,
-        blocks=blocks,
+        lines=placed.lines,
+        blocks=placed.blocks + _test_blocks(rows),
         caption=" ".join(
             [
                 "Points (100 x score).",
@@ -89,7 +91,14 @@ def dev_table(evidence: Evidence) -> Table:
                 protocol_in_words(studies),
             ]
         ),
-        notes=seed_notes(rows) + sampled_exit_notes(rows) + ledger_notes(entries) + notes,
+        notes=[
+            *seed_notes(rows),
+            *sampled_exit_notes(rows),
+            *ledger_notes(entries),
+            *_study_notes(evidence),
+            *placed.notes,
+            *departure_notes(studies),
+        ],
         sidecar=_sidecar(studies, rows, cell_facts)
         | {
             "macro": {row.label: macro(row) for row in rows},
@@ -107,7 +116,7 @@ def intervals_table(evidence: Evidence) -> Table:
     coverage = min((interval.coverage for interval in over_seeds.values() if interval), default=0.0)
     return Table(
         name="intervals",
-        title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies[0])}",
+        title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies)}",
         columns=task_columns(studies, PAPER_TASKS),
         lines=[
             Line(f"{row.label}, {over}", {task: interval_text(found.get((row.label, task))) for task in row.cells})
@@ -145,16 +154,15 @@ def optimism_table(evidence: Evidence) -> Table:
 def ablation_table(evidence: Evidence) -> Table:
     """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
     studies, rows = evidence.studies, evidence.rows
-    published = mean_and_deviation(published_rows("PALBERT Tab.1"))
-    lines, blocks, notes = beside_published(rows, published, _deviation_line)
+    placed = beside_published(rows, published_rows("PALBERT Tab.1"), PAPER_METRICS, _deviation_line)
     return Table(
         name="ablation",
-        title=f"GLUE dev scores{_on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies[0])}",
+        title=f"GLUE dev scores{_on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies)}",
         columns=task_columns(studies, ABLATION_TASKS),
-        lines=lines,
-        blocks=blocks,
+        lines=placed.lines,
+        blocks=placed.blocks,
         caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {protocol_in_words(studies)}",
-        notes=seed_notes(rows) + setting_notes(studies) + notes,
+        notes=[*seed_notes(rows), *_study_notes(evidence), *placed.notes],
         sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | mean_and_deviation_of(cell.scores)),
     )
 
@@ -162,19 +170,18 @@ def ablation_table(evidence: Evidence) -> Table:
 def electra_table(evidence: Evidence) -> Table:
     """ELECTRA's and ALECTRA's layout: MRPC and QQP by accuracy, STS-B by Spearman."""
     studies, rows = evidence.studies, evidence.rows
-    published = electra_published()
-    lines, blocks, notes = beside_published(rows, published, _electra_line)
+    placed = beside_published(rows, electra_published(), ELECTRA_METRICS, _electra_line)
     return Table(
         name="electra",
-        title=f"GLUE dev scores{_on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies[0])}",
+        title=f"GLUE dev scores{_on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies)}",
         columns=task_columns(studies, ELECTRA_TASKS),
-        lines=lines,
-        blocks=blocks,
+        lines=placed.lines,
+        blocks=placed.blocks + [_test_block(paper) for paper in ("lmtuners", "electra_pytorch")],
         caption=(
             "Points. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of matched and mismatched "
             f"here and in lmtuners, matched only in ELECTRA's README. {protocol_in_words(studies)}"
         ),
-        notes=seed_notes(rows) + notes,
+        notes=[*seed_notes(rows), *_study_notes(evidence), *placed.notes],
         sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"scores": electra_scores(cell)}),
     )
 
@@ -186,19 +193,19 @@ def electra_published() -> tuple[PublishedRow, ...]:
 
 def has_electra_rows(studies: list[Study]) -> bool:
     """Whether a study has a method, or a backbone, of the published rows of the ELECTRA table."""
-    methods = {row.method for row in electra_published() if row.method}
+    published = electra_published()
+    methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in studies for arm in study.file.plan.arms]
-    return any(arm.method in methods or "electra" in arm.backbone.lower() for arm in arms)
+    return any(arm.method in methods or arm.backbone in backbones for arm in arms)
 
 
 def speed_table(evidence: Evidence) -> Table:
     """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
     studies, rows = evidence.studies, evidence.rows
-    cells = [cell for row in rows for cell in row.cells.values()]
-    facts = {cell.name: speed_facts(cell) for cell in cells}
+    facts = {(row.label, task): speed_facts(cell) for row in rows for task, cell in row.cells.items()}
     return Table(
         name="speed",
-        title=f"Layers and time{_on_mini(studies)}, median over {seeds_in_words(studies[0])}",
+        title=f"Layers and time{_on_mini(studies)}, median over {seeds_in_words(studies)}",
         first_column="arm",
         columns={
             "score": "score",
@@ -209,13 +216,17 @@ def speed_table(evidence: Evidence) -> Table:
             "train_examples_per_second": "training ex/s",
             "seconds_per_trial": "trial s",
         },
-        lines=[Line(cell.name, speed_texts(cell, facts[cell.name])) for cell in cells],
+        lines=[
+            Line(f"{row.label}/{task}", speed_texts(cell, facts[row.label, task]))
+            for row in rows
+            for task, cell in row.cells.items()
+        ],
         caption=(
             "Layer ratio is depth / mean layers run per dev example. Measured: seconds of one dev evaluation, which is "
             "one pass at full depth for every exit rule at once and so does not fall with the layers run; training "
             f"examples per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
         ),
-        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | facts[cell.name]),
+        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | speed_facts(cell)),
     )
 
 
@@ -234,8 +245,12 @@ def macro(row: Row) -> float | None:
 
 def seed_notes(rows: list[Row]) -> list[str]:
     """A line for every cell whose seeds are not exactly the protocol's."""
-    cells = [cell for row in rows for cell in row.cells.values()]
-    return [cell.describe() for cell in cells if cell.state != "complete"]
+    return [
+        cell.describe() if row.label == row.method else f"{row.label}, {cell.describe()}"
+        for row in rows
+        for cell in row.cells.values()
+        if cell.state != "complete"
+    ]
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
@@ -277,7 +292,7 @@ def _electra_line(row: Row) -> Line:
 
 
 def _on_mini(studies: list[Study]) -> str:
-    return " on mini-GLUE" if is_mini(studies[0]) else ""
+    return " on mini-GLUE" if any(map(is_mini, studies)) else ""
 
 
 def _macro_in_words(rows: list[Row]) -> str:
@@ -287,7 +302,7 @@ def _macro_in_words(rows: list[Row]) -> str:
 
 
 def _marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
-    seeds = rows[0].seeds if rows else []
+    seeds = table_seeds([study for row in rows for cell in row.cells.values() for study in cell.studies])
     floor = (
         f"A sign test over {len(seeds)} seeds alone cannot go below p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
         if len(seeds) > 1
@@ -304,20 +319,75 @@ def _marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     )
 
 
-def setting_notes(studies: list[Study]) -> list[str]:
-    """A line for every study that sets fields of its methods' configurations: what its rows stand for."""
-    settings = {study.name: study.protocol.settings for study in studies}
-    return [
-        f"{name}: " + ", ".join(f"{field} {value}" for field, value in fields.items())
-        for name, fields in settings.items()
-        if fields
-    ]
+def departure_notes(studies: list[Study]) -> list[str]:
+    """What sets the numbers apart from the methods' papers, a line per method."""
+    told: dict[str, list[str]] = {}
+    for study in studies:
+        for who, lines in study.file.plan.departures.items():
+            told.setdefault(who, []).extend(line for line in lines if line not in told.get(who, []))
+    return [f"departures, {who}: {'; '.join(lines)}" for who, lines in told.items() if lines]
+
+
+def _study_notes(evidence: Evidence) -> list[str]:
+    """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
+    studies, rows = evidence.studies, evidence.rows
+    notes = setting_notes(studies) + _search_notes(rows) + _data_notes(rows)
+    if len(studies) > 1:
+        named = zip(names_of(studies), studies, strict=True)
+        notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
+    return notes
+
+
+def _search_notes(rows: list[Row]) -> list[str]:
+    """How many configurations each row was chosen from; said where rows differ."""
+    samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
+    if len({tuple(numbers) for numbers in samples.values()}) < 2:
+        return []
+    told = [f"{label} {' or '.join(map(str, numbers))}" for label, numbers in samples.items()]
+    return [f"rows were chosen from unlike numbers of configurations per task: {', '.join(told)}"]
+
+
+def _data_notes(rows: list[Row]) -> list[str]:
+    """A line for every column that is not the official GLUE."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        for task, cell in row.cells.items():
+            if cell.data_differences and not any(map(is_mini, cell.studies)):
+                found[task] = cell.data_differences
+    return [f"{TASKS[task].title} is not the official GLUE: {'; '.join(lines)}" for task, lines in found.items()]
+
+
+def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
+    """The dev rows of the PALBERT paper on the table's backbones: table 2 unless all of them are table 3's."""
+    backbones = {backbone for row in rows for backbone in row.backbones}
+    papers = {paper: published_rows(paper) for paper in ("PALBERT Tab.2", "PALBERT Tab.3")}
+    fitting = [found for found in papers.values() if found[0].backbone in backbones]
+    return tuple(row for found in fitting or [papers["PALBERT Tab.2"]] for row in found)
+
+
+def _test_blocks(rows: list[Row]) -> list[Block]:
+    """The paper's test numbers beside its dev numbers; ours would come from the GLUE server."""
+    return [_test_block(paper) for paper in dict.fromkeys(row.paper for row in _paper_rows(rows))]
+
+
+def _test_block(paper: str) -> Block:
+    published = published_rows(paper, split="test")
+    what = dict.fromkeys(other.what for other in published)
+    title = f"Published, on the test set; ours need the GLUE server, see study.submit ({' and '.join(what)})"
+    return Block(title, [_published_test_line(other) for other in published])
+
+
+def _published_test_line(other: PublishedRow) -> Line:
+    return Line(f"published {other.label}", {task: n.text for task, n in other.numbers.items()}, published=True)
 
 
 def _sidecar(studies: list[Study], rows: list[Row], facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
     return {
-        "protocol": {study.protocol_hash: to_plain(study.protocol) for study in studies},
-        "studies": {study.name: study.records_digest for study in studies},
+        "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
+        "studies": [
+            {"name": name, "records": study.records_digest}
+            for name, study in zip(names_of(studies), studies, strict=True)
+        ],
         "incomplete": seed_notes(rows),
-        "cells": [facts(cell) for row in rows for cell in row.cells.values()],
+        "cells": [{"row": row.label} | facts(cell) for row in rows for cell in row.cells.values()],
     }

@@ -1,60 +1,102 @@
 """Published numbers: facts from papers and READMEs, with source and confidence, in `published.csv`.
 
+Columns that say what was run: `method` (of this project; "" where it has none of that kind), `backbone` (name on the
+hub; "" where it was not published), `layers` (of the encoder that may run), `settings` (JSON: fields of the method's
+configuration; "*" is any value but null) and `start` (the task whose model a cell began from). A number of ours stands
+beside a published one only where all of them agree.
+
 The paper's test block has MNLI and QQP swapped in three rows, almost certainly; the file keeps the printed cells and
-says so in `note`. Tables show dev numbers only.
+says so in `note`.
 """
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+import json
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
 
 
+@dataclass(frozen=True)
+class PublishedNumber:
+    """One printed number, in points."""
+
+    value: float
+    deviation: float | None  # over runs, where it is printed
+    metric: str
+    start: str  # the task whose model it began from, or ""
+    note: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.value:.1f}" if self.deviation is None else f"{self.value:.1f} ± {self.deviation:.1f}"
+
+
 @dataclass(frozen=True, eq=False)
 class PublishedRow:
-    """One printed row of a published table; values are points."""
+    """One printed row of a published table."""
 
     paper: str
     label: str  # the method's name as printed
-    method: str  # this project's method of the same kind; "" where there is none
+    method: str
     backbone: str
+    layers: int
+    settings: Configuration
+    parameters: str  # as printed, "12M"
+    speed_up: float | None
+    split: str
     statistic: str
     source: str
-    values: dict[str, float]  # by task, and "macro" where printed
-    texts: dict[str, str]  # the same as tables show them
-    notes: dict[str, str]  # by task
+    numbers: dict[str, PublishedNumber]  # by task, and "macro" where it is printed
 
-    def with_texts(self, texts: dict[str, str]) -> PublishedRow:
-        return replace(self, texts=texts)
+    @property
+    def what(self) -> str:
+        """Where it is from and what it is, for a heading."""
+        return f"{self.paper}, {self.source}; {self.backbone or 'own backbone'}, {self.split}, {self.statistic}"
 
 
 @cache
-def published_rows(paper: str, *, split: str = "dev", statistic: str = "") -> tuple[PublishedRow, ...]:
-    """The rows of a published table in the order printed; only those of `statistic` where it is given."""
+def published_rows(paper: str, *, split: str = "dev") -> tuple[PublishedRow, ...]:
+    """The rows of a published table in the order printed; deviations are joined to the means that they belong to."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["paper"] == paper and fact["split"] == split]
-    grouped: dict[tuple[str, str], list[dict[str, str]]] = {}
+    deviations = {
+        (fact["label"], fact["task"]): float(fact["value"]) for fact in facts if fact["statistic"].startswith("std")
+    }
+    grouped: dict[str, list[dict[str, str]]] = {}
     for fact in facts:
-        if not statistic or fact["statistic"] == statistic:
-            grouped.setdefault((fact["label"], fact["statistic"]), []).append(fact)
-    return tuple(_row(group) for group in grouped.values())
+        if not fact["statistic"].startswith("std"):
+            grouped.setdefault(fact["label"], []).append(fact)
+    return tuple(_row(group, deviations) for group in grouped.values())
 
 
-def _row(facts: list[dict[str, str]]) -> PublishedRow:
+def _row(facts: list[dict[str, str]], deviations: dict[tuple[str, str], float]) -> PublishedRow:
     first = facts[0]
-    values = {fact["task"]: float(fact["value"]) for fact in facts}
     return PublishedRow(
         paper=first["paper"],
         label=first["label"],
         method=first["method"],
         backbone=first["backbone"],
+        layers=int(first["layers"]),
+        settings=json.loads(first["settings"] or "{}"),
+        parameters=first["parameters"],
+        speed_up=float(first["speed_up"]) if first["speed_up"] else None,
+        split=first["split"],
         statistic=first["statistic"],
         source=first["source"],
-        values=values,
-        texts={task: f"{value:.1f}" for task, value in values.items()},
-        notes={fact["task"]: fact["note"] for fact in facts if fact["note"]},
+        numbers={
+            fact["task"]: PublishedNumber(
+                value=float(fact["value"]),
+                deviation=deviations.get((fact["label"], fact["task"])),
+                metric=fact["metric"],
+                start=fact["start"],
+                note=fact["note"],
+            )
+            for fact in facts
+        },
     )

@@ -20,7 +20,8 @@ from matplotlib.ticker import MaxNLocator
 from analysis.statistics import uncertainty
 from analysis.statistics.costs import seconds_of_clock, seconds_on_gpu
 from analysis.statistics.importance import importances, tuned_fields
-from analysis.studies.cells import Cell, Row, arm_records, rows_of
+from analysis.studies.cells import Cell, Row
+from analysis.studies.joined import rows_of
 from analysis.studies.load import Study
 from analysis.studies.stored_predictions import Predictions, read_predictions
 from study.facts.record import Record
@@ -151,7 +152,7 @@ def exits_picture(rows: list[Row]) -> Figure | None:
 
 def progress_picture(rows: list[Row]) -> Figure | None:
     """The best search score so far against the compute spent, trials in the order in which they ended."""
-    records = [record for row in rows for cell in row.cells.values() for record in arm_records(cell)]
+    records = [record for row in rows for cell in row.cells.values() for record in cell.arm_records]
     on_gpu = any(record.gpu_seconds > 0 for record in records)
     seconds = seconds_on_gpu if on_gpu else seconds_of_clock
 
@@ -179,7 +180,7 @@ def curves_picture(row: Row) -> Figure | None:
             for key, (epochs, scores) in _curves(cell).items():
                 colour, width = (COLOURS[0], 1.2) if key in confirmed else ("#999999", 0.7)
                 axes.plot(epochs, scores, color=colour, lw=width, zorder=2 + (key in confirmed))
-                if cell.study.facts.trials[key].stopped_at is not None:
+                if cell.studies[0].facts.trials[key].stopped_at is not None:
                     axes.plot(epochs[-1], scores[-1], "x", color=COLOURS[1], ms=5, zorder=4)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -296,11 +297,11 @@ def _draw_slice(axes: Axes, row: Row, field: str) -> None:
 
 
 def _scored_search(cell: Cell) -> list[Record]:
-    return [record for record in arm_records(cell) if record.phase == "search" and record.selection_score is not None]
+    return [record for record in cell.arm_records if record.phase == "search" and record.selection_score is not None]
 
 
 def _stored_predictions(cell: Cell) -> list[Predictions]:
-    read = [read_predictions(cell.study, record) for record in cell.records]
+    read = [read_predictions(cell.study_of(record), record) for record in cell.records]
     return [predictions for predictions in read if predictions is not None]
 
 
@@ -331,7 +332,7 @@ def _curves(cell: Cell) -> dict[str, tuple[list[int], list[float]]]:
     """Epochs and selection scores in points of every trial of the arm, from the journal."""
     rows = {
         trial.key: [event.report.row for event in trial.reports]
-        for trial in cell.study.facts.arm(cell.name).trials
+        for trial in cell.studies[0].facts.arm(cell.name).trials
         if trial.ended and trial.reports
     }
     return {key: ([row.epoch for row in own], [100 * row.selection_score for row in own]) for key, own in rows.items()}

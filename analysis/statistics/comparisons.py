@@ -101,7 +101,7 @@ def baseline_row(rows: list[Row]) -> str | None:
 
 def baseline_method(rows: list[Row]) -> str | None:
     """The method that the plans say the others are compared with; None where they do not agree on one."""
-    named = {cell.study.file.plan.asked.baseline for row in rows for cell in row.cells.values()}
+    named = {study.file.plan.asked.baseline for row in rows for cell in row.cells.values() for study in cell.studies}
     return named.pop() if len(named) == 1 else None
 
 
@@ -128,14 +128,16 @@ def _pair(one: Row, other: Row, samples: dict[Place, Sample]) -> list[Comparison
 
 def _stored(cell: Cell) -> list[Predictions]:
     """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
-    read = [read_predictions(cell.study, record) for record in cell.records]
+    read = [read_predictions(cell.study_of(record), record) for record in cell.records]
     stored = [predictions for predictions in read if predictions is not None]
     for record, predictions in zip(cell.records, read, strict=True):
         if predictions is not None:
             _check_score(cell, record, predictions)
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
-        warnings.warn(f"{cell.study.folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2)
+        warnings.warn(
+            f"{cell.studies[0].folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2
+        )
     same_examples = len({predictions.examples for predictions in stored}) == 1
     return stored if len(stored) == len(read) > 1 and same_examples else []
 
@@ -145,7 +147,7 @@ def _check_score(cell: Cell, record: Record, predictions: Predictions) -> None:
     value = float(plain_scores(TASKS[cell.task], *data)[0])
     recorded = record.score if predictions.draw_scores is None else float(predictions.draw_scores[0])
     if recorded is None or abs(recorded - value) > TOLERANCE:
-        path = predictions_file(cell.study.folder, record.key)
+        path = predictions_file(cell.study_of(record).folder, record.key)
         raise ValueError(f"{path} does not belong to its record: its score is {value:.6f}, the record's {recorded}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from analysis.statistics import uncertainty
-from analysis.studies.cells import Cell, Row, arm_records
+from analysis.studies.cells import Cell, Row
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.record import Phase, Record
 from trainables.schema import to_plain
@@ -57,7 +57,7 @@ class Entry:
 def row_ledger(rows: list[Row]) -> list[Entry]:
     """One entry per row, in GPU time where any record has some and in wall-clock time elsewhere."""
     entries_by_row = {
-        row.label: ledger(record for cell in row.cells.values() for record in arm_records(cell)) for row in rows
+        row.label: ledger(record for cell in row.cells.values() for record in cell.arm_records) for row in rows
     }
     on_gpu = any(entry.gpu_seconds > 0 for own in entries_by_row.values() for entry in own)
     return [Entry(label, "GPU" if on_gpu else "wall-clock", own) for label, own in entries_by_row.items()]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.studies.cells import Row, arm_records
+from analysis.studies.cells import Row
 from study.facts.record import Record
 
 FEWEST_TRIALS = 8  # below, a forest has nothing to say
@@ -14,7 +15,7 @@ FEWEST_TRIALS = 8  # below, a forest has nothing to say
 
 def tuned_fields(row: Row) -> list[str]:
     """The fields of the method's configuration that differ between the search trials of an arm, by name."""
-    arms = [_search_records(records) for records in map(arm_records, row.cells.values())]
+    arms = [_search_records(records) for records in (cell.arm_records for cell in row.cells.values())]
     fields = {
         field
         for records in arms
@@ -30,7 +31,7 @@ def importances(row: Row) -> dict[str, float]:
     Impurity importance of a random forest over the completed trials; empty with fewer than 8 of them in every arm.
     """
     fields = tuned_fields(row)
-    arms = [_completed(arm_records(cell)) for cell in row.cells.values()]
+    arms = [_completed(cell.arm_records) for cell in row.cells.values()]
     shares = [_forest_shares(records, fields) for records in arms if len(records) >= FEWEST_TRIALS]
     if not shares or not fields:
         return {}
@@ -55,9 +56,9 @@ def _as_numbers(values: list[object]) -> np.ndarray:
     return np.array([menu.index(json.dumps(value)) for value in values], dtype=float)
 
 
-def _search_records(records: list[Record]) -> list[Record]:
+def _search_records(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.phase == "search"]
 
 
-def _completed(records: list[Record]) -> list[Record]:
+def _completed(records: Sequence[Record]) -> list[Record]:
     return [record for record in _search_records(records) if record.status == "completed"]

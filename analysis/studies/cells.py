@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -12,6 +13,7 @@ import numpy as np
 from analysis.studies.load import Study
 from study.facts.record import Record
 from study.facts.winner import winner_of
+from study.plans.resolved_plan import Arm
 from trainables.schema import Configuration
 
 State = Literal["complete", "missing", "fewer seeds", "more seeds", "other seeds"]
@@ -21,24 +23,28 @@ State = Literal["complete", "missing", "fewer seeds", "more seeds", "other seeds
 class Cell:
     """One number of a table: an arm's completed confirm records of its winning configuration, by seed."""
 
-    study: Study
-    method: str
-    task: str
+    arm: Arm
+    studies: tuple[Study, ...]  # that have the arm
+    arm_records: tuple[Record, ...]  # all of the arm's, of every phase and status
     records: tuple[Record, ...]
     failed: tuple[Record, ...]  # confirm trials of the same configuration that failed
+    seeds_wanted: tuple[int, ...]  # by the protocol of the table
+
+    @property
+    def method(self) -> str:
+        return self.arm.method
+
+    @property
+    def task(self) -> str:
+        return self.arm.task
 
     @property
     def name(self) -> str:
-        return f"{self.method}/{self.task}"
+        return self.arm.name
 
     @property
     def seeds(self) -> list[int]:
         return [record.seed for record in self.records]
-
-    @property
-    def seeds_wanted(self) -> tuple[int, ...]:
-        """The confirm seeds of the arm."""
-        return self.study.arm(self.method, self.task).seeds
 
     @property
     def scores(self) -> list[float]:
@@ -64,6 +70,16 @@ class Cell:
             return "other seeds"
         return "fewer seeds" if len(found) < len(wanted) else "more seeds"
 
+    @property
+    def data_differences(self) -> tuple[str, ...]:
+        """How the data that its trials read differ from the official GLUE; empty where they do not."""
+        found = [line for record in self.records for line in record.data_differences or ()]
+        return tuple(dict.fromkeys(found))
+
+    def study_of(self, record: Record) -> Study:
+        """The study that holds the record."""
+        return next(study for study in self.studies if record.key in study.by_key)
+
     def describe(self) -> str:
         """One line that names the cell and how its seeds differ from the protocol's."""
         wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
@@ -73,61 +89,37 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a method's cells in one or more studies."""
+    """One line of a table: a method's cells."""
 
     label: str
     method: str
     cells: dict[str, Cell]  # by task
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The confirm seeds of the protocol."""
-        return next(iter(self.cells.values())).seeds_wanted
-
     @cached_property
-    def backbones(self) -> str:
-        """The backbones under the row's cells, lower case, separated by blanks."""
-        names = {cell.study.backbone(cell.method, cell.task).lower() for cell in self.cells.values()}
-        return " ".join(sorted(names))
-
-
-def arm_records(cell: Cell) -> list[Record]:
-    """All records of the cell's arm, of every phase and status."""
-    return cell.study.by_arm.get(cell.name, [])
+    def backbones(self) -> tuple[str, ...]:
+        """The backbones under the row's cells."""
+        return tuple(dict.fromkeys(cell.arm.backbone for cell in self.cells.values()))
 
 
 def cell_of(study: Study, method: str, task: str) -> Cell:
-    """The cell of an arm, empty where it has no completed confirm record of its winner yet."""
+    """The cell of an arm of one study, empty where it has no completed confirm record of its winner yet."""
     arm = study.arm(method, task)
-    records = study.by_arm.get(arm.name, [])
+    return made_cell(arm, [study], study.by_arm.get(arm.name, []), seeds_wanted=arm.seeds)
+
+
+def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
+    """The cell that these records of the arm make."""
+    records = tuple(records)
     winner = winner_of(arm, records)
     confirm = winner.confirm_trials(records) if winner else []
     return Cell(
-        study=study,
-        method=method,
-        task=task,
+        arm=arm,
+        studies=tuple(studies),
+        arm_records=records,
         records=tuple(record for record in confirm if record.status == "completed"),
         failed=tuple(record for record in confirm if record.status == "failed"),
+        seeds_wanted=seeds_wanted,
     )
-
-
-def rows_of(studies: list[Study]) -> list[Row]:
-    """One row per method, in the plans' order. Studies that share an arm get rows of their own, named by study."""
-    planned: dict[str, list[Study]] = {}
-    for study in studies:
-        for method in study.methods:
-            planned.setdefault(method, []).append(study)
-    return [row for method, holders in planned.items() for row in _rows_of_method(method, holders)]
-
-
-def _rows_of_method(method: str, studies: list[Study]) -> list[Row]:
-    tasks = [task for study in studies for task in study.tasks]
-    if len(tasks) == len(set(tasks)):
-        return [Row(method, method, {task: cell_of(study, method, task) for study in studies for task in study.tasks})]
-    return [
-        Row(f"{method} ({study.name})", method, {task: cell_of(study, method, task) for task in study.tasks})
-        for study in studies
-    ]
 
 
 def _score(record: Record) -> float:

@@ -15,7 +15,7 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import RECORDS
 from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
-from study.plans.plan_file import FILE, PlanFile, require_plan
+from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol
 from trainables.data.tasks import find_task
 from trainables.schema import to_plain
@@ -100,9 +100,9 @@ class Study:
         """What the journal says; nothing where there is none."""
         return read_facts(self.folder)
 
-    def backbone(self, method: str, task: str) -> str:
-        """The backbone of the arm."""
-        return self.arm(method, task).backbone
+    @cached_property
+    def by_key(self) -> dict[str, Record]:
+        return {record.key: record for record in self.records}
 
 
 def load_study(folder: Path | str) -> Study:
@@ -110,7 +110,8 @@ def load_study(folder: Path | str) -> Study:
 
     Raises:
         ValueError: it is no study folder; its plan has a task that is unknown here; a line of its records is broken
-            (file and line are named); a record belongs to another protocol than the plan's, or is there twice.
+            (file and line are named); a record belongs to another protocol than the plan's, was made of other data or
+            another backbone, or is there twice.
     """
     folder = Path(folder)
     file = require_plan(folder)
@@ -123,6 +124,8 @@ def load_study(folder: Path | str) -> Study:
                 f"{file.protocol_hash}; records of two protocols are never mixed"
             )
     study = Study(folder=folder, file=file, records=records)
+    for arm in file.plan.arms:
+        _check_content(study, arm)
     strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
     if strangers:
         names = ", ".join(strangers)
@@ -130,33 +133,40 @@ def load_study(folder: Path | str) -> Study:
     return study
 
 
-def load_studies(folders: list[Path], *, apart_from: tuple[str, ...] = ()) -> list[Study]:
+def _check_content(study: Study, arm: Arm) -> None:
+    """Passes if every record of the arm was made of the arm's data, backbone and tokenizer."""
+    for record in study.by_arm.get(arm.name, []):
+        for field in ("data_fingerprint", "backbone_fingerprint", "tokenizer_fingerprint"):
+            found, planned = getattr(record, field), getattr(arm, field)
+            if found != planned:
+                raise ValueError(
+                    f"{study.folder}: record {record.key!r} of {arm.name} has {field} {found}, the plan {planned}; "
+                    "numbers of different content never share a cell"
+                )
+
+
+def load_studies(folders: list[Path]) -> list[Study]:
     """The studies in `folders`.
 
     Raises:
-        ValueError: their protocols differ, but in `apart_from`; both hashes are named.
+        ValueError: one is given twice; their protocols differ, which is named with both hashes.
     """
-    names = Counter(folder.resolve().name for folder in folders)
-    if twice := [name for name, number in names.items() if number > 1]:
-        raise ValueError(
-            f"several studies are named {', '.join(twice)}; allowed: each once, in folders of unlike names"
-        )
+    paths = Counter(folder.resolve() for folder in folders)
+    if twice := [str(path) for path, number in paths.items() if number > 1]:
+        raise ValueError(f"{', '.join(twice)} is given {max(paths.values())} times; allowed: each study once")
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:
-        _check_same_protocol(studies[0], other, apart_from)
+        _check_same_protocol(studies[0], other)
     return studies
 
 
-def _check_same_protocol(first: Study, other: Study, apart_from: tuple[str, ...]) -> None:
-    mine, theirs = to_plain(first.protocol), to_plain(other.protocol)
-    differing = [name for name in sorted(mine) if mine[name] != theirs[name]]
-    allowed = bool(differing) and set(differing) <= set(apart_from)
-    if first.protocol_hash == other.protocol_hash or allowed:
+def _check_same_protocol(first: Study, other: Study) -> None:
+    if first.protocol_hash == other.protocol_hash:
         return
-    details = "; ".join(f"{name}: {mine[name]} against {theirs[name]}" for name in differing)
+    differing = changes("", to_plain(first.protocol), to_plain(other.protocol))
     raise ValueError(
         f"two protocols never share a table: {first.folder} has {first.protocol_hash}, {other.folder} has "
-        f"{other.protocol_hash} ({details or 'the same fields'})"
+        f"{other.protocol_hash} ({';'.join(differing).strip()})"
     )
 
 

@@ -1,11 +1,12 @@
-"""The protocol of a study in words, for captions."""
+"""The protocol of a table in words, for titles and captions."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
+from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
-from trainables.schema import to_plain
 
 _SELECTION = {
     "dev": "stopped, selected and reported on the dev set",
@@ -15,33 +16,40 @@ _SELECTION = {
 
 def is_mini(study: Study) -> bool:
     """Whether the numbers come from the generated tasks, which no published number can be held against."""
-    return study.protocol.data == "mini"
+    return study.file.plan.asked.data == "mini"
 
 
-def seeds_in_words(study: Study) -> str:
-    seeds = study.seeds
+def seeds_in_words(studies: Sequence[Study]) -> str:
+    seeds = table_seeds(studies)
     return f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''} ({', '.join(map(str, seeds))})"
 
 
-def protocol_in_words(studies: list[Study]) -> str:
-    """One paragraph: what the numbers are, how they were selected, every other rule, and the hash."""
-    rules = to_plain(studies[0].protocol)
-    selection = rules.pop("selection", None)
-    data = rules.pop("data", None)
-    for name in ("aggregate", "metric"):
-        rules.pop(name, None)
-    if len({study.protocol_hash for study in studies}) > 1:
-        rules.pop("settings", None)  # an ablation's: they differ from study to study and are named below its table
-    others = ", ".join(f"{name} {_plain(value)}" for name, value in rules.items() if value not in (None, {}, []))
+def protocol_in_words(studies: Sequence[Study]) -> str:
+    """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
+    rules = studies[0].protocol
+    stopping = rules.early_stopping
+    asha = f"by ASHA (grace {stopping.grace}, factor {stopping.factor})" if stopping else "none"
+    data = ", ".join(dict.fromkeys(study.file.plan.asked.data for study in studies))
+    profile = ", ".join(dict.fromkeys(study.file.plan.asked.profile for study in studies))
     sentences = [
-        f"Protocol {', '.join(dict.fromkeys(study.protocol_hash for study in studies))}: data {data}",
-        f"selection {selection} ({_SELECTION[selection]})" if selection in _SELECTION else f"selection {selection}",
-        others,
+        f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({_SELECTION[rules.selection]})",
+        f"sampler {rules.sampler}",
+        f"early stopping of search trials {asha}",
+        f"profile {profile}",
+        f"data {data}",
     ]
-    return "; ".join(filter(None, sentences)) + "."
+    return "; ".join(sentences) + "."
 
 
-def _plain(value: object) -> str:
-    if isinstance(value, dict):
-        return "(" + ", ".join(f"{name} {_plain(item)}" for name, item in value.items()) + ")"
-    return value if isinstance(value, str) else json.dumps(value)
+def setting_notes(studies: Sequence[Study]) -> list[str]:
+    """A line for every study that was asked for other values than its methods' own."""
+    notes = []
+    for name, study in zip(names_of(studies), studies, strict=True):
+        asked = study.file.plan.asked
+        fields = {"at most epochs": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
+        told = [f"{field} {value}" for field, value in fields.items() if value is not None]
+        told += [f"{field} {json.dumps(value)}" for field, value in asked.settings.items()]
+        told += [f"{arm} starts from {source}" for arm, source in asked.start_from.items()]
+        if told:
+            notes.append(f"{name}: {', '.join(told)}")
+    return notes

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from study.plans.resolved_plan import EarlyStopping
+from study.plans.plan import EarlyStopping
 
 Rungs = Mapping[int, Mapping[str, float]]  # epochs -> trial key -> score
 
@@ -40,15 +40,15 @@ def decide(
         return None
     cutoff = None
     if recorded:
-        cutoff = float(np.percentile(list(recorded.values()), 100 * (1 - 1 / stopping.asha_factor)))
+        cutoff = float(np.percentile(list(recorded.values()), 100 * (1 - 1 / stopping.factor)))
     stop = cutoff is not None and score < cutoff
     return Decision(epoch, score, cutoff, len(recorded), "stop" if stop else "continue")
 
 
 def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:
     """The epochs at which rungs stand; at the last epoch there is nothing left to stop."""
-    rungs, rung = [], stopping.asha_grace
+    rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)
-        rung *= stopping.asha_factor
+        rung *= stopping.factor
     return rungs

@@ -139,7 +139,7 @@ class StudyProgress:
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""
-        return 1 if self.plan.protocol.data == "mini" else arm.examples_per_epoch
+        return 1 if self.plan.asked.data == "mini" else arm.examples_per_epoch
 
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""

@@ -30,7 +30,7 @@ from study.facts.events import (
 )
 from study.facts.record import Phase, Record
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.identity import search_seed, trial_key
+from study.plans.identity import search_seed
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.schema import Configuration
 
@@ -110,7 +110,7 @@ class Scheduler:
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
         if trial.phase == "confirm" or row.finished:
             return "continue"
-        if trial.stopped_at is None:
+        if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
             self._decide(trial, row.epoch, row.selection_score)
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
 
@@ -187,16 +187,14 @@ class Scheduler:
         )
 
     def _start(self, arm: ArmProgress, phase: Phase, config: Configuration, seed: int) -> TrialFacts:
-        method, task, start = arm.arm.method, arm.arm.task, arm.facts.start_key
-        key = trial_key(
-            self.plan.protocol_hash, method=method, task=task, phase=phase, config=config, seed=seed, start=start
-        )
+        start = arm.facts.start_key
+        key = self.plan.trial_key(arm.arm, phase=phase, config=config, seed=seed, start=start)
         self._journal.append(
             TrialStarted(
                 time=self._journal.now(),
                 key=key,
-                method=method,
-                task=task,
+                method=arm.arm.method,
+                task=arm.arm.task,
                 phase=phase,
                 trial=len(arm.facts.phase(phase)),
                 seed=seed,
@@ -213,6 +211,7 @@ class Scheduler:
     def _decide(self, trial: TrialFacts, epoch: int, score: float) -> None:
         arm = self.progress.arm(trial.started.arm)
         stopping = self.plan.protocol.early_stopping
+        assert stopping is not None
         decision = asha.decide(
             arm.facts.rungs, trial.key, epoch=epoch, score=score, epochs=arm.arm.epochs, stopping=stopping
         )

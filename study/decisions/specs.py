@@ -22,7 +22,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpec:
     """All that the trial's numbers depend on."""
-    started = trial.started
+    started, tokenizer = trial.started, plan.arm(trial.started.arm).tokenizer
     return TrialSpec(
         method=started.method,
         task=started.task,
@@ -30,6 +30,7 @@ def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpe
         seed=started.seed,
         data=glue.seen_from_anywhere(plan.asked.data),
         backbone=backbones.seen_from_anywhere(plan.arm(started.arm).backbone),
+        tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
         report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
         start=arm.start.model if arm.start else None,
@@ -75,6 +76,7 @@ def build_record(
         epoch=chosen.epoch if chosen else None,
         epochs=trial.epochs,
         num_layers=last.row.num_layers if last else None,
+        num_parameters=outcome.num_parameters if outcome else None,
         mean_layers=chosen.mean_layers if chosen else None,
         train_examples=last.row.train_examples if last else 0,
         train_seconds=last.row.train_seconds if last else 0.0,
@@ -82,7 +84,10 @@ def build_record(
         gpu_seconds=last.gpu_seconds if last else 0.0,
         wall_seconds=last.wall_seconds if last else 0.0,
         model=outcome.model if outcome else None,
+        backbone_fingerprint=arm.backbone_fingerprint,
+        tokenizer_fingerprint=arm.tokenizer_fingerprint,
         data_fingerprint=arm.data_fingerprint,
+        data_differences=outcome.data_differences if outcome else None,
         versions=provenance.versions,
         git_commit=provenance.git_commit,
         host=last.host if last else "",

@@ -18,7 +18,7 @@ Status = Literal["completed", "stopped", "failed"]
 class Record(Typed, frozen=True, kw_only=True):
     """An ended trial."""
 
-    key: str  # identity: hash of protocol, method, task, phase, configuration, seed and start
+    key: str  # identity: hash of all that decides the training run, see `trial_key`
     study: str
     protocol_hash: str
     method: str
@@ -36,6 +36,7 @@ class Record(Typed, frozen=True, kw_only=True):
     epoch: AtLeastOne | None  # the selected one
     epochs: Count  # run
     num_layers: AtLeastOne | None
+    num_parameters: AtLeastOne | None  # of the whole model; None before a trial has completed
     mean_layers: NotNegative | None  # run per dev example under the method's exit
     train_examples: Count  # seen in training, repeats counted
     train_seconds: NotNegative
@@ -43,7 +44,10 @@ class Record(Typed, frozen=True, kw_only=True):
     gpu_seconds: NotNegative  # share of a GPU x seconds held
     wall_seconds: NotNegative  # from the trial's start to its end, waiting after a crash left out
     model: str | None  # where the selected model lies, a path or a URI
+    backbone_fingerprint: str
+    tokenizer_fingerprint: str | None  # where the tokenizer does not come with the backbone
     data_fingerprint: str
+    data_differences: tuple[str, ...] | None  # from the official GLUE, as read; None before a trial has completed
     versions: Mapping[str, str]
     git_commit: str | None
     host: str

@@ -15,7 +15,8 @@ from statistics import fmean
 
 from study.decisions import asha
 from study.facts.record import Record
-from study.plans.resolved_plan import Arm, EarlyStopping, ResolvedPlan
+from study.plans.plan import EarlyStopping
+from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.schema import Typed
 
 _STUDIES = 30  # simulated searches that the expected epochs are the mean of
@@ -111,9 +112,11 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[A
 
 
 @cache
-def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping) -> float:
-    """Epochs of a search under ASHA whose trials' ranks stay what they were at the first rung: the mean over
-    simulated searches of random order, one trial after the other."""
+def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
+    """Epochs of a search: at most, where nothing stops a trial but itself; under ASHA as many as with ranks that stay
+    what they were at the first rung, the mean over simulated searches of random order, one trial after the other."""
+    if stopping is None:
+        return samples * epochs
     random = Random(0)
     return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(_STUDIES))
 

@@ -17,6 +17,7 @@ from typing import Any
 from study.decisions.progress import StudyProgress
 from study.facts.record import Record
 from study.mlflow_mirror.tracking import Tracking
+from study.plans.identity import in_file_names
 from study.storage.stored_models import local_model, model_exists
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -42,7 +43,7 @@ def register(tracking: Tracking, progress: StudyProgress, *, study: str) -> Iter
     """
     for arm in progress.arms:
         if arm.confirmed:
-            name = f"{study}.{arm.arm.method}.{arm.arm.task}"
+            name = f"{study}.{in_file_names(arm.arm.method)}.{arm.arm.task}"
             yield from _register_arm(tracking, name, arm.confirmed)
 
 

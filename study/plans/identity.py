@@ -21,14 +21,19 @@ def trial_key(
     *,
     method: str,
     task: str,
+    backbone: str,
+    tokenizer: str | None,
+    data: str,
     phase: str,
     config: Configuration,
     seed: int,
     start: str | None,
 ) -> str:
-    """The identity of a trial: the same key is the same training run. `start` is the key of another trial."""
-    identity = [protocol_hash, method, task, phase, config, seed]
-    return digest(identity if start is None else [*identity, start])
+    """The identity of a trial: the same key is the same training run.
+
+    `backbone`, `tokenizer` and `data` are fingerprints of content, `start` is the key of another trial.
+    """
+    return digest([protocol_hash, method, task, backbone, tokenizer, data, phase, config, seed, start])
 
 
 def confirm_seeds(number: int) -> tuple[int, ...]:
@@ -38,3 +43,8 @@ def confirm_seeds(number: int) -> tuple[int, ...]:
 def search_seed(arm: str, number: int) -> int:
     """The seed of the arm's search trial `number`; never one of the confirm seeds."""
     return 1_000 + int(digest([arm, number], length=7), 16)
+
+
+def in_file_names(method: str) -> str:
+    """A method's name as names of files and of registered models can hold it."""
+    return method.replace(":", "-")

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from trainables.configuration import AtLeastOne
 from trainables.runs.trial import Selection
 from trainables.schema import Typed, Value
 
 Sampler = Literal["tpe", "random", "grid"]
+AtLeastTwo = Annotated[int, Meta(ge=2)]
+
+
+class EarlyStopping(Typed, frozen=True, kw_only=True):
+    """Of search trials, by ASHA."""
+
+    grace: AtLeastOne = 1  # epochs before a search trial can be stopped
+    factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
 
 
 class Plan(Typed, frozen=True, kw_only=True):
@@ -19,6 +30,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     data: str  # "mini", "hub" or a folder
     backbone: str | None = None  # None: each method's own for this profile
+    tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
     samples: int | None  # search trials per arm; None: the whole grid
     seeds: int  # confirm trials per arm, where the method has no number of its own
     sampler: Sampler
@@ -26,8 +38,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     epochs: int | None = None  # at most; None: each method's own
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
-    asha_grace: int = 1  # epochs before a search trial can be stopped
-    asha_factor: int = 3  # one trial in `asha_factor` goes on from a rung to the next
+    early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop
     baseline: str | None = None  # method that the others are compared with
 
     def start_of(self, method: str, task: str) -> str | None:

@@ -16,8 +16,8 @@ from trainables.schema import Typed, from_plain, to_plain
 
 FILE = "plan.json"
 
-# Facts of an arm that may not change when a study is extended. Its backbone's content is in the protocol.
-FACTS_OF_ARM = ("space", "fixed", "data_fingerprint", "start_from")
+# Facts of an arm that may not change when a study is extended: what its numbers are made of.
+FACTS_OF_ARM = ("space", "fixed", "backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint", "start_from")
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -86,26 +86,25 @@ def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path
     Raises:
         ValueError: they do not; every field that differs is named.
     """
-    changes = _changes("protocol", to_plain(earlier.protocol), to_plain(resolved.protocol))
+    changed = changes("protocol", to_plain(earlier.protocol), to_plain(resolved.protocol))
     before = {arm.name: to_plain(arm) for arm in earlier.arms}
     for arm in resolved.arms:
         if arm.name in before:
             now = to_plain(arm)
             for fact in FACTS_OF_ARM:
-                changes += _changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
-    if changes:
-        hashes = f"protocol {earlier.protocol_hash}"
-        if earlier.protocol_hash != resolved.protocol_hash:
-            hashes += f", this command asks for {resolved.protocol_hash}"
+                changed += changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
+    if changed:
         raise ValueError(
-            f"study {folder} was made under {hashes}; different: {'; '.join(changes)}. Choose another --name"
+            f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
+            "Choose another --name"
         )
 
 
-def _changes(where: str, before: object, after: object) -> list[str]:
+def changes(where: str, before: object, after: object) -> list[str]:
+    """Every field, however deep, in which two plain values differ: its name and both values."""
     if before == after:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
         names = sorted(before.keys() | after.keys())
-        return [line for name in names for line in _changes(f"{where} {name}", before.get(name), after.get(name))]
-    return [f"{where} {json.dumps(before)} on disk, {json.dumps(after)} asked for"]
+        return [line for name in names for line in changes(f"{where} {name}", before.get(name), after.get(name))]
+    return [f"{where} {json.dumps(before)} against {json.dumps(after)}"]

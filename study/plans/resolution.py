@@ -2,10 +2,11 @@
 
 Every value is that of the last layer that has the field:
 
-    fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED of the method's search space, --epochs, --set
+    fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space, --epochs, --set
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
 
-A field that MINI_FIXED or --set fixes is no longer tuned. MINI_* apply where the backbone is a tiny random one.
+A field that MINI_FIXED, VARIANTS or --set fixes is no longer tuned. MINI_* apply where the backbone is a tiny random
+one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 
 import search_spaces
 import trainables
-from search_spaces import SearchSpace
+from search_spaces import VARIANT, SearchSpace
+from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, confirm_seeds
 from study.plans.plan import Plan
-from study.plans.resolved_plan import Arm, EarlyStopping, Protocol, Range, ResolvedPlan
-from trainables.data.glue import check_data, fingerprint, kind_of
+from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
+from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import MINI_BACKBONES, backbone_fingerprint, check_backbone
 from trainables.schema import Configuration, Value, from_json
@@ -49,6 +51,7 @@ class Resolution:
     tuned: dict[str, Layered[BaseDistribution]]
     first: list[dict[str, Value]]  # tried first
     backbone: Layered[str]
+    tokenizer: Layered[str | None]
 
 
 def resolve(plan: Plan) -> ResolvedPlan:
@@ -62,9 +65,9 @@ def resolve(plan: Plan) -> ResolvedPlan:
         check_data(TASKS[task], plan.data)
     arms = tuple(_arm(plan, method, task) for method in plan.methods for task in plan.tasks)
     _check_starts({arm.name: arm for arm in arms})
-    for backbone in sorted({arm.backbone for arm in arms}):
-        check_backbone(backbone)
-    return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan))
+    for backbone, tokenizer in {(arm.backbone, arm.tokenizer): None for arm in arms}:
+        check_backbone(backbone, tokenizer)
+    return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan), departures=departures(plan, arms))
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
@@ -88,7 +91,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
         grid = _last_of(_grid_layers(space, is_mini))
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
-    return Resolution(fixed, tuned, first, backbone)
+    return Resolution(fixed, tuned, first, backbone, _tokenizer(plan, space))
 
 
 def explain(plan: Plan, method: str, task: str) -> str:
@@ -97,6 +100,8 @@ def explain(plan: Plan, method: str, task: str) -> str:
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
     rows += [(name, _range_in_words(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
+    if resolution.tokenizer.value is not None:
+        rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
@@ -120,6 +125,9 @@ def _arm(plan: Plan, method: str, task: str) -> Arm:
         samples=samples,
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
         backbone=resolution.backbone.value,
+        backbone_fingerprint=backbone_fingerprint(resolution.backbone.value),
+        tokenizer=resolution.tokenizer.value,
+        tokenizer_fingerprint=resolution.tokenizer.value and backbone_fingerprint(resolution.tokenizer.value),
         data_fingerprint=fingerprint(TASKS[task], plan.data),
         start_from=plan.start_of(method, task),
     )
@@ -129,32 +137,41 @@ def _arm(plan: Plan, method: str, task: str) -> Arm:
 
 def _protocol(plan: Plan) -> Protocol:
     return Protocol(
-        profile=plan.profile,
-        data=kind_of(plan.data),
-        backbone=None if plan.backbone is None else backbone_fingerprint(plan.backbone),
         selection=plan.selection,
-        metric="the task's GLUE metric at the best epoch; the mean where it has several",
+        metric="the task's GLUE metric at the selected epoch; the mean where it has several",
         aggregate=f"median over seeds from {FIRST_SEED}",
         sampler=plan.sampler,
-        epochs=plan.epochs,
-        settings=plan.settings,
-        start_from=plan.start_from,
-        early_stopping=EarlyStopping(asha_grace=plan.asha_grace, asha_factor=plan.asha_factor),
+        early_stopping=plan.early_stopping,
     )
 
 
 def _backbone(plan: Plan, space: SearchSpace) -> Layered[str]:
     if plan.backbone is not None:
         return Layered(plan.backbone, "--backbone")
-    kind = "mini" if plan.profile == "mini" else "paper"
-    return Layered(space.backbone[kind], f"{_file(space)} BACKBONE[{kind!r}]")
+    kind = _kind(plan)
+    return Layered(space.backbone[kind], f"{space.file} BACKBONE[{kind!r}]")
+
+
+def _tokenizer(plan: Plan, space: SearchSpace) -> Layered[str | None]:
+    if plan.tokenizer is not None:
+        return Layered(plan.tokenizer, "--tokenizer")
+    if plan.backbone is not None:
+        return Layered(None, "--backbone")
+    kind = _kind(plan)
+    return Layered(space.tokenizer.get(kind), f"{space.file} TOKENIZER[{kind!r}]")
+
+
+def _kind(plan: Plan) -> str:
+    """Which of a method's backbones the profile asks for."""
+    return "mini" if plan.profile == "mini" else "paper"
 
 
 def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
     return [
-        (f"{_file(space)} FIXED", space.fixed),
-        (f"{_file(space)} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
-        (f"{_file(space)} MINI_FIXED", space.mini_fixed if is_mini else {}),
+        (f"{space.file} FIXED", space.fixed),
+        (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
+        (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
+        (f"{space.file} VARIANTS[{space.method.partition(VARIANT)[2]!r}]", space.variant),
         ("--epochs", {} if plan.epochs is None else {"epochs": plan.epochs}),
         ("--set", plan.settings),
     ]
@@ -162,23 +179,19 @@ def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> L
 
 def _tuned_layers(space: SearchSpace, is_mini: bool) -> Layers[BaseDistribution]:
     mini = {name: value for name, value in space.mini_space.items() if name in space.space}
-    return [(f"{_file(space)} SPACE", space.space), (f"{_file(space)} MINI_SPACE", mini if is_mini else {})]
+    return [(f"{space.file} SPACE", space.space), (f"{space.file} MINI_SPACE", mini if is_mini else {})]
 
 
 def _grid_layers(space: SearchSpace, is_mini: bool) -> Layers[list[Value]]:
     paper, mini = (
         {name: list(values) for name, values in grid.items()} for grid in (space.paper_grid, space.mini_grid)
     )
-    return [(f"{_file(space)} PAPER_GRID", paper), (f"{_file(space)} MINI_GRID", mini if is_mini else {})]
+    return [(f"{space.file} PAPER_GRID", paper), (f"{space.file} MINI_GRID", mini if is_mini else {})]
 
 
 def _last_of(layers: Layers[T]) -> dict[str, Layered[T]]:
     """Of each field the value of the last layer that has it; fields in the order in which they first appear."""
     return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
-
-
-def _file(space: SearchSpace) -> str:
-    return f"search_spaces/{space.method.replace('-', '_')}.py"
 
 
 def range_of(distribution: BaseDistribution) -> Range:
@@ -209,18 +222,18 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 
 
 def _check_plan(plan: Plan) -> None:
-    _check_names("method", plan.methods, search_spaces.available())
-    _check_names("task", plan.tasks, TRAINABLE_TASKS)
-    if plan.baseline is not None:
-        _check_names("method", (plan.baseline,), search_spaces.available())
+    _check_some("method", plan.methods, search_spaces.available())
+    _check_some("task", plan.tasks, TRAINABLE_TASKS)
+    for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
+        search_spaces.check(method)
+    for task in plan.tasks:
+        if task not in TRAINABLE_TASKS:
+            raise ValueError(f"no task named {task!r}; available: {', '.join(TRAINABLE_TASKS)}")
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
 
 
-def _check_names(what: str, names: Sequence[str], menu: Sequence[str]) -> None:
-    for name in names:
-        if name not in menu:
-            raise ValueError(f"no {what} named {name!r}; available: {', '.join(menu)}")
+def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:
     if not names:
         raise ValueError(f"no {what} given; available: {', '.join(menu)}")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal
 
-from study.plans.identity import digest
-from study.plans.plan import Plan, Sampler
+from study.plans.identity import digest, trial_key
+from study.plans.plan import EarlyStopping, Plan, Sampler
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
 
@@ -38,12 +37,20 @@ class Arm(Typed, frozen=True, kw_only=True):
     samples: int  # search trials wanted
     seeds: tuple[int, ...]  # of the confirm trials
     backbone: str
+    backbone_fingerprint: str
+    tokenizer: str | None  # None: the backbone's own
+    tokenizer_fingerprint: str | None
     data_fingerprint: str
     start_from: str | None  # name of the arm whose best confirm model is the start
 
     @property
     def name(self) -> str:
         return f"{self.method}/{self.task}"
+
+    @property
+    def base_method(self) -> str:
+        """The method without its variant: `palbert` of `palbert:a`."""
+        return self.method.partition(":")[0]
 
     @property
     def epochs(self) -> int:
@@ -57,27 +64,17 @@ class Arm(Typed, frozen=True, kw_only=True):
         return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}}
 
 
-class EarlyStopping(Typed, frozen=True, kw_only=True):
-    """Of search trials, by ASHA."""
-
-    asha_grace: int
-    asha_factor: int
-
-
 class Protocol(Typed, frozen=True, kw_only=True):
-    """The rules that numbers must share to be compared."""
+    """The rules by which numbers are made. Those made by other rules never share a table.
 
-    profile: str
-    data: Literal["mini", "hub", "folder"]
-    backbone: str | None  # fingerprint, where one backbone was given for all methods
+    What a number is made of is a fact of its arm: configurations, backbone, data, start, seeds and samples.
+    """
+
     selection: Selection
     metric: str
     aggregate: str
     sampler: Sampler
-    epochs: int | None
-    settings: Mapping[str, Value]
-    start_from: Mapping[str, str]
-    early_stopping: EarlyStopping
+    early_stopping: EarlyStopping | None
 
 
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
@@ -86,10 +83,26 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     asked: Plan
     arms: tuple[Arm, ...]
     protocol: Protocol
+    departures: Mapping[str, tuple[str, ...]]  # from the papers: of the protocol, and of each method
 
     @cached_property
     def protocol_hash(self) -> str:
         return digest(to_plain(self.protocol))
+
+    def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
+        """The identity of a trial of the arm."""
+        return trial_key(
+            self.protocol_hash,
+            method=arm.method,
+            task=arm.task,
+            backbone=arm.backbone_fingerprint,
+            tokenizer=arm.tokenizer_fingerprint,
+            data=arm.data_fingerprint,
+            phase=phase,
+            config=config,
+            seed=seed,
+            start=start,
+        )
 
     def arm(self, name: str) -> Arm:
         """The arm of this name; KeyError where the plan has none."""

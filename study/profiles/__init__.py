@@ -1,9 +1,13 @@
-"""Profiles: one Python file per whole plan. `mini` runs anywhere, `paper` is the paper's protocol."""
+"""Profiles: one Python file per whole plan. `mini` runs anywhere, `paper` is the paper's protocol.
+
+`plan()` of a file is what runs if nothing else is asked for; its `METHODS` are what `--method all` means there.
+"""
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from types import ModuleType
 
 from study.plans.plan import Plan
 
@@ -19,6 +23,19 @@ def load(name: str) -> Plan:
     Raises:
         ValueError: no profile has this name.
     """
+    return _module(name).plan()
+
+
+def methods(name: str) -> tuple[str, ...]:
+    """All methods of the profile.
+
+    Raises:
+        ValueError: no profile has this name.
+    """
+    return _module(name).METHODS
+
+
+def _module(name: str) -> ModuleType:
     if name not in available():
         raise ValueError(f"no profile named {name!r}; available: auto, {', '.join(available())}")
-    return importlib.import_module(f"study.profiles.{name}").plan()
+    return importlib.import_module(f"study.profiles.{name}")

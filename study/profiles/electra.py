@@ -9,6 +9,8 @@ analysis/published.csv. WNLI is left out, as there.
 
 from study.plans.plan import Plan
 
+METHODS = ("electra-small", "alectra-small")
+
 
 def plan() -> Plan:
     return Plan(

@@ -8,6 +8,8 @@ tiny random backbones (MINI_SPACE, MINI_GRID, MINI_FIXED).
 
 from study.plans.plan import Plan
 
+METHODS = ("albert", "pabee", "pondernet", "palbert", "electra-small", "alectra-small")
+
 
 def plan() -> Plan:
     return Plan(

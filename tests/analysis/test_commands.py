@@ -13,7 +13,7 @@ from helpers.places import ROOT
 from analysis import explain, report, tables, verify
 from analysis.pictures.study_pictures import picture_bytes, pictures, seeds_picture
 from analysis.statistics.importance import importances, tuned_fields
-from analysis.studies.cells import rows_of
+from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study, newest_study
 from study.plans.identity import digest
 

@@ -10,7 +10,7 @@ from helpers.made_studies import predictions as make_predictions
 from analysis.statistics.comparisons import compare, marks, samples_of
 from analysis.statistics.costs import ledger_notes, row_ledger
 from analysis.statistics.resampling import plain_scores
-from analysis.studies.cells import rows_of
+from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from trainables.data.tasks import TASKS, compute_metrics, score

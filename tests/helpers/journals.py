@@ -160,6 +160,7 @@ class MadeJournal(MemoryJournal):
             "epoch": epoch,
             "epochs": 3,
             "num_layers": 12,
+            "num_parameters": 11_700_000,
             "mean_layers": 9.5 if score is not None else None,
             "train_examples": 300,
             "train_seconds": 30.0,
@@ -167,7 +168,10 @@ class MadeJournal(MemoryJournal):
             "gpu_seconds": 0.0,
             "wall_seconds": 40.0,
             "model": None,
+            "backbone_fingerprint": "albert/albert-base-v2",
+            "tokenizer_fingerprint": None,
             "data_fingerprint": "f00d",
+            "data_differences": (),
             "versions": {},
             "git_commit": None,
             "host": "node-1",
@@ -236,6 +240,8 @@ def outcome_of(row: EpochRow, *, model: str | None = None) -> Outcome:
         train_examples=row.train_examples,
         train_seconds=row.train_seconds,
         eval_seconds=row.eval_seconds,
+        num_parameters=12_000_000,
+        data_differences=(),
         model=model,
     )
 

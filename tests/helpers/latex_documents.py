@@ -26,7 +26,7 @@ def pdflatex() -> str | None:
 
 
 def complaints(tables: list[str], width: float, folder: Path, latex: str) -> list[str]:
-    """What TeX has against these tables on a page of this text width: errors, lost characters, more than 1 pt too wide.
+    """What TeX has against these tables on a page of this text width: errors, lost characters, more than 1 pt too wide, too high.
 
     Typeset as DVI, which needs the metrics of fonts only.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,18 @@ from msgspec.structs import replace
 from study.facts.record import Record
 from study.facts.study_folder import RECORDS, predictions_file
 from study.plans.identity import confirm_seeds, trial_key
-from study.plans.plan import Plan
+from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
-from study.plans.resolved_plan import Arm, EarlyStopping, Protocol, Range, ResolvedPlan
+from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = Protocol(
-    profile="paper",
-    data="hub",
-    backbone=None,
     selection="dev",
-    metric="the task's GLUE metric at the best epoch",
+    metric="the task's GLUE metric at the selected epoch",
     aggregate="median over seeds from 42",
     sampler="tpe",
-    epochs=None,
-    settings={},
-    start_from={},
-    early_stopping=EarlyStopping(asha_grace=1, asha_factor=3),
+    early_stopping=EarlyStopping(grace=1, factor=3),
 )
 COMPONENTS = {
     "sst2": ["accuracy"],
@@ -46,7 +40,25 @@ COMPONENTS = {
     "wnli": ["accuracy"],
 }
 CONFIG = {"learning_rate": 1e-5, "batch_size": 32, "epochs": 25}
+SETTINGS = {  # of the papers, beyond CONFIG
+    "palbert": {
+        **{"exit": "threshold", "q": 0.5, "lambda_layer_arch": "linear_cat", "num_lambda_layers": 3},
+        "lambda_learning_rate": 1e-5,
+    },
+    "pondernet": {"sample_draws": 1},
+    "pabee": {"patience": 6},
+}
+CONTENT = {
+    "backbone_fingerprint": "albert/albert-base-v2",
+    "tokenizer_fingerprint": None,
+    "data_fingerprint": "f00d",
+}
 SPACE = {"learning_rate": Range(name="FloatDistribution", attributes={"low": 1e-5, "high": 5e-5, "log": True})}
+
+
+def config_of(method: str) -> dict[str, Any]:
+    """The configuration of the records of a method, unless it is given."""
+    return CONFIG | SETTINGS.get(method, {})
 
 
 def plan_of(
@@ -59,20 +71,25 @@ def plan_of(
     baseline: str | None = "albert",
     start_from: dict[str, str] | None = None,
     config: dict | None = None,
+    data: str = "hub",
+    settings: dict | None = None,
+    data_fingerprint: str = "f00d",
+    samples: int = 1,
 ) -> ResolvedPlan:
-    """A plan of these arms; `protocol` replaces fields of PROTOCOL."""
+    """A plan of these arms; `protocol` replaces fields of PROTOCOL. `settings` are fields of every configuration."""
     rules = replace(PROTOCOL, **(protocol or {}))
-    config = CONFIG if config is None else config
+    settings = settings or {}
     asked = Plan(
-        profile=rules.profile,
+        profile="paper",
         methods=tuple(methods),
         tasks=tuple(tasks),
-        data=rules.data,
+        data=data,
         samples=1,
         seeds=seeds,
         sampler=rules.sampler,
         selection=rules.selection,
-        settings=rules.settings,
+        settings=settings,
+        early_stopping=rules.early_stopping,
         start_from=start_from or {},
         baseline=baseline,
     )
@@ -81,18 +98,27 @@ def plan_of(
             method=method,
             task=task,
             space=SPACE,
-            fixed={name: value for name, value in config.items() if name not in SPACE},
+            fixed={
+                name: value for name, value in (config or config_of(method) | settings).items() if name not in SPACE
+            },
             first=(),
-            samples=1,
+            samples=samples,
             seeds=confirm_seeds(seeds),
             backbone=backbone,
-            data_fingerprint="f00d",
+            backbone_fingerprint=backbone,
+            tokenizer=None,
+            tokenizer_fingerprint=None,
+            data_fingerprint=data_fingerprint,
             start_from=asked.start_of(method, task),
         )
         for method in methods
         for task in tasks
     )
-    return ResolvedPlan(asked=asked, arms=arms, protocol=rules)
+    return ResolvedPlan(asked=asked, arms=arms, protocol=rules, departures={})
+
+
+def _without(names: Collection[str], config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in names}
 
 
 def write_plan_of(folder: Path, plan: ResolvedPlan, *, name: str | None = None) -> None:
@@ -117,11 +143,12 @@ def record(
     method: str, task: str, score: float | None, *, seed: int = 42, phase: str = "confirm", **fields: Any
 ) -> Record:
     """A record with every field of the contract; `fields` replaces any of them."""
-    config, start = fields.get("config", CONFIG), fields.get("start")
+    config, start = fields.get("config", config_of(method)), fields.get("start")
     protocol_hash = fields.get("protocol_hash", HASH)
     identity = {"method": method, "task": task, "phase": phase, "config": config, "seed": seed, "start": start}
+    content = CONTENT | {name: fields[name] for name in CONTENT if name in fields}
     values = {
-        "key": trial_key(protocol_hash, **identity),
+        "key": key_of(protocol_hash, **identity, **content),
         "study": "made",
         "protocol_hash": protocol_hash,
         **identity,
@@ -134,6 +161,7 @@ def record(
         "epoch": 3 if score is not None else None,
         "epochs": 8,
         "num_layers": 12,
+        "num_parameters": 11_700_000,
         "mean_layers": 12.0 if method == "albert" else 8.0,
         "train_examples": 20_000,
         "train_seconds": 100.0,
@@ -141,7 +169,8 @@ def record(
         "gpu_seconds": 120.0,
         "wall_seconds": 120.0,
         "model": None,
-        "data_fingerprint": "f00d",
+        **CONTENT,
+        "data_differences": (),
         "versions": {"torch": "2.13.0"},
         "git_commit": "0123abc",
         "host": "node-1",
@@ -178,16 +207,33 @@ def write_study(
     tasks = tasks or list(dict.fromkeys(row.task for row in records))
     made = plan_of(methods, tasks, **plan)
     write_plan_of(folder, made, name=name)
-    write_records(folder, [of_protocol(row, made.protocol_hash) for row in records])
+    write_records(folder, [of_plan(row, made) for row in records])
     return folder
 
 
-def of_protocol(row: Record, protocol_hash: str) -> Record:
-    """The record under another protocol, unless it was made under a particular one."""
-    if row.protocol_hash != HASH:
+def of_plan(row: Record, plan: ResolvedPlan) -> Record:
+    """The record as a trial of the plan, unless it was made under a particular protocol."""
+    arms = {arm.name: arm for arm in plan.arms}
+    if row.protocol_hash != HASH or row.arm not in arms:
         return row
-    identity = {name: getattr(row, name) for name in ("method", "task", "phase", "config", "seed", "start")}
-    return replace(row, protocol_hash=protocol_hash, key=trial_key(protocol_hash, **identity))
+    arm = arms[row.arm]
+    content = {name: getattr(arm, name) for name in CONTENT if getattr(row, name) == CONTENT[name]}
+    row = replace(row, config={**row.config, **plan.asked.settings}, **content)
+    identity = {name: getattr(row, name) for name in ("method", "task", "phase", "config", "seed", "start", *CONTENT)}
+    return replace(row, protocol_hash=plan.protocol_hash, key=key_of(plan.protocol_hash, **identity))
+
+
+def key_of(
+    protocol_hash: str,
+    *,
+    backbone_fingerprint: str,
+    tokenizer_fingerprint: str | None,
+    data_fingerprint: str,
+    **identity: Any,
+) -> str:
+    """The key of a trial, from fields of its record."""
+    content = {"backbone": backbone_fingerprint, "tokenizer": tokenizer_fingerprint, "data": data_fingerprint}
+    return trial_key(protocol_hash, **identity, **content)
 
 
 def arm(method: str, task: str, scores: list[float | None], **fields: Any) -> list[Record]:

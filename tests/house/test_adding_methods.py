@@ -22,6 +22,8 @@ FILES = {
     "trainables/toy.py": """
 from trainables.configuration import TrainingConfig, Share
 
+DEPARTURES = ()
+
 class Config(TrainingConfig, frozen=True, kw_only=True):
     smoothing: Share
 
@@ -43,6 +45,8 @@ PUBLISHED = {}
 """,
     "trainables/toy_pretraining.py": """
 from trainables.configuration import TrainingConfig
+
+DEPARTURES = ()
 
 class Config(TrainingConfig, frozen=True, kw_only=True):
     pass
@@ -71,7 +75,8 @@ import sys, pytest, search_spaces, trainables
 for package in (trainables, search_spaces):
     package.__path__.append(f"{sys.argv[1]}/{package.__name__}")
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "toy", "tests/trainables/test_methods.py",
-                      "tests/trainables/test_configuration.py", "tests/search_spaces"]))
+                      "tests/trainables/test_configuration.py", "tests/trainables/test_departures.py",
+                      "tests/search_spaces"]))
 """
 
 

@@ -1,5 +1,6 @@
 """Every search space fits its method. Run: pytest tests/search_spaces/test_search_spaces.py"""
 
+import importlib
 import itertools
 import math
 import subprocess
@@ -11,6 +12,7 @@ from optuna.distributions import BaseDistribution
 
 import search_spaces
 import trainables
+from search_spaces import alectra_small
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import MINI_BACKBONES
 
@@ -23,7 +25,8 @@ def fields_of(method):
 
 def test_methods_and_search_spaces_are_twins():
     assert search_spaces.available() == trainables.available()
-    assert set(search_spaces.available()) >= {"albert", "electra-small", "pabee", "palbert", "pondernet"}
+    named = {"albert", "alectra-small", "electra-small", "pabee", "palbert", "pondernet"}
+    assert set(search_spaces.available()) >= named
 
 
 @EVERY_METHOD
@@ -129,7 +132,8 @@ def test_backbones_of_both_profiles_are_named(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "size"), [("albert", 12), ("pabee", 12), ("pondernet", 12), ("palbert", 36), ("electra-small", 4)]
+    ("method", "size"),
+    [("albert", 12), ("pabee", 12), ("pondernet", 12), ("palbert", 36), ("electra-small", 4), ("alectra-small", 9)],
 )
 def test_size_of_the_paper_s_grid(method, size):
     assert math.prod(len(values) for values in search_spaces.load(method).paper_grid.values()) == size
@@ -148,8 +152,61 @@ def test_electra_small_trains_longer_on_rte_and_stsb():
     assert epochs == {"cola": 3, "rte": 10, "stsb": 10}
 
 
+def test_electra_small_s_values_are_the_released_code_s():
+    """google-research/electra at 8a46635: configure_finetuning.py, and eps and clip_norm of model/optimization.py."""
+    values = values_of("electra-small", "cola")
+    released = dict(learning_rate=1e-4, batch_size=32, epochs=3, weight_decay=0.01, layer_decay=0.8, warmup_ratio=0.1)
+    released |= dict(max_length=128, classifier_dropout=0.1, hidden_dropout=0.1, adam_epsilon=1e-6, gradient_clip=1.0)
+    assert {field: values[field] for field in released} == released
+    assert (values["head"], values["layer_decay_convention"]) == ("first_token", "released")
+    assert (values["schedule"], values["select"]) == ("linear_from_start", "last")
+
+
+def test_the_last_epoch_is_selected_where_the_original_evaluates_once():
+    methods = ("albert", "pabee", "pondernet", "palbert", "electra-small")
+    selected = [search_spaces.load(method).fixed["select"] for method in methods]
+    assert selected == ["best", "best", "best", "best", "last"]
+
+
+def test_pondernet_draws_once_and_more_often_on_tiny_backbones():
+    space = search_spaces.load("pondernet")
+    assert (space.fixed["sample_draws"], space.mini_fixed["sample_draws"]) == (1, 5)
+
+
+def test_alectra_small_s_first_points_are_the_readme_s():
+    """shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/README.md: batch size, epochs, learning rate."""
+    readme = {
+        "cola": (32, 10, 2e-5),
+        "mnli": (32, 3, 1e-4),
+        "mrpc": (128, 10, 1e-4),
+        "qnli": (32, 3, 5e-5),
+        "qqp": (32, 10, 5e-5),
+        "rte": (32, 5, 1e-4),
+        "sst2": (16, 3, 5e-5),
+        "stsb": (16, 3, 1e-4),
+    }
+    published = search_spaces.load("alectra-small").published
+    assert set(published) == set(readme)
+    for task, (batch_size, epochs, learning_rate) in readme.items():
+        assert published[task] == [{"batch_size": batch_size, "learning_rate": learning_rate}]
+        assert values_of("alectra-small", task)["epochs"] == epochs
+
+
+@EVERY_METHOD
+def test_a_tokenizer_is_named_for_both_profiles_or_for_none(method):
+    module = importlib.import_module(f"search_spaces.{method.replace('-', '_')}")
+    tokenizer = getattr(module, "TOKENIZER", {"mini": None, "paper": None})
+    assert set(tokenizer) == {"mini", "paper"} == set(module.BACKBONE)
+
+
+def test_alectra_small_s_tokenizer_is_bert_s():
+    assert alectra_small.TOKENIZER == {"mini": None, "paper": "google-bert/bert-base-uncased"}
+
+
 def test_unknown_method_is_refused_with_the_list():
-    with pytest.raises(ValueError, match="no method named 'bert'; available: albert, electra-small, pabee"):
+    with pytest.raises(
+        ValueError, match="no method named 'bert'; available: albert, alectra-small, electra-small, pabee"
+    ):
         search_spaces.load("bert")
 
 

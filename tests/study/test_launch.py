@@ -53,10 +53,13 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "bert"], "no method named 'bert'; available: albert, electra-small, pabee, palbert, pondernet"),
+        (
+            ["--method", "bert"],
+            "no method named 'bert'; available: albert, alectra-small, electra-small, pabee, palbert, pondernet",
+        ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),
-        (["--profile", "huge"], "no profile named 'huge'; available: auto, electra, mini, paper"),
+        (["--profile", "huge"], "no profile named 'huge'; available: auto, ablation, electra, mini, paper"),
         (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
         (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),
@@ -102,8 +105,8 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     write(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
-    assert f"study {folder} was made under protocol {resolved.protocol_hash}, this command asks for" in error
-    assert "protocol epochs 2 on disk, 3 asked for" in error
+    assert f"study {folder} is another than this command asks for; on disk against asked for: " in error
+    assert "fixed of palbert/rte epochs 2 against 3" in error
     assert error.count("\n") == 1 and [path.name for path in folder.iterdir()] == ["plan.json"]
 
 
@@ -134,7 +137,7 @@ def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
 
 def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
     done = run("--method", "all", "--task", "rte,cola", "--dry-run", "--out", str(tmp_path / "runs"))
-    assert done.returncode == 0 and "10 arms, 40 search and 50 confirm trials" in done.stdout
+    assert done.returncode == 0 and "12 arms, 48 search and 60 confirm trials" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -54,7 +54,7 @@ def study(tmp_path_factory, model: str) -> Path:
         for seed, score in enumerate(scores)
     ]
     journal = MadeJournal(folder)
-    write_study(folder, [], methods=["albert"], tasks=["rte"], protocol={"data": "mini"})
+    write_study(folder, [], methods=["albert"], tasks=["rte"], data="mini")
     hash_of_plan = load_study(folder).protocol_hash
     journal.begin()
     for row in (searched[0], *confirmed[:5], searched[1], *confirmed[5:]):

@@ -47,7 +47,7 @@ def write(folder, records):
     write_study(folder, records, methods=None if records else ["albert"], tasks=None if records else ["rte"], **ON_MINI)
 
 
-ON_MINI = {"protocol": {"data": "mini"}}
+ON_MINI = {"data": "mini"}
 
 
 def submitted(study, *options):

@@ -22,6 +22,7 @@ from trainables.data.tasks import TASKS
         ("batch_size", 16.5, "batch_size is 16.5; allowed: a whole number"),
         ("epochs", True, "epochs is True; allowed: a whole number"),
         ("stop_after", -1, "stop_after is -1; allowed: a whole number >= 0"),
+        ("select", "first", "select is 'first'; allowed: best, last"),
         ("weight_decay", -0.1, "weight_decay is -0.1; allowed: a number >= 0.0"),
         ("schedule", "cosine", "schedule is 'cosine'; allowed: constant, linear, linear_from_start"),
         ("warmup_ratio", 1.0, "warmup_ratio is 1.0; allowed: a number < 1.0"),
@@ -66,6 +67,12 @@ def test_bad_value_of_a_method_s_own_field(method, changes, message):
     with pytest.raises(ValueError, match=message) as error:
         config_of(method, **changes)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("method", trainables.available())
+def test_no_stopping_early_where_the_last_epoch_is_selected(method):
+    with pytest.raises(ValueError, match=f"^{method}: stop_after is 2; allowed where select is last: 0$"):
+        config_of(method, select="last", stop_after=2)
 
 
 MISPLACED_THRESHOLD = pytest.mark.parametrize(

@@ -83,12 +83,12 @@ def load_examples(
 
 
 @lru_cache(maxsize=8)  # a worker runs many trials of few tasks
-def tokenizer_of(backbone: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a backbone. Those of the tiny ones know the words of the task; of mini-GLUE, of all tasks, so
-    that one task can start from another's model."""
+def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of this name (see `load_tokenizer`). Those of tiny backbones know the words of the task; of
+    mini-GLUE, of all tasks, so that one task can start from another's model."""
     tasks = [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]
     splits = (load_split(task, task.train_split, data) for task in tasks)
-    return load_tokenizer(backbone, texts=lambda: (text for split in splits for row in split.texts for text in row))
+    return load_tokenizer(name, texts=lambda: (text for split in splits for row in split.texts for text in row))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:

@@ -1,8 +1,12 @@
-"""Which names and folders can be a backbone, checked before anything runs. Imports neither torch nor transformers."""
+"""Which names and folders can be a backbone or a tokenizer, checked before anything runs.
+
+Imports neither torch nor transformers.
+"""
 
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 FAMILIES = ("albert", "bert", "electra", "roberta")
@@ -18,36 +22,57 @@ _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _HUB_SECONDS = 5  # to wait for the hub's answer
 
 
-def check_backbone(backbone: str) -> None:
+def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
     """Passes if a backbone and its tokenizer can be loaded from here.
+
+    Args:
+        tokenizer: hub name or folder of a tokenizer that is used instead of the backbone's own, which need not exist.
 
     Raises:
         ValueError: it is none of the tiny backbones, no folder, and not on the hub; it has no weights or no tokenizer;
             its architecture is of another family.
     """
-    if backbone in MINI_BACKBONES:
-        return
-    files = _folder_files(backbone) if _is_path(backbone) else _hub_files(backbone)
-    _check_one_of(backbone, files, ("config.json",), "configuration")
-    _check_one_of(backbone, files, _WEIGHTS, "weights")
-    _check_one_of(backbone, files, _TOKENIZERS, "tokenizer")
-    family_of(backbone)
+    check_weights(backbone)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer)
+    elif backbone not in MINI_BACKBONES:
+        _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
+
+
+def check_weights(backbone: str) -> None:
+    """Passes if the model of a backbone can be loaded from here.
+
+    Raises:
+        ValueError: see `check_backbone`.
+    """
+    if backbone not in MINI_BACKBONES:
+        _check_files("backbone", backbone, {"configuration": ("config.json",), "weights": _WEIGHTS})
+        family_of(backbone)
+
+
+def check_tokenizer(name: str) -> None:
+    """Passes if a tokenizer can be loaded from here by its hub name or folder.
+
+    Raises:
+        ValueError: it is no folder and not on the hub, or holds no tokenizer.
+    """
+    _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS})
 
 
 def backbone_fingerprint(backbone: str) -> str:
-    """What identifies the weights and the tokenizer: of a folder the hash of its files, else the name itself."""
+    """What identifies a backbone's or tokenizer's files: of a folder the hash of them all, else the name itself."""
     if not _is_path(backbone):
         return backbone
     folder = Path(backbone)
     digest = hashlib.sha256()
-    for name in sorted(_folder_files(backbone)):
+    for name in sorted(_folder_files("backbone", backbone)):
         digest.update(name.encode())
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
 def seen_from_anywhere(backbone: str) -> str:
-    """`backbone` with the whole path of a folder: whoever loads it may stand elsewhere."""
+    """A backbone or tokenizer with the whole path of a folder: whoever loads it may stand elsewhere."""
     return str(Path(backbone).resolve()) if _is_path(backbone) else backbone
 
 
@@ -70,36 +95,44 @@ def family_of(backbone: str) -> str:
     return family
 
 
-def _is_path(backbone: str) -> bool:
+def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> None:
+    """Passes if of each thing that is wanted one of its files is there. `kind`: backbone or tokenizer."""
+    files = _folder_files(kind, name) if _is_path(name) else _hub_files(kind, name, wanted)
+    for what, names in wanted.items():
+        if not files.intersection(names):
+            raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
+
+
+def _is_path(name: str) -> bool:
     """A folder, or written like one: hub names are NAME or OWNER/NAME."""
-    looks_like_path = backbone.startswith((".", "~", os.sep)) or backbone.count("/") > 1
-    return backbone not in MINI_BACKBONES and (looks_like_path or Path(backbone).is_dir())
+    looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1
+    return name not in MINI_BACKBONES and (looks_like_path or Path(name).is_dir())
 
 
-def _folder_files(backbone: str) -> set[str]:
+def _folder_files(kind: str, name: str) -> set[str]:
     """The files of a folder that matter: configuration, weights (all shards), tokenizer."""
-    folder = Path(backbone)
+    folder = Path(name)
     if not folder.is_dir():
-        raise ValueError(f"backbone {backbone!r} is not a folder; also allowed: a hub name, {_MINI_MENU}")
+        raise ValueError(f"{kind} {name!r} is not a folder; allowed: {_MENUS[kind]}")
     endings = (".json", ".safetensors", ".bin", ".txt", ".model")
     return {path.name for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)}
 
 
-def _hub_files(name: str) -> set[str]:
-    """Names of a hub backbone's files: of those in the local cache if they are enough, else as the hub lists them."""
+def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Names of files on the hub: of those in the local cache if they are enough, else as the hub lists them."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     try:
         cached = _cached_files(name)
-        if all(cached.intersection(wanted) for wanted in (_WEIGHTS, _TOKENIZERS)):
+        if all(cached.intersection(names) for names in wanted.values()):
             return cached
         return {sibling.rfilename for sibling in HfApi().model_info(name, timeout=_HUB_SECONDS).siblings or ()}
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ValueError(f"backbone {name!r} is not on the hub; allowed: {_MENU}") from error
+        raise ValueError(f"{kind} {name!r} is not on the hub; allowed: {_MENUS[kind]}") from error
     except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
         raise ValueError(
-            f"backbone {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENU}; "
+            f"{kind} {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENUS[kind]}; "
             "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
         ) from error
 
@@ -121,10 +154,7 @@ def _hub_configuration(name: str) -> Path:
         raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
 
 
-def _check_one_of(backbone: str, files: set[str], wanted: tuple[str, ...], what: str) -> None:
-    if not files.intersection(wanted):
-        raise ValueError(f"backbone {backbone!r} has no {what}; looked for {', '.join(wanted)}")
-
-
-_MINI_MENU = ", ".join(MINI_BACKBONES)
-_MENU = f"a folder, a hub name, {_MINI_MENU}"
+_MENUS = {
+    "backbone": f"a folder, a hub name, {', '.join(MINI_BACKBONES)}",
+    "tokenizer": "a folder, a hub name",
+}

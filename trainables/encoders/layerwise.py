@@ -3,8 +3,8 @@
 The modules are those of `transformers`; only the walk over the layers is ours, and a family is one small adapter that
 says where its modules are. With the same weights the full walk equals the model of `transformers`. Attention goes
 through PyTorch's scaled_dot_product_attention, with the padding mask prepared once. `pool` is what the family's own
-sequence classifier does below its last linear layer: tanh(dense([CLS])) for ALBERT, BERT and RoBERTa, and
-gelu(dense([CLS])) for ELECTRA.
+sequence classifier does below its last dropout and linear layer: tanh(dense([CLS])) for ALBERT and BERT,
+tanh(dense(dropout([CLS]))) for RoBERTa, and gelu(dense(dropout([CLS]))) for ELECTRA.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,7 @@ class _Parts:
     layers: list[nn.Module]  # in order of use; a shared layer is there several times
     pooler: nn.Linear
     activation: Callable[[Tensor], Tensor]  # of the pooler
+    pooler_dropout: float = 0.0  # below the pooler, in training
 
 
 class LayerwiseEncoder(nn.Module):
@@ -45,6 +46,7 @@ class LayerwiseEncoder(nn.Module):
         self.layer_order = [distinct.index(layer) for layer in parts.layers]
         self.pooler = parts.pooler
         self.activation = parts.activation
+        self.pooler_dropout = parts.pooler_dropout
 
     def embed(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -64,7 +66,8 @@ class LayerwiseEncoder(nn.Module):
 
     def pool(self, hidden: Tensor) -> Tensor:
         """(batch, hidden) from the first token."""
-        return self.activation(self.pooler(hidden[:, 0]))
+        first = nn.functional.dropout(hidden[:, 0], self.pooler_dropout, self.training)
+        return self.activation(self.pooler(first))
 
     def parameter_depths(self) -> dict[str, int]:
         """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 the pooler.
@@ -99,14 +102,14 @@ def _bert(model: Any, num_layers: int) -> _Parts:
 def _roberta(model: Any, num_layers: int) -> _Parts:
     """The pooler is that of RoBERTa's sequence classifier, not the base model's. Embeddings count the positions."""
     layers = list(model.base_model.encoder.layer[:num_layers])
-    return _Parts(nn.Identity(), layers, _head_pooler(model), torch.tanh)
+    return _Parts(nn.Identity(), layers, _head_pooler(model), torch.tanh, _head_dropout(model))
 
 
 def _electra(model: Any, num_layers: int) -> _Parts:
     """Embeddings may be narrower than the layers. The pooler is that of ELECTRA's sequence classifier."""
     project = getattr(model.base_model, "embeddings_project", nn.Identity())
     layers = list(model.base_model.encoder.layer[:num_layers])
-    return _Parts(project, layers, _head_pooler(model), nn.functional.gelu)
+    return _Parts(project, layers, _head_pooler(model), nn.functional.gelu, _head_dropout(model))
 
 
 _ADAPTERS = {"albert": _albert, "bert": _bert, "electra": _electra, "roberta": _roberta}
@@ -134,6 +137,12 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
 
 def _head_pooler(model: Any) -> nn.Linear:
     return model.classifier.dense if hasattr(model, "classifier") else _new_pooler(model)
+
+
+def _head_dropout(model: Any) -> float:
+    """As `transformers` reads it: that of the classifier, or where none is set that of the hidden states."""
+    rate = model.config.classifier_dropout
+    return model.config.hidden_dropout_prob if rate is None else rate
 
 
 def _new_pooler(model: Any) -> nn.Linear:

@@ -16,7 +16,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import TrainingConfig
-from trainables.encoders.backbones import MINI_BACKBONES, check_backbone, family_of
+from trainables.encoders.backbones import MINI_BACKBONES, check_tokenizer, check_weights, family_of
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 
 MINI_VOCABULARY = 8_000  # words
@@ -37,23 +37,23 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     if backbone in MINI_BACKBONES:
         model = _mini_model(family_of(backbone), vocab_size, config)
     else:
-        check_backbone(backbone)
+        check_weights(backbone)
         model = _pretrained_model(backbone, config)
     _check_size(backbone, model, config, vocab_size)
     return layerwise(model, config.num_hidden_layers)
 
 
-def load_tokenizer(backbone: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
-    """The tokenizer of a backbone; that of a tiny backbone is made from the most frequent words of `texts()`.
+def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrainedTokenizerBase:
+    """The tokenizer in a folder or on the hub; a tiny backbone has one of the most frequent words of `texts()`.
 
     Raises:
-        ValueError: no such backbone, or one without tokenizer.
+        ValueError: there is none.
     """
-    if backbone in MINI_BACKBONES:
+    if name in MINI_BACKBONES:
         return _word_tokenizer(texts())
-    check_backbone(backbone)
+    check_tokenizer(name)
     with _quiet_transformers():
-        return AutoTokenizer.from_pretrained(backbone)
+        return AutoTokenizer.from_pretrained(name)
 
 
 def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
@@ -97,8 +97,12 @@ def _options(family: str) -> dict[str, bool]:
 
 
 def _dropouts(config: TrainingConfig) -> dict[str, float]:
-    """Set explicitly: backbones of the four families come with different ones. The classifier's is in the heads."""
-    return {"hidden_dropout_prob": config.hidden_dropout, "attention_probs_dropout_prob": config.hidden_dropout}
+    """Set explicitly: backbones of the four families come with different ones."""
+    return {
+        "hidden_dropout_prob": config.hidden_dropout,
+        "attention_probs_dropout_prob": config.hidden_dropout,
+        "classifier_dropout": config.classifier_dropout,  # ELECTRA and RoBERTa: below the pooler too
+    }
 
 
 def _reserved_positions(family: str, pad_token_id: int) -> int:
@@ -113,7 +117,7 @@ def _check_size(backbone: str, model: PreTrainedModel, config: TrainingConfig, v
         raise ValueError(f"max_length is {config.max_length}; backbone {backbone} has {limit} positions")
     if vocab_size > model.config.vocab_size:
         raise ValueError(
-            f"the tokenizer of {backbone} has {vocab_size} tokens, its model {model.config.vocab_size} embeddings"
+            f"the tokenizer has {vocab_size} tokens, backbone {backbone} {model.config.vocab_size} embeddings"
         )
 
 

@@ -71,9 +71,11 @@ class ElectraModel(LastLayerModel):
         head: str,
         layer_decay_convention: str | None,
     ) -> None:
-        """A new classifier on [CLS] or on the encoder's pooled output."""
+        """A new classifier on [CLS], or on the encoder's pooled output."""
         super().__init__(encoder, num_labels, config)
         self.uses_pooler = head == "pooled"
+        if not self.uses_pooler:
+            nn.init.xavier_uniform_(self.classifier.weight)  # Glorot; what `tf.layers.dense` starts from, with bias 0
         self.layer_decay_convention = layer_decay_convention
         encoder.pooler.requires_grad_(self.uses_pooler)
 

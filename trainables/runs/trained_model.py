@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 import trainables
 from trainables.configuration import TrainingConfig
@@ -43,5 +43,5 @@ def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
         model = method.build(config, layerwise(backbone, config.num_hidden_layers), task)
     model.load_state_dict(weights)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)

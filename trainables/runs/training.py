@@ -1,4 +1,4 @@
-"""One trial in a plain Python process: train, evaluate after every epoch, keep the best one, save and go on.
+"""One trial in a plain Python process: train, evaluate after every epoch, keep the selected one, save and go on.
 
 On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not
 (`random_numbers.py` says why); on a GPU up to the order in which kernels add up gradients.
@@ -72,7 +72,7 @@ class TrainingRun:
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._optimiser = Optimiser(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
-        self._best_weights: dict[str, Tensor] = {}
+        self._selected_weights: dict[str, Tensor] = {}
         self._saved_model: Path | None = None
 
     @classmethod
@@ -91,12 +91,12 @@ class TrainingRun:
         run._optimiser.load(state)
         if run.best_epoch:
             run._saved_model = model_folder(folder, run.best_epoch)
-            run._best_weights, _ = read_model(run._saved_model)
+            run._selected_weights, _ = read_model(run._saved_model)
         return run
 
     @property
     def best_epoch(self) -> int:
-        """The first epoch with the highest selection score; 0 before any."""
+        """The selected epoch so far, 0 before any: the first with the highest selection score, or the last."""
         return self.history[-1].best_epoch if self.history else 0
 
     @property
@@ -120,9 +120,9 @@ class TrainingRun:
         train_loss = self._train(epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._data.selection, epoch)
-        improved = evaluation.score > self._best_score  # a tie is no improvement
+        improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
-            self._best_weights = _copied(self._model.state_dict())
+            self._selected_weights = _copied(self._model.state_dict())
         before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = EpochRow(
@@ -168,11 +168,11 @@ class TrainingRun:
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
 
     def save(self, folder: Path) -> None:
-        """Replace what is saved in `folder` by the present state and the best epoch's model, whole or not at all."""
-        best = model_folder(folder, self.best_epoch)
-        if self.best_epoch and best != self._saved_model:
-            write_model(best, self._best_weights, self._description(), self._data.tokenizer)
-            self._saved_model = best
+        """Replace what is saved in `folder` by the present state and the selected model, whole or not at all."""
+        selected = model_folder(folder, self.best_epoch)
+        if self.best_epoch and selected != self._saved_model:
+            write_model(selected, self._selected_weights, self._description(), self._data.tokenizer)
+            self._saved_model = selected
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
@@ -191,18 +191,20 @@ class TrainingRun:
         Args:
             predictions: where to write the answers on the reported split (npz, see `write_predictions`).
         """
-        best, last = self.history[self.best_epoch - 1], self.history[-1]
+        selected, last = self.history[self.best_epoch - 1], self.history[-1]
         outcome = Outcome(
-            score=best.selection_score,
-            selection_score=best.selection_score,
-            metrics=best.metrics,
+            score=selected.selection_score,
+            selection_score=selected.selection_score,
+            metrics=selected.metrics,
             epoch=self.best_epoch,
             epochs=len(self.history),
-            num_layers=best.num_layers,
-            mean_layers=best.mean_layers,
+            num_layers=selected.num_layers,
+            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
+            mean_layers=selected.mean_layers,
             train_examples=last.train_examples,
             train_seconds=last.train_seconds,
             eval_seconds=last.eval_seconds,
+            data_differences=self._data.differences,
             model=None if self._saved_model is None else str(self._saved_model),
         )
         reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
@@ -216,12 +218,13 @@ class TrainingRun:
             metrics=evaluation.metrics,
             mean_layers=evaluation.mean_layers,
             eval_seconds=last.eval_seconds + time.monotonic() - began,
+            data_differences=self._data.differences,
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """The best epoch's model on the reported split; the run's own model is left as it is."""
+        """The selected epoch's model on the reported split; the run's own model is left as it is."""
         present = _copied(self._model.state_dict())
-        self._model.load_state_dict(self._best_weights)
+        self._model.load_state_dict(self._selected_weights)
         evaluation = self._evaluate(examples, self.best_epoch)
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
@@ -295,11 +298,11 @@ class TrainingRun:
         return model
 
     def _description(self) -> dict[str, Any]:
-        best = self.history[self.best_epoch - 1]
+        selected = self.history[self.best_epoch - 1]
         return {
             "spec": to_plain(self.spec),
-            "epoch": best.epoch,
-            "selection_score": best.selection_score,
+            "epoch": selected.epoch,
+            "selection_score": selected.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
         }
 

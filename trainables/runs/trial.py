@@ -22,6 +22,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     seed: int
     data: str  # "mini", "hub" or a folder
     backbone: str  # hub name, folder or one of the tiny untrained ones
+    tokenizer: str | None = None  # hub name or folder; None: the backbone's own
     selection: Selection = "dev"  # what stops and selects: dev, or a slice of train
     report_dev: bool = True  # under holdout: whether the outcome reads dev
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
@@ -41,8 +42,8 @@ class EpochRow(Typed, frozen=True, kw_only=True):
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
-    best_epoch: AtLeastOne
-    improved: bool
+    best_epoch: AtLeastOne  # selected so far: the best one, or this one where the last is selected
+    improved: bool  # whether this epoch is the selected one so far
     finished: bool
 
 
@@ -55,8 +56,10 @@ class Outcome(Typed, frozen=True, kw_only=True):
     epoch: AtLeastOne
     epochs: AtLeastOne
     num_layers: AtLeastOne
+    num_parameters: AtLeastOne  # of the whole model, shared ones once
     mean_layers: NotNegative
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
+    data_differences: tuple[str, ...]  # from the official GLUE, of the splits that were read; empty: it is that
     model: str | None  # folder of the selected epoch's model; None before the first `save`

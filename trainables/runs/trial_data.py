@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from trainables.data import official_glue
 from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.tasks import Task
 from trainables.runs.trial import TrialSpec
@@ -21,8 +23,9 @@ class TrialData:
         Raises:
             ValueError: the data or the tokenizer are not there.
         """
-        self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.backbone, task, spec.data)
+        self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
         self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
+        self._labels: dict[str, np.ndarray] = {}  # of every split read so far
         train = self._load(task.train_split)
         self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)
 
@@ -30,6 +33,13 @@ class TrialData:
     def dev(self) -> Examples:
         return self._load(*self._task.dev_splits)
 
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """From the official GLUE, of all that was read so far; empty: none."""
+        return official_glue.differences(self._task, self._labels)
+
     def _load(self, *splits: str) -> Examples:
         length, cache = self._max_length, self._cache
-        return load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
+        examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
+        self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
+        return examples

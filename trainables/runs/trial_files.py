@@ -3,7 +3,7 @@
 A trial's folder holds
 
     state.pt             everything that the next epoch depends on; replaced as a whole
-    model-epoch-3/       the best epoch so far: model.safetensors and model.json
+    model-epoch-3/       the selected epoch so far: model.safetensors and model.json
 
 Whatever moment the process is killed at, `state.pt` is a whole state whose model folder is there. Nothing here is
 unpickled: `state.pt` is read with `weights_only`.

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from study.decisions import asha
-from study.plans.resolved_plan import EarlyStopping
+from study.plans.plan import EarlyStopping
 
-STOPPING = EarlyStopping(asha_grace=1, asha_factor=3)
+STOPPING = EarlyStopping(grace=1, factor=3)
 
 
 class Rungs:

@@ -16,8 +16,9 @@ from study import profiles
 from study.decisions import asha
 from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialEnded, TrialStarted
 from study.facts.record import Record
+from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
-from study.plans.resolved_plan import Arm, EarlyStopping, Range, ResolvedPlan
+from study.plans.resolved_plan import Arm, Range, ResolvedPlan
 
 TWELVE_RATES = [n / 1000 for n in range(1, 13)]
 
@@ -105,7 +106,7 @@ def test_asha_as_logged_equals_its_replay():
     simulation = Simulation(resolved(samples=9))
     simulation.launch()
     rungs, arm_of = {}, {event.key: event.arm for event in simulation.journal.of(TrialStarted)}
-    stopping = EarlyStopping(asha_grace=1, asha_factor=3)
+    stopping = EarlyStopping(grace=1, factor=3)
     decisions = simulation.journal.of(AshaDecided)
     for event in decisions:
         own = rungs.setdefault(arm_of[event.key], {})

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from study import launch, profiles
 from study.facts.events import TrialEnded
 from study.forecast.estimate import estimate, expected_epochs, in_words, measured_in
+from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
-from study.plans.resolved_plan import EarlyStopping
 
-STOPPING = EarlyStopping(asha_grace=1, asha_factor=3)
+STOPPING = EarlyStopping(grace=1, factor=3)
 
 
 def test_asha_saves_most_of_a_long_search():

@@ -184,7 +184,7 @@ def test_a_submission_from_models_under_a_uri_is_that_from_folders(tmp_path):
     (report,) = reports_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))
     model = report.outcome.model
     for name, place in (("uri", model), ("folder", model.removeprefix("file://"))):
-        write_study(tmp_path / name, arm("albert", "rte", [0.7], model=place), protocol={"data": "mini"})
+        write_study(tmp_path / name, arm("albert", "rte", [0.7], model=place), data="mini")
         assert main([str(tmp_path / name)]) == 0
     assert filecmp.cmp(tmp_path / "uri" / "submission.zip", tmp_path / "folder" / "submission.zip", shallow=False)
 
@@ -193,6 +193,6 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
     from study.submit import main
 
     gone = f"file://{tmp_path}/bucket/trials/a/model-epoch-1"
-    write_study(tmp_path, arm("albert", "rte", [0.7], model=gone), protocol={"data": "mini"})
+    write_study(tmp_path, arm("albert", "rte", [0.7], model=gone), data="mini")
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.endswith(f"(rte) is gone: {gone}\n")

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers.configurations import values_of
 
 import trainables
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, find_task, predictions_from_logits, score
@@ -54,6 +55,21 @@ def test_unknown_method_is_answered_with_the_menu() -> None:
 def test_methods_are_the_files_with_a_search_space() -> None:
     assert {"albert", "electra-small", "palbert"} <= set(trainables.available())
     assert "glue" not in trainables.available()
+
+
+def test_a_variant_has_its_method_s_module_and_configuration():
+    assert trainables.load("palbert:a") is trainables.load("palbert")
+    config = trainables.configure("palbert:a", values_of("palbert"))
+    assert config == trainables.configure("palbert", values_of("palbert"))
+    with pytest.raises(ValueError, match="^palbert:a: epochs is 0; allowed"):
+        trainables.configure("palbert:a", values_of("palbert") | {"epochs": 0})
+
+
+@pytest.mark.parametrize("name", ["deebert:a", "palbert:", ":a"])
+def test_a_variant_of_nothing_and_an_empty_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"^no method named '{name}'; available: albert, alectra-small") as error:
+        trainables.departures(name)
+    assert "\n" not in str(error.value)
 
 
 def test_accuracy_is_the_share_of_right_answers() -> None:

@@ -54,10 +54,10 @@ def padded_pairs(pad_token_id, token_types):
     return dict(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
 
 
-def classifier_of(variant):
+def classifier_of(variant, **more):
     family, changes = VARIANTS[variant]
     torch.manual_seed(0)
-    config = AutoConfig.for_model(family, num_labels=3, **(SIZES | changes))
+    config = AutoConfig.for_model(family, num_labels=3, **(SIZES | changes | more))
     return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa").eval()
 
 
@@ -94,6 +94,25 @@ def test_logits_equal_transformers_sequence_classifier(classifier):
     model = LastLayerModel(layerwise(classifier), 3, config_of()).eval()
     model.classifier.load_state_dict(getattr(classifier.classifier, "out_proj", classifier.classifier).state_dict())
     torch.testing.assert_close(model.all_exits(batch).logits[-1], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.no_grad()
+def test_logits_in_training_equal_transformers_sequence_classifier(variant):
+    """With dropout everywhere, so every number must be drawn in the same order: below and above the pooler too."""
+    rates = dict(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+    classifier = classifier_of(variant, classifier_dropout=0.3, classifier_dropout_prob=0.3, **rates).train()
+    batch = batch_for(classifier)
+    model = LastLayerModel(layerwise(classifier), 3, config_of(classifier_dropout=0.3)).train()
+    model.classifier.load_state_dict(getattr(classifier.classifier, "out_proj", classifier.classifier).state_dict())
+    torch.manual_seed(5)
+    expected = classifier(**batch).logits
+    torch.manual_seed(5)
+    hidden, mask = model.encoder.embed(**batch)
+    for index in range(model.encoder.num_layers):
+        hidden = model.encoder.layer(index, hidden, mask)
+    logits, _, _ = model.exit_head(model.encoder.num_layers - 1, hidden, None)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["albert, 2 groups", "bert"])
@@ -222,6 +241,30 @@ def test_missing_folder_is_refused():
         check_backbone("./nowhere")
 
 
+def test_backbone_needs_no_tokenizer_where_another_is_given(tmp_path):
+    backbone = saved(tmp_path / "backbone", tokenizer=None)
+    check_backbone(backbone, saved(tmp_path / "tokenizer"))
+    check_backbone("mini-albert", saved(tmp_path / "tokenizer"))
+    load_encoder(backbone, config_of(), vocab_size=7)
+
+
+@pytest.mark.parametrize("backbone", ["mini-albert", "folder"])
+def test_tokenizer_that_is_given_is_checked(backbone, tmp_path):
+    backbone = saved(tmp_path / "folder") if backbone == "folder" else backbone
+    empty = saved(tmp_path / "empty", tokenizer=None)
+    with pytest.raises(ValueError, match="^tokenizer '.*empty' has no tokenizer; looked for tokenizer.json, vocab.txt"):
+        check_backbone(backbone, empty)
+    with pytest.raises(ValueError, match="^tokenizer './nowhere' is not a folder; allowed: a folder, a hub name$"):
+        check_backbone(backbone, "./nowhere")
+
+
+@pytest.mark.parametrize("name", ["nobody/nothing-uncased", "mini-bert"])
+def test_tokenizer_that_is_not_on_the_hub_is_refused(name):
+    with pytest.raises(ValueError, match=f"^tokenizer '{name}' is not .* allowed: a folder, a hub name") as error:
+        check_backbone("mini-albert", name)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("backbone", ["nobody/nothing-base", "mini-gpt"])
 def test_unreachable_name_says_how_to_work_offline(backbone):
     with pytest.raises(ValueError, match="mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
@@ -299,7 +342,7 @@ def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
 
 
 def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has 99 tokens, its model 50 embeddings"):
+    with pytest.raises(ValueError, match="the tokenizer has 99 tokens, backbone .* 50 embeddings"):
         load_encoder(saved(tmp_path), config_of(), vocab_size=99)
 
 

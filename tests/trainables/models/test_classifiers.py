@@ -3,6 +3,9 @@
 import pytest
 import torch
 from helpers.configurations import config_of
+from transformers import AutoConfig
+from transformers.models.electra.modeling_electra import ElectraClassificationHead
+from transformers.models.roberta.modeling_roberta import RobertaClassificationHead
 
 import trainables
 from trainables.data.tasks import TASKS
@@ -66,6 +69,37 @@ def test_electra_s_pooled_head_is_that_of_transformers():
     other.load_state_dict(model.state_dict())
     batch = batch_of([0, 1])
     assert torch.equal(model.all_exits(batch).logits, other.all_exits(batch).logits)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "kind"), [("electra", ElectraClassificationHead), ("roberta", RobertaClassificationHead)]
+)
+def test_pooled_heads_in_training_are_those_of_transformers(backbone, kind):
+    """Dropout below the dense layer and above it, of the configuration's rate."""
+    model, _ = model_of("electra-small", f"mini-{backbone}", head="pooled", classifier_dropout=0.4)
+    head = kind(AutoConfig.for_model(backbone, hidden_size=32, num_labels=2, classifier_dropout=0.4)).train()
+    head.dense.load_state_dict(model.encoder.pooler.state_dict())
+    head.out_proj.load_state_dict(model.classifier.state_dict())
+    hidden = torch.randn(16, 5, 32, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(3)
+    expected = head(hidden)
+    torch.manual_seed(3)
+    logits, _, _ = model.train().exit_head(5, hidden, None)
+    assert torch.equal(logits, expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_electra_s_first_token_head_starts_as_a_dense_layer_of_tensorflow(seed):
+    """Uniform within sqrt(6 / (inputs + outputs)), bias 0; `transformers`' normal of 0.02 is a fifth as wide."""
+    config = config_of("electra-small", "rte", max_length=16, head="first_token")
+    torch.manual_seed(seed)
+    model = trainables.load("electra-small").build(
+        config, load_encoder("mini-electra", config, vocab_size=30), TASKS["rte"]
+    )
+    bound = (6 / (32 + 2)) ** 0.5
+    weights = model.classifier.weight
+    assert 0.9 * bound < weights.abs().max() <= bound and not model.classifier.bias.any()
+    assert weights.std().item() == pytest.approx(bound / 3**0.5, rel=0.25)
 
 
 @pytest.mark.parametrize(("task", "labels"), [("rte", [0, 1, 1]), ("stsb", [0.5, 5.0, 2.0])])

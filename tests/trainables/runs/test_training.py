@@ -211,6 +211,43 @@ def test_stop_after_zero_runs_all_epochs(cache):
     assert len(run.history) == 4
 
 
+LAST = {"select": "last", "learning_rate": 1e-12, "epochs": 3}  # no epoch is better than the first
+
+
+def test_where_the_last_epoch_is_selected_it_is_kept_and_reported(cache, tmp_path):
+    run = run_to_the_end(spec_of(config=LAST), cache)
+    assert [row.best_epoch for row in run.history] == [1, 2, 3] and all(row.improved for row in run.history)
+    run.save(tmp_path)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    assert (outcome.epoch, outcome.metrics) == (3, run.history[-1].metrics)
+    assert outcome.score == outcome.selection_score == run.history[-1].selection_score
+    kept = load_file(Path(outcome.model) / "model.safetensors")
+    assert_equal_weights(kept, read_state(tmp_path)["model"])
+
+
+def test_the_last_epoch_is_reported_even_if_it_is_worse(cache, tmp_path):
+    run = run_to_the_end(spec_of(config={"select": "last", "epochs": 3, "learning_rate": 3e-3}), cache)
+    scores = [row.selection_score for row in run.history]
+    assert scores[-1] < max(scores)  # or this test says nothing
+    assert run.outcome().score == scores[-1]
+    assert run.outcome(predictions=tmp_path / "predictions.npz").score == scores[-1]
+
+
+def test_resumed_where_the_last_epoch_is_selected_equals_uninterrupted(cache, tmp_path):
+    spec = spec_of("electra-small", config={"epochs": 2, "select": "last"})
+    whole = run_to_the_end(spec, cache)
+    whole.save(tmp_path / "whole")
+    half = TrainingRun(spec, cache=cache)
+    half.run_epoch()
+    half.save(tmp_path / "half")
+    resumed = TrainingRun.resume(tmp_path / "half", cache=cache)
+    resumed.run_epoch()
+    resumed.save(tmp_path / "half")
+    assert untimed(resumed.history) == untimed(whole.history)
+    models = [load_file(Path(run.outcome().model) / "model.safetensors") for run in (whole, resumed)]
+    assert_equal_weights(*models)
+
+
 def test_start_takes_the_encoder_and_new_heads(cache, tmp_path):
     source = run_to_the_end(spec_of(task="mnli", config={"epochs": 1}), cache)
     source.save(tmp_path)

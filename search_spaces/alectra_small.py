@@ -1,0 +1,51 @@
+"""ALECTRA-small search space: learning rates and batch sizes that shoarora/lmtuners' own search ended at.
+
+Its README (experiments/disc_lm_small/README.md at 86f31ba) gives one pair and the epochs for each task. RTE and STS-B
+start from an MNLI model there, and no other task. For the rest it names ELECTRA's appendix B: so
+weight decay 0 and a decay that begins after the warm-up. All twelve layers are one: no layer has a rate of its own.
+"""
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+from search_spaces import _random_start as random_start
+from search_spaces import electra_small as electra
+from trainables.schema import Configuration, Value
+
+SPACE: dict[str, BaseDistribution] = {
+    "learning_rate": FloatDistribution(2e-5, 1e-4, log=True),
+    "batch_size": CategoricalDistribution([16, 32, 128]),
+}
+PAPER_GRID: dict[str, list[Value]] = {"learning_rate": [2e-5, 5e-5, 1e-4], "batch_size": [16, 32, 128]}
+
+FIXED: dict[str, Value] = {field: value for field, value in electra.FIXED.items() if field not in SPACE} | {
+    "weight_decay": 0.0,
+    "schedule": "linear",
+    "layer_decay": 1.0,
+    "layer_decay_convention": None,
+    "head": "pooled",  # the model card's AlbertForSequenceClassification
+}
+FIXED_BY_TASK: dict[str, Configuration] = {
+    "cola": {"epochs": 10},
+    "mrpc": {"epochs": 10},
+    "qqp": {"epochs": 10},
+    "rte": {"epochs": 5},
+}
+
+# The checkpoint comes without a tokenizer: its model card names BERT's.
+BACKBONE = {"mini": "mini-albert", "paper": "shoarora/alectra-small-owt"}
+TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
+
+MINI_SPACE = random_start.SPACE
+MINI_GRID = random_start.GRID
+MINI_FIXED = random_start.FIXED
+
+PUBLISHED: dict[str, list[Configuration]] = {
+    "cola": [{"learning_rate": 2e-5, "batch_size": 32}],
+    "mnli": [{"learning_rate": 1e-4, "batch_size": 32}],
+    "mrpc": [{"learning_rate": 1e-4, "batch_size": 128}],
+    "qnli": [{"learning_rate": 5e-5, "batch_size": 32}],
+    "qqp": [{"learning_rate": 5e-5, "batch_size": 32}],
+    "rte": [{"learning_rate": 1e-4, "batch_size": 32}],
+    "sst2": [{"learning_rate": 5e-5, "batch_size": 16}],
+    "stsb": [{"learning_rate": 1e-4, "batch_size": 16}],
+}

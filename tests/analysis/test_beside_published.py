@@ -1,0 +1,128 @@
+"""Which published numbers stand under which row: pytest tests/analysis/test_beside_published.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from helpers.made_studies import arm, config_of, record, write_study
+
+from analysis.layouts.rendering import Table
+from analysis.studies.load import load_study
+from analysis.tables import make_tables
+
+BARE = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
+
+
+def table(study: Path, name: str = "dev") -> Table:
+    return {table.name: table for table in make_tables([load_study(study)])}[name]
+
+
+def beneath(made: Table, label: str) -> list[str]:
+    """The published lines beneath our line of this label."""
+    labels = [line.label for line in made.lines]
+    start = labels.index(label) + 1
+    end = next((i for i in range(start, len(labels)) if not made.lines[i].published), len(labels))
+    return labels[start:end]
+
+
+def apart(made: Table, label: str) -> list[str]:
+    """The headings under which a published line stands apart."""
+    return [block.title for block in made.blocks for line in block.lines if line.label == f"published {label}"]
+
+
+def test_nine_and_twelve_layers_stand_in_one_table_each_over_its_own_line(tmp_path):
+    nine = config_of("albert") | {"num_hidden_layers": 9}
+    records = arm("albert", "rte", [0.76] * 5) + arm("albert:9-layers", "rte", [0.74] * 5, num_layers=9, config=nine)
+    made = table(write_study(tmp_path, records))
+    assert beneath(made, "albert") == ["published ALBERT"]
+    assert beneath(made, "albert:9-layers") == ["published ALBERT-9L"]
+
+
+def test_a_depth_that_was_set_is_not_the_twelve_layer_row(tmp_path):
+    settings = {"num_hidden_layers": 9}
+    made = table(write_study(tmp_path, arm("albert", "rte", [0.74] * 5, num_layers=9), settings=settings))
+    assert beneath(made, "albert") == ["published ALBERT-9L"]
+    assert "with 12 layers; here 9" in apart(made, "ALBERT")[0]
+
+
+def test_every_row_of_the_ablation_finds_its_own_line(tmp_path):
+    settings = {
+        "albert": {},
+        "pondernet": {},
+        "palbert:expectation": BARE | {"exit": "expectation_legacy", "q": None},
+        "palbert:a": BARE,
+        "palbert:b": BARE | {"lambda_learning_rate": 1e-5},
+        "palbert:c": {"lambda_layer_arch": "linear"},
+        "palbert:d": {"num_lambda_layers": 0},
+        "palbert": {},
+    }
+    records = [
+        row
+        for method, fields in settings.items()
+        for row in arm(method, "rte", [0.7, 0.72, 0.74, 0.7, 0.71], config=config_of(method.split(":")[0]) | fields)
+    ]
+    made = table(write_study(tmp_path, records), "ablation")
+    assert {method: beneath(made, method) for method in settings} == {
+        "albert": ["published ALBERT"],
+        "pondernet": ["published PonderNet (sampled exit)"],
+        "palbert:expectation": ["published PonderNet (closed-form expectation)"],
+        "palbert:a": ["published PonderNet + Q-exit"],
+        "palbert:b": ["published + Q-exit + lambda LR"],
+        "palbert:c": ["published + Q-exit + lambda LR + 3 layers"],
+        "palbert:d": ["published + Q-exit + lambda LR + concat"],
+        "palbert": ["published PALBERT: + Q-exit + lambda LR + 3 layers + concat"],
+    }
+
+
+def test_a_mean_of_five_draws_is_not_the_paper_s_one_draw(tmp_path):
+    config = config_of("pondernet") | {"sample_draws": 5}
+    made = table(write_study(tmp_path, arm("pondernet", "rte", [0.7] * 5, config=config)))
+    assert beneath(made, "pondernet") == []
+    assert "with sample_draws 1; here 5" in apart(made, "PonderNet")[0]
+
+
+def test_a_backbone_is_the_published_one_by_its_whole_name(tmp_path):
+    made = table(write_study(tmp_path, arm("albert", "rte", [0.78] * 5), backbone="distilbert/distilroberta-base"))
+    assert beneath(made, "albert") == []
+    assert "on another backbone than distilbert/distilroberta-base" in apart(made, "ALBERT")[0]
+
+
+def test_a_part_of_a_name_is_no_backbone_of_electra_s_table(tmp_path):
+    records = arm("electra-small", "sst2", [0.9] * 5)
+    made = table(write_study(tmp_path, records, backbone="shoarora/electra-small-owt"), "electra")
+    assert beneath(made, "electra-small") == ["published ELECTRA-Small-OWT (ours, 17M)"]
+
+
+def test_a_cell_with_another_start_stands_apart_and_the_others_beside(tmp_path):
+    backbone = "shoarora/electra-small-owt"
+    records = arm("electra-small", "sst2", [0.88] * 5) + arm("electra-small", "rte", [0.6] * 5)
+    made = table(write_study(tmp_path, records, backbone=backbone), "electra")
+    line = next(line for line in made.lines if line.label == "published ELECTRA-Small-OWT (ours, 17M)")
+    assert set(line.values) == {"sst2"}
+    assert any("started from mnli; here from the backbone" in title for title in apart(made, line.label[10:]))
+
+
+def test_another_metric_is_named_and_stands_apart(tmp_path):
+    records = arm("electra-small", "mnli", [0.8] * 5)
+    made = table(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), "electra")
+    assert beneath(made, "electra-small") == []
+    assert "matched only" in apart(made, "ELECTRA-Small (=Small++)")[0]
+
+
+def test_real_glue_is_a_matter_of_content(tmp_path):
+    cut = ("train has 2,480 rows, the official 2,490",)
+    made = table(write_study(tmp_path, arm("albert", "rte", [0.76] * 5, data_differences=cut)))
+    assert beneath(made, "albert") == []
+    assert "on the official GLUE; here RTE train has 2,480 rows, the official 2,490" in apart(made, "ALBERT")[0]
+    assert "RTE is not the official GLUE: train has 2,480 rows, the official 2,490" in made.notes
+
+
+def test_a_cell_without_numbers_is_no_reason(tmp_path):
+    made = table(write_study(tmp_path, [record("albert", "rte", 0.7)], methods=["albert"], tasks=["rte", "sst2"]))
+    assert beneath(made, "albert") == ["published ALBERT"]
+
+
+def test_the_test_rows_are_printed_apart(tmp_path):
+    made = table(write_study(tmp_path, arm("albert", "rte", [0.76] * 5)))
+    (title, dev) = apart(made, "PABEE")[::-1]
+    assert "on the test set; ours need the GLUE server" in title and "not run here" in dev

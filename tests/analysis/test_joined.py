@@ -1,0 +1,121 @@
+"""What may share a table, what is marked and what is refused: pytest tests/analysis/test_joined.py"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from helpers.made_studies import arm, record, write_study
+from msgspec.structs import replace
+
+from analysis.studies.joined import rows_of
+from analysis.studies.load import load_studies, load_study
+from analysis.tables import IncompleteTables, write_tables
+
+SCORES = [0.72, 0.725, 0.73, 0.74, 0.69]
+
+
+def dev_line(folder: Path) -> list[str]:
+    return [line for line in (folder / "dev.md").read_text().splitlines() if line.startswith("| albert")]
+
+
+def test_studies_join_by_arm_into_one_row_per_method(tmp_path):
+    one = write_study(tmp_path / "one", arm("albert", "rte", SCORES) + arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("palbert", "cola", SCORES))
+    write_tables([one, two], tmp_path / "out")
+    with (tmp_path / "out" / "dev.csv").open() as file:
+        rows = {row["method"]: row for row in csv.DictReader(file)}
+    assert (rows["palbert"]["rte"], rows["palbert"]["cola"], rows["albert"]["cola"]) == ("72.5", "72.5", "")
+    text = (tmp_path / "out" / "dev.md").read_text()
+    assert "- study one: albert, palbert on rte" in text and "- study two: palbert on cola" in text
+
+
+def test_an_arm_that_two_studies_have_is_one_cell_with_each_trial_once(tmp_path):
+    records = arm("albert", "rte", SCORES)
+    one = write_study(tmp_path / "one", records[:4])
+    two = write_study(tmp_path / "two", records)
+    (row,) = rows_of(load_studies([one, two]))
+    assert row.cells["rte"].scores == SCORES
+    assert [study.name for study in row.cells["rte"].studies] == ["one", "two"]
+
+
+def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
+    records = arm("albert", "rte", SCORES)
+    one = write_study(tmp_path / "one", records)
+    two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5)])
+    with pytest.raises(
+        ValueError, match=rf"has other numbers in {one} than in {two}: score 0.69 against 0.5"
+    ) as refused:
+        rows_of(load_studies([one, two]))
+    assert "\n" not in str(refused.value)
+
+
+def test_studies_of_unlike_seed_plans_are_refused(tmp_path):
+    one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES[:2]), seeds=2)
+    with pytest.raises(ValueError, match=f"{one} asks for 5 seeds, {two} for 2; allowed: the same --seeds"):
+        write_tables([one, two], tmp_path / "out")
+
+
+def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES[:2]), seeds=2)
+    write_tables([one, two], tmp_path / "out", separate=True)
+    assert "median over 5 seeds" in (tmp_path / "out" / "dev.md").read_text()
+    (line,) = dev_line(tmp_path / "out")
+    assert "(n=2)" in line
+    with pytest.raises(IncompleteTables, match=r"albert/rte: fewer seeds: found 42, 43; the protocol wants 42, 43, 44"):
+        write_tables([one, two], tmp_path / "strict", strict=True, separate=True)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_two_data_sets_never_share_a_column(tmp_path, separate):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), data_fingerprint="beef")
+    with pytest.raises(ValueError, match=f"two data sets never share a column: RTE is f00d in {one}, beef in {two}"):
+        rows_of(load_studies([one, two]), separate=separate)
+
+
+def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
+    records = [*arm("albert", "rte", SCORES), record("albert", "rte", 0.7, seed=47, data_fingerprint="beef")]
+    with pytest.raises(ValueError, match="has data_fingerprint beef, the plan f00d; numbers of different content"):
+        load_study(write_study(tmp_path, records))
+
+
+def test_a_row_of_two_backbones_is_refused(tmp_path):
+    one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
+    two = write_study(tmp_path / "two", arm("albert", "cola", SCORES), backbone="someone/else")
+    with pytest.raises(ValueError, match="albert is not the same in .*backbone_fingerprint .*someone/else"):
+        rows_of(load_studies([one, two]))
+
+
+def test_studies_of_equal_names_are_told_apart_by_their_folders(tmp_path):
+    one = write_study(tmp_path / "a" / "same", arm("albert", "rte", SCORES), name="same")
+    two = write_study(tmp_path / "b" / "same", arm("albert", "rte", [0.5] * 5), name="same")
+    rows = rows_of(load_studies([one, two]), separate=True)
+    assert [row.label for row in rows] == [f"albert ({one})", f"albert ({two})"]
+    assert [row.cells["rte"].median for row in rows] == [0.725, 0.5]
+
+
+def test_a_study_given_twice_is_refused(tmp_path):
+    one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
+    with pytest.raises(ValueError, match="given 2 times; allowed: each study once"):
+        load_studies([one, one])
+
+
+def test_the_speed_table_has_the_layers_of_each_study(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES, mean_layers=7.5))
+    two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES, mean_layers=3.0), settings={"q": 0.2})
+    write_tables([one, two], tmp_path / "out", separate=True)
+    with (tmp_path / "out" / "speed.csv").open() as file:
+        found = {row["arm"]: row["mean_layers"] for row in csv.DictReader(file)}
+    assert found == {"palbert (one)/rte": "7.50", "palbert (two)/rte": "3.00"}
+
+
+def test_rows_chosen_from_unlike_numbers_of_configurations_say_so(tmp_path):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES), samples=36)
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), samples=12)
+    write_tables([one, two], tmp_path / "out")
+    note = "rows were chosen from unlike numbers of configurations per task: palbert 36, albert 12"
+    assert note in (tmp_path / "out" / "dev.md").read_text()
