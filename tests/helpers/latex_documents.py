@@ -26,9 +26,9 @@ def pdflatex() -> str | None:
 
 
 def complaints(tables: list[str], width: float, folder: Path, latex: str) -> list[str]:
-    """What TeX has against these tables on a page of this text width: errors, lost characters, more than 1 pt too wide, too high.
+    """What TeX has against these tables on a page of this text width, typeset as DVI, which needs no outlines of fonts.
 
-    Typeset as DVI, which needs the metrics of fonts only.
+    That is: errors, lost characters, lines more than 1 pt too wide, floats too large for a page.
     """
     text = "\n\\clearpage\n".join(tables)
     (folder / "all.tex").write_text(
