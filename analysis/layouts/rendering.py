@@ -1,79 +1,42 @@
-"""A table as Markdown, CSV, LaTeX (booktabs) and HTML. Nothing here computes a number."""
+"""A table as a file of each format. Nothing here computes a number."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import re
+from typing import Literal
 
-GAP = "–"  # a planned cell without a number
+from analysis.layouts.html_tables import html_fragment, html_page
+from analysis.layouts.latex import latex_table
+from analysis.layouts.table import GAP, Block, Entry, Line, Table
+
+__all__ = ["FORMATS", "GAP", "Block", "Entry", "Format", "Line", "Table", "html_fragment", "render"]
+
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a table: texts by column, "" or no entry where nothing was planned, GAP where it is missing."""
-
-    label: str
-    values: dict[str, str]
-    published: bool = False
-    marks: dict[str, str] = field(default_factory=dict)  # printed behind a value, by column; not in the CSV
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines apart from the table's own, under a heading that says what they are."""
-
-    title: str
-    lines: list[Line]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A finished table: texts, and in `sidecar` every number in full with where it comes from."""
-
-    name: str  # file name without its ending
-    title: str
-    columns: dict[str, str]  # name in the CSV header -> title elsewhere
-    lines: list[Line]
-    caption: str
-    blocks: list[Block] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    sidecar: dict[str, Any] = field(default_factory=dict)
-    first_column: str = "method"
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """The columns that hold anything of ours; the CSV keeps the others too."""
-        ours = [line for line in self.lines if not line.published]
-        return {name: title for name, title in self.columns.items() if any(line.values.get(name) for line in ours)}
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return html_fragment(self)
-
-
 def render(table: Table, format: Format) -> str:
     """The table as text of this format."""
-    return {"md": _markdown, "csv": _csv, "tex": _latex, "html": _html}[format](table)
+    return {"md": _markdown, "csv": _csv, "tex": latex_table, "html": html_page}[format](table)
 
 
 def _markdown(table: Table) -> str:
-    parts = [f"## {table.title}", _markdown_lines(table, table.lines)]
+    parts = [f"## {_escaped(table.title)}", _markdown_lines(table, table.lines)]
     for block in table.blocks:
-        parts += [f"**{block.title}**", _markdown_lines(table, block.lines)]
-    parts.append(table.caption)
+        parts += [f"**{_escaped(block.title)}**", _markdown_lines(table, block.lines)]
+    parts.append(_escaped(table.caption))
     if table.notes:
-        parts.append("\n".join(f"- {note}" for note in table.notes))
+        parts.append("\n".join(f"- {_escaped(note)}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
 
 
 def _markdown_lines(table: Table, lines: list[Line]) -> str:
-    rows = [[table.first_column, *table.shown.values()]]
-    rows += [[_markdown_label(line), *_texts(line, table)] for line in lines]
+    rows = [[_escaped(text) for text in (table.first_column, *table.shown.values())]]
+    rows += [
+        [_markdown_label(line), *(_markdown_entry(line.entries.get(name)) for name in table.shown)] for line in lines
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [
         [text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths))] for row in rows
@@ -83,109 +46,45 @@ def _markdown_lines(table: Table, lines: list[Line]) -> str:
 
 
 def _markdown_label(line: Line) -> str:
-    return f"*{line.label}*" if line.published else line.label
+    return f"*{_escaped(line.label)}*" if line.published else _escaped(line.label)
+
+
+def _markdown_entry(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    text = f"[{entry.text}](<{entry.href}>)" if entry.href else entry.text
+    return _escaped_bars(text + entry.mark + (f" (n={entry.n})" if entry.off_protocol else ""))
+
+
+def _escaped(text: str) -> str:
+    """On one line, with every character standing for itself (CommonMark 0.31, 2.4 and GitHub's tables)."""
+    return _escaped_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
+
+
+def _escaped_bars(text: str) -> str:
+    return text.replace("|", r"\|")
 
 
 def _csv(table: Table) -> str:
-    """Our lines only: one row per method, empty where a number is missing."""
+    """One row per line, published ones too; in the columns of the table numbers, or nothing where one is missing.
+
+    `source` is `ours` or `published`, `block` the heading that a line stands under, `unit` that of the columns without
+    one in their name. `_sd` follows a mean, `_low` and `_high` are an interval, `_n` at the end is the number of seeds.
+    """
+    entries = [line.entries for _, line in table.all_lines]
+    numbers = [(name, suffix) for name in table.columns for suffix in _suffixes(name, entries)]
+    counted = [name for name in table.columns if any(name in line and line[name].n is not None for line in entries)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([table.first_column, *table.columns])
-    for line in table.lines:
-        if not line.published:
-            values = [line.values.get(name, "") for name in table.columns]
-            writer.writerow([line.label, *("" if value == GAP else value for value in values)])
+    header = [name + suffix for name, suffix in numbers] + [f"{name}_n" for name in counted]
+    writer.writerow([table.first_column, "source", "block", "unit", *header])
+    for block, line in table.all_lines:
+        found = {name: line.entries.get(name, Entry()) for name in table.columns}
+        cells = [found[name].numbers.get(suffix, "") for name, suffix in numbers] + [found[name].n for name in counted]
+        writer.writerow([line.label, "published" if line.published else "ours", block, table.unit, *cells])
     return text.getvalue()
 
 
-def _latex(table: Table) -> str:
-    shown = table.shown
-    body = [_latex_line(line, table) for line in table.lines]
-    for block in table.blocks:
-        body += [r"\midrule", rf"\multicolumn{{{len(shown) + 1}}}{{l}}{{\emph{{{_tex(block.title)}}}}} \\"]
-        body += [_latex_line(line, table) for line in block.lines]
-    header = " & ".join(_tex(text) for text in [table.first_column, *shown.values()])
-    caption = _tex(" ".join([f"{table.title}.", table.caption, *(f"{note}." for note in table.notes)]))
-    return "\n".join(
-        [
-            "% needs \\usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            rf"\label{{tab:{table.name}}}",
-            rf"\begin{{tabular}}{{l{'r' * len(shown)}}}",
-            r"\toprule",
-            rf"{header} \\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _latex_line(line: Line, table: Table) -> str:
-    label = rf"\emph{{{_tex(line.label)}}}" if line.published else _tex(line.label)
-    return " & ".join([label, *(_tex(text) for text in _texts(line, table))]) + r" \\"
-
-
-_TEX = {character: rf"\{character}" for character in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    GAP: "--",
-    "±": r"$\pm$",
-    "†": r"$\dagger$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "≤": r"$\leq$",
-    "×": r"$\times$",
-    "β": r"$\beta$",
-    "Λ": r"$\Lambda$",
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(character, character) for character in text)
-
-
-def _html(table: Table) -> str:
-    """A page that opens from disk."""
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{html.escape(table.title)}</title>\n'
-        f"<style>td {{ text-align: right }} th {{ text-align: left }}</style>\n{html_fragment(table)}</html>\n"
-    )
-
-
-def html_fragment(table: Table) -> str:
-    """The table as a `figure` without styles of its own, for a page or a notebook."""
-    header = "".join(
-        f'<th scope="col">{html.escape(text)}</th>' for text in [table.first_column, *table.shown.values()]
-    )
-    body = _html_lines(table, table.lines)
-    for block in table.blocks:
-        title = html.escape(block.title)
-        body += f'<tbody><tr><th colspan="{len(table.shown) + 1}" class="block"><div>{title}</div></th></tr></tbody>\n'
-        body += _html_lines(table, block.lines)
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
-    caption = f"<b>{html.escape(table.title)}.</b> {html.escape(table.caption)}"
-    return (
-        f'<figure class="table" id="table-{table.name}">\n<div class="scroll"><table>\n'
-        f"<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
-        f"<figcaption>{caption}{f'<ul>{notes}</ul>' if notes else ''}</figcaption>\n</figure>\n"
-    )
-
-
-def _html_lines(table: Table, lines: list[Line]) -> str:
-    rows = []
-    for line in lines:
-        cells = "".join(f"<td>{html.escape(text)}</td>" for text in _texts(line, table))
-        css = ' class="published"' if line.published else ""
-        rows.append(f'<tr{css}><th scope="row">{html.escape(line.label)}</th>{cells}</tr>\n')
-    return f"<tbody>\n{''.join(rows)}</tbody>\n"
-
-
-def _texts(line: Line, table: Table) -> list[str]:
-    return [line.values.get(name, "") + line.marks.get(name, "") for name in table.shown]
+def _suffixes(name: str, entries: list[dict[str, Entry]]) -> list[str]:
+    """The suffixes of a column's numbers, in the order of its entries; the column itself where it has no number."""
+    return list(dict.fromkeys(suffix for line in entries if name in line for suffix in line[name].numbers)) or [""]

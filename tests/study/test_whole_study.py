@@ -56,7 +56,7 @@ def test_the_cell_is_the_median_of_the_confirm_scores(study):
         if record.phase == "confirm":
             scores.setdefault(record.method, []).append(record.score)
     with (study / "tables" / "dev.csv").open() as file:
-        cells = {row["method"]: row["rte"] for row in csv.DictReader(file)}
+        cells = {row["method"]: row["rte"] for row in csv.DictReader(file) if row["source"] == "ours"}
     assert {method: float(cell) for method, cell in cells.items()} == {
         method: pytest.approx(100 * median(values), abs=0.051) for method, values in scores.items()
     }

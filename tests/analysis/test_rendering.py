@@ -1,0 +1,157 @@
+"""python -m pytest tests/analysis/test_rendering.py"""
+
+import csv
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from analysis.layouts.html_tables import html_fragment
+from analysis.layouts.rendering import render
+from analysis.layouts.table import (
+    Block,
+    Entry,
+    Line,
+    Table,
+    deviation_entry,
+    interval_entry,
+    number_entry,
+    number_text,
+)
+
+SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
+
+
+def made(lines: list[Line], **fields) -> Table:
+    columns = {"rte": "RTE", "cola": "CoLA"}
+    return Table(
+        **{"name": "dev", "title": "Scores", "columns": columns, "lines": lines, "caption": "Points."} | fields
+    )
+
+
+def rows_of_csv(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render(table, "csv"))))
+
+
+def line_of_markdown(label: str, entry: Entry) -> str:
+    return render(made([Line(label, {"rte": entry})]), "md").splitlines()[4]
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+@pytest.mark.parametrize(
+    ("value", "signed", "text"), [(-0.04, False, "0.0"), (-0.04, True, "+0.0"), (-0.06, False, "-0.1")]
+)
+def test_what_rounds_to_zero_has_no_minus(value, signed, text):
+    assert number_text(value, signed=signed) == text
+
+
+def test_entry_without_a_number_is_a_gap():
+    assert number_entry(None) == deviation_entry(None, None) == Entry()
+    assert "| palbert |   – |" in render(made([Line("palbert", {"rte": Entry()})]), "md")
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("7.50", Entry("7.50", {"": "7.50"})),
+        ("–", Entry()),
+        ("-0.0", Entry("0.0", {"": "0.0"})),
+        ("71.5 (n=4)", Entry("71.5", {"": "71.5"}, n=4, off_protocol=True)),
+        ("72.1 ± 1.6", deviation_entry(72.1, 1.6)),
+        ("72.1 ± –", deviation_entry(72.1, None)),
+        ("55.0 to 65.0", interval_entry(55.0, 65.0)),
+    ],
+)
+def test_printed_texts_are_read_as_entries(text, entry):
+    assert Line("palbert", {"rte": text}).entries == {"rte": entry}
+
+
+def test_markdown_shows_a_link_its_mark_and_the_seeds_where_they_are_not_the_protocols():
+    assert "| palbert | [71.5](<https://example.org/runs?a=1&b=2>)↑ (n=4) |" == line_of_markdown("palbert", SCORE)
+
+
+@pytest.mark.parametrize("label", ["a|b", "a\nb", "a\\|b"])
+def test_markdown_keeps_a_label_in_its_cell(label):
+    line = line_of_markdown(label, number_entry(72.5))
+    assert len(re.split(r"(?<!\\)(?:\\\\)*\|", line)) == 4
+    assert line.endswith("| 72.5 |")
+
+
+def test_markdown_keeps_characters_that_would_be_markup():
+    assert line_of_markdown("a*b<c", number_entry(72.5)) == r"| a\*b\<c | 72.5 |"
+
+
+def test_every_number_in_the_csv_is_a_number():
+    lines = [
+        Line("palbert", {"rte": SCORE, "cola": Entry()}),
+        Line("albert", {"rte": deviation_entry(72.1, None), "cola": interval_entry(-1.0, 2.0)}),
+    ]
+    for row in rows_of_csv(made(lines)):
+        numbers = list(row.values())[4:]
+        assert numbers == [cell for cell in numbers if not cell or float(cell) < 100]
+    assert row == {
+        "method": "albert", "source": "ours", "block": "", "unit": "points",
+        "rte": "72.1", "rte_sd": "", "cola_low": "-1.0", "cola_high": "2.0", "rte_n": "",
+    }  # fmt: skip
+
+
+def test_csv_has_the_seeds_in_columns_of_their_own_and_nothing_for_a_gap():
+    (row,) = rows_of_csv(made([Line("palbert", {"rte": SCORE, "cola": Entry()})]))
+    assert (row["rte"], row["rte_n"], row["cola"]) == ("71.5", "4", "")
+
+
+def test_csv_has_published_lines_with_the_heading_that_they_stand_under():
+    ours, published = Line("palbert", {"rte": SCORE}), Line("PALBERT", {"rte": number_entry(78.3)}, published=True)
+    rows = rows_of_csv(made([ours, published], blocks=[Block("Not comparable", [published])]))
+    assert [(row["method"], row["source"], row["block"], row["rte"]) for row in rows] == [
+        ("palbert", "ours", "", "71.5"),
+        ("PALBERT", "published", "", "78.3"),
+        ("PALBERT", "published", "Not comparable", "78.3"),
+    ]
+
+
+def test_html_has_a_caption_and_a_scope_for_every_header():
+    block = Block("Apart", [Line("PALBERT", {"rte": number_entry(78.3)}, published=True)])
+    tags = Tags(html_fragment(made([Line("palbert", {"rte": SCORE})], blocks=[block])))
+    assert len(tags.of("caption")) == 1
+    assert [header["scope"] for header in tags.of("th")] == ["col", "col", "row", "rowgroup", "row"]
+    assert [row.get("class") for row in tags.of("tr")] == [None, None, None, "published"]
+
+
+def test_html_explains_marks_seeds_and_gaps():
+    table = made([Line("a", {"rte": SCORE}), Line("b", {"rte": Entry()})], marks={"↑": "better than albert"})
+    titles = [abbreviation["title"] for abbreviation in Tags(html_fragment(table)).of("abbr")]
+    assert titles == ["better than albert", "seeds, which are not the protocol's", "planned, no number"]
+
+
+def test_html_links_a_cell_and_the_csv():
+    table = made([Line("palbert", {"rte": SCORE})])
+    assert [link["href"] for link in Tags(html_fragment(table)).of("a")] == [SCORE.href]
+    assert {"href": "tables/dev.csv", "download": "dev.csv"} in Tags(html_fragment(table, "tables/dev.csv")).of("a")
+    assert {"href": "dev.csv", "download": "dev.csv"} in Tags(render(table, "html")).of("a")
+
+
+@pytest.mark.parametrize(("num_notes", "num_folds"), [(0, 0), (3, 0), (4, 1)])
+def test_html_folds_many_notes(num_notes, num_folds):
+    tags = Tags(html_fragment(made([], notes=["<note>"] * num_notes)))
+    assert len(tags.of("details")) == num_folds
+    assert tags.text.count("<note>") == len(tags.of("li")) == num_notes
