@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.pictures import words
+from analysis.pictures import alt_texts
 from analysis.pictures.panels import PANELS_PER_LINE, Style
 from analysis.pictures.picture import STYLE, Picture, finished
 from analysis.pictures.subject import Subject
@@ -38,7 +38,7 @@ def exits_picture(subject: Subject) -> Picture | None:
         caption += " Black line: the posterior's mean probability of leaving there."
     if missing := subject.without_predictions:
         caption += f" Left out, because predictions are missing: {', '.join(missing)}."
-    return finished("exit-layers", caption, words.by_task(seen), figure)
+    return finished("exit-layers", caption, alt_texts.by_task(seen), figure)
 
 
 def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[tuple[str, str], Axes]]:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from analysis.pictures import words
+from analysis.pictures import alt_texts
 from analysis.pictures.panels import End, Style, label_ends, share_height, share_x, task_panels
 from analysis.pictures.picture import STYLE, Picture, finished
 from analysis.pictures.subject import Subject
@@ -90,7 +90,7 @@ def seeds_picture(subject: Subject) -> Picture | None:
         axes.set_xticks(range(len(own)), [label for label, _ in own], rotation=25, ha="right", rotation_mode="anchor")
         axes.set_xlim(-0.6, len(own) - 0.4)
     caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
-    alt = words.by_task({title: "median and range of " + words.joined(texts) for title, texts in seen.items()})
+    alt = alt_texts.by_task({title: "median and range of " + alt_texts.joined(texts) for title, texts in seen.items()})
     return finished("seeds", caption, alt, figure)
 
 
@@ -156,7 +156,7 @@ def fronts_picture(subject: Subject) -> Picture | None:
         "Pareto fronts: settings that no other setting beats in score with as few layers. Thin: one seed's models; "
         f"thick: their median where all seeds' fronts reach; a mark: a method that always runs the same layers. {CUT}"
     )
-    alt = words.by_task({TASKS[task].title: _fronts_seen(subject, task, drawn, trade_offs) for task in panels})
+    alt = alt_texts.by_task({TASKS[task].title: _fronts_seen(subject, task, drawn, trade_offs) for task in panels})
     return finished("fronts", caption, alt, figure)
 
 
@@ -205,7 +205,7 @@ def _curves_picture(
         caption += " Whoever has a rule of its own, all layers or a sampled exit, has a mark beside the curves."
     if missing := subject.without_predictions:
         caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
-    alt = words.by_task({TASKS[task].title: _curves_seen(task, curves, marks, at) for task in panels})
+    alt = alt_texts.by_task({TASKS[task].title: _curves_seen(task, curves, marks, at) for task in panels})
     return finished(name, caption, alt, figure)
 
 
@@ -240,7 +240,7 @@ def _draw_ratios(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
 
 
-def _draw_front(axes: Axes, style: Style, own: TradeOff) -> words.Line:
+def _draw_front(axes: Axes, style: Style, own: TradeOff) -> alt_texts.Line:
     """Draws the fronts of a cell; gives layers and score in points of their median."""
     for front in own.fronts:
         layers = [*front.mean_layers, front.most_layers]
@@ -264,11 +264,11 @@ def _curves_seen(
 ) -> str:
     own = {label: curve for (label, other), several in curves.items() if other == task for curve in several}
     own_marks = {label: mark for (label, other), mark in marks.items() if other == task}
-    texts = [words.trend(label, curve.x, curve.median, at=at) for label, curve in own.items()]
+    texts = [alt_texts.trend(label, curve.x, curve.median, at=at) for label, curve in own.items()]
     texts += [f"{label} is marked at {mark.score:.1f}, {at.format(mark.x)}" for label, mark in own_marks.items()]
     best = max(own, key=lambda label: own_marks[label].score if label in own_marks else -np.inf, default=None)
     texts += [
-        words.beside(label, (curve.x, curve.median), best, (own[best].x, own[best].median), at=at)
+        alt_texts.beside(label, (curve.x, curve.median), best, (own[best].x, own[best].median), at=at)
         for label, curve in own.items()
         if best is not None and label != best
     ]
@@ -278,7 +278,7 @@ def _curves_seen(
 def _fronts_seen(
     subject: Subject,
     task: str,
-    drawn: dict[tuple[str, str], words.Line],
+    drawn: dict[tuple[str, str], alt_texts.Line],
     trade_offs: dict[tuple[str, str], TradeOff],
 ) -> str:
     """The score of each method at half, two thirds and all of the layers, then who lies above whom."""
@@ -289,11 +289,11 @@ def _fronts_seen(
         spreads = {label: trade_offs[label, task].score_at(layers) for label in own}
         scores = [f"{label} {100 * spread.median:.1f}" for label, spread in spreads.items() if spread]
         if scores:
-            texts.append(f"at {layers:g} layers {words.joined(scores)}")
+            texts.append(f"at {layers:g} layers {alt_texts.joined(scores)}")
     several = {label: line for label, line in own.items() if len(line[0]) > 1}
     best = max(several, key=lambda label: float(np.mean(several[label][1])), default=None)
     texts += [
-        words.beside(label, line, best, several[best], at="{:.1f} layers")
+        alt_texts.beside(label, line, best, several[best], at="{:.1f} layers")
         for label, line in several.items()
         if best is not None and label != best
     ]

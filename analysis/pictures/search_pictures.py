@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from analysis.pictures import words
+from analysis.pictures import alt_texts
 from analysis.pictures.panels import (
     PANEL_INCHES,
     End,
@@ -53,7 +53,7 @@ def prior_picture(subject: Subject) -> Picture | None:
         panels[task].plot(*zip(*own, strict=True), ms=4, alpha=0.5, **style.mark)
         panels[task].plot(priors, scores, lw=1.3, **style.stroke)
         ends[task].append(End(label, style, priors[-1], scores[-1]))
-        seen.setdefault(TASKS[task].title, []).append(words.trend(label, priors, scores, at="λ {:.2f}"))
+        seen.setdefault(TASKS[task].title, []).append(alt_texts.trend(label, priors, scores, at="λ {:.2f}"))
     for axes in panels.values():
         _draw_priors(axes)
     share_x(panels.values())
@@ -63,7 +63,7 @@ def prior_picture(subject: Subject) -> Picture | None:
         "Marks: completed search trials, whatever their other settings. Line: the best of each λ, or of each fifth of "
         "the range that λ was drawn from."
     )
-    alt = words.by_task({title: "best trials: " + "; ".join(texts) for title, texts in seen.items()})
+    alt = alt_texts.by_task({title: "best trials: " + "; ".join(texts) for title, texts in seen.items()})
     return finished("score-against-prior", caption, alt, figure)
 
 
@@ -90,10 +90,10 @@ def progress_picture(subject: Subject) -> Picture | None:
         panels[task].step(costs, best, where="post", lw=1.3, **style.stroke)
         panels[task].plot(costs[-1:], best[-1:], ms=5, **style.mark)
         ends[task].append(End(label, style, costs[-1], best[-1]))
-        seen.setdefault(TASKS[task].title, []).append(words.trend(label, costs, best, at="{:.0f} s"))
+        seen.setdefault(TASKS[task].title, []).append(alt_texts.trend(label, costs, best, at="{:.0f} s"))
     _label(panels, ends)
     caption = "Trials in the order in which they ended. Each panel has its own scale: tasks differ in size."
-    alt = words.by_task({title: "; ".join(texts) for title, texts in seen.items()})
+    alt = alt_texts.by_task({title: "; ".join(texts) for title, texts in seen.items()})
     return finished("search-progress", caption, alt, figure)
 
 
@@ -116,7 +116,7 @@ def curves_picture(subject: Subject, row: Row) -> Picture | None:
     share_x(panels.values())
     _legend(figure, panels.values())
     caption = f"Selection score of {row.label}, one line per trial. Each panel has its own scale."
-    return finished(f"learning-curves-{row.label}", caption, words.by_task(seen), figure)
+    return finished(f"learning-curves-{row.label}", caption, alt_texts.by_task(seen), figure)
 
 
 @matplotlib.rc_context(STYLE)
@@ -154,7 +154,7 @@ def importance_picture(subject: Subject) -> Picture | None:
     axes.set_xlabel("share of the search score's variation, %")
     caption = "Impurity importance of a random forest over the completed search trials, mean over the tasks."
     texts = [
-        f"{label}: {words.joined([f'{field} {100 * share:.0f} %' for field, share in own.items()])}."
+        f"{label}: {alt_texts.joined([f'{field} {100 * share:.0f} %' for field, share in own.items()])}."
         for label, own in shares.items()
     ]
     return finished("importance", caption, " ".join(texts), figure)
@@ -263,7 +263,7 @@ def _slice_seen(row: Row, field: str) -> str:
 def _extent(values: list[float | str]) -> str:
     numbers = [value for value in values if not isinstance(value, str)]
     if len(numbers) < len(values):
-        return words.joined(sorted({str(value) for value in values}))
+        return alt_texts.joined(sorted({str(value) for value in values}))
     low, high = f"{min(numbers):.3g}", f"{max(numbers):.3g}"
     return low if low == high else f"{low} to {high}"
 

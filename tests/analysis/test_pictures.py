@@ -12,7 +12,7 @@ from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from matplotlib.text import Annotation
 
-from analysis.pictures import words
+from analysis.pictures import alt_texts
 from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
 from analysis.pictures.picture import METADATA, picture_bytes
@@ -271,7 +271,7 @@ def test_axes_say_their_units(drawn):
     ],
 )
 def test_trend_in_words(y, expected):
-    assert words.trend("palbert", [5.2, 9.1, 12.0][: len(y)], y, at="{:.1f} layers") == expected
+    assert alt_texts.trend("palbert", [5.2, 9.1, 12.0][: len(y)], y, at="{:.1f} layers") == expected
 
 
 @pytest.mark.parametrize(
@@ -283,11 +283,11 @@ def test_trend_in_words(y, expected):
     ],
 )
 def test_which_line_lies_above_in_words(y, expected):
-    assert words.beside("pabee", ([6, 9], y), "palbert", ([5, 12], [80, 80])) == expected
+    assert alt_texts.beside("pabee", ([6, 9], y), "palbert", ([5, 12], [80, 80])) == expected
 
 
 def test_lines_without_a_common_stretch_are_not_compared():
-    assert words.beside("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
+    assert alt_texts.beside("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
 
 
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):
