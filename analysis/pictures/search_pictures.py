@@ -31,7 +31,7 @@ from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from trainables.data.tasks import TASKS
 
-PRIOR_TICKS = (0.1, 0.15, 0.25, 0.5)  # the values of the PALBERT paper's figure 5
+PRIOR_TICKS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 GROUPS = 5  # of a range that a search drew from, equally wide on a logarithmic axis
 OTHER_TRIALS = "#999999"
 
