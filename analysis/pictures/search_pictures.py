@@ -214,11 +214,15 @@ def _draw_curves(
 
 def _draw_slice(axes: Axes, row: Row, field: str, style: Style) -> None:
     points = _slice(row, field)
-    for value, below, record in points:
-        face = style.colour if record.status == "completed" else "none"
-        axes.plot(value, below, style.marker, ms=3.5, mec=style.colour, mfc=face, alpha=0.7)
     numbers = [value for value, _, _ in points if not isinstance(value, str)]
-    if len(numbers) == len(points):
+    are_numbers = len(numbers) == len(points)
+    for is_completed, face in ((False, "none"), (True, style.colour)):
+        chosen = [point for point in points if (point[2].status == "completed") == is_completed]
+        values = [value if are_numbers else str(value) for value, _, _ in chosen]
+        axes.plot(
+            values, [below for _, below, _ in chosen], style.marker, ms=3.5, mec=style.colour, mfc=face, alpha=0.7
+        )
+    if are_numbers:
         if min(numbers) > 0 and max(numbers) >= 4 * min(numbers) and any(isinstance(n, float) for n in numbers):
             _log_ticks(axes, min(numbers), max(numbers))
         else:

@@ -17,7 +17,7 @@ from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
 from analysis.pictures.picture import METADATA, picture_bytes
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
-from analysis.pictures.search_pictures import curves_picture, prior_picture
+from analysis.pictures.search_pictures import curves_picture, hyperparameters_picture, prior_picture
 from analysis.pictures.study_pictures import pictures
 from analysis.pictures.subject import subject_of
 from analysis.studies.cells import Row, rows_of
@@ -153,6 +153,23 @@ def test_line_over_lambda_that_was_drawn_joins_the_best_trial_of_each_fifth_of_t
 
 def test_search_of_one_lambda_has_no_picture_over_it(tmp_path):
     assert prior_picture(searched(tmp_path, [(0.1, 0.7), (0.1, 0.8)])) is None
+
+
+def test_slices_fill_the_completed_trials_and_leave_the_stopped_open(subject):
+    (row,) = [row for row in subject.rows if row.method == "palbert"]
+    for axes in hyperparameters_picture(subject, row).figure.axes:
+        points = {line.get_markerfacecolor(): len(line.get_xdata()) for line in axes.get_lines()}
+        assert points == {"none": 6, subject.styles["palbert"].colour: 18}  # 3 and 9 on each of two tasks
+
+
+def test_field_with_and_without_a_number_is_drawn_as_words(tmp_path):
+    scores = [
+        record("palbert", "rte", 0.7, phase="search", seed=i, trial=i, config={"rate": rate})
+        for i, rate in enumerate([1e-5, None])
+    ]
+    subject = subject_of(rows_of([load_study(write_study(tmp_path, scores))]))
+    (axes,) = hyperparameters_picture(subject, subject.rows[0]).figure.axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1e-05", "None"]
 
 
 def test_learning_curves_mark_the_trials_that_asha_stopped(tmp_path):
