@@ -24,14 +24,15 @@ def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Path], NotebookNode]:
-    """Runs a notebook of this name on a study folder, from top to bottom; gives it with its outputs."""
+def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Callable[..., NotebookNode]:
+    """Runs a notebook of this name on one or two study folders, from top to bottom; gives it with its outputs."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def run(name: str, study: Path) -> NotebookNode:
+    def run(name: str, *studies: Path) -> NotebookNode:
         notebook = nbformat.read(ROOT / "analysis" / "notebooks" / f"{name}.ipynb", as_version=4)
         (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-        parameters.source = f"study_folder = {str(study)!r}"
+        folders = [str(study) for study in studies]
+        parameters.source = f"study_folder = {folders[0]!r}" if len(folders) == 1 else f"study_folders = {folders!r}"
         return NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
 
     return run

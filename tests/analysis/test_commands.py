@@ -11,7 +11,6 @@ from helpers.made_studies import arm, edit_records, predicted_study, record, wri
 from helpers.places import ROOT
 
 from analysis import explain, report, tables, verify
-from analysis.pictures.study_pictures import picture_bytes, pictures, seeds_picture
 from analysis.statistics.importance import importances, tuned_fields
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study, newest_study
@@ -34,11 +33,6 @@ print(time.process_time() - started)
 def study(tmp_path_factory):
     methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.7}
     return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
-
-
-@pytest.fixture(scope="module")
-def drawn(study):
-    return pictures(load_study(study))
 
 
 @pytest.fixture(scope="module")
@@ -212,27 +206,6 @@ def test_pictures_are_written_as_svg_and_png(page, study):
     names = {path.name for path in (study / "pictures").iterdir()}
     for name in ("seeds", "score-against-layers", "exit-layers", "search-progress", "learning-curves-palbert"):
         assert {f"{name}.svg", f"{name}.png"} <= names
-
-
-def test_the_same_picture_is_the_same_file(study):
-    rows = rows_of([load_study(study)])
-    one, two = (picture_bytes(seeds_picture(rows), "svg") for _ in range(2))
-    assert one == two
-
-
-def test_learning_curves_mark_the_trials_that_asha_stopped(drawn):
-    curves = next(picture for picture in drawn if picture.name == "learning-curves-palbert")
-    crosses = [line for axes in curves.figure.axes for line in axes.get_lines() if line.get_marker() == "x"]
-    assert len(crosses) == 2  # one trial on each of two tasks
-    assert all(line.get_xdata()[0] == 2 for line in crosses)
-
-
-def test_seeds_picture_shows_every_confirm_score(study, drawn):
-    (panel, *_) = drawn[0].figure.axes
-    shown = sorted(float(value) for line in panel.get_lines() for value in line.get_ydata())
-    records = load_study(study).records
-    scores = [100 * row.score for row in records if (row.task, row.phase) == ("rte", "confirm")]
-    assert shown == pytest.approx(sorted(scores))
 
 
 def search_of_two_fields(folder):

@@ -2,12 +2,17 @@
 
 import ast
 import csv
+import re
 
 import nbformat
 import pytest
-from helpers.made_studies import arm, write_study
+from helpers.made_studies import arm, record, write_study
 from helpers.places import ROOT
+from helpers.swept_studies import swept_study
 
+from analysis.statistics.exits import exits_of
+from analysis.studies.cells import cell_of
+from analysis.studies.load import load_study
 from analysis.tables import write_tables
 
 NOTEBOOKS = sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb"))
@@ -17,8 +22,14 @@ def code_cells(path):
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
 
 
-def test_there_are_three():
-    assert [path.stem for path in NOTEBOOKS] == ["dev_tables", "search", "speed_against_quality"]
+def test_there_are_four():
+    assert [path.stem for path in NOTEBOOKS] == ["search", "two_studies", "where_examples_leave", "which_method"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_begins_with_the_one_question_that_it_answers(path):
+    title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
+    assert title.startswith("# ") and title.endswith("?")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -32,6 +43,13 @@ def test_shows_and_defines_no_functions(path):
     assert not [node for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)]
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_counts_from_records_in_view_and_leaves_no_number_to_the_tables(path):
+    text = "\n".join(cell.source for cell in code_cells(path))
+    assert text.count("groupby(") >= 3 and 'query("counts")' in text
+    assert "tables" not in text
+
+
 @pytest.fixture
 def extended_study(tmp_path):
     """A study whose extension found a better configuration: the confirm trials of the former winner are superseded."""
@@ -40,11 +58,12 @@ def extended_study(tmp_path):
     return write_study(tmp_path / "study", [*old, *new])
 
 
-def text_below(notebook, code):
-    """What the cell with this code shows, as plain text."""
+def rows_below(notebook, code):
+    """The texts of every line of the table that the cell with this code shows."""
     (cell,) = [cell for cell in notebook.cells if cell.cell_type == "code" and code in cell.source]
     (output,) = cell.outputs
-    return output.data["text/plain"]
+    lines = re.findall(r"<tr.*?</tr>", output.data["text/html"], re.DOTALL)
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line) for line in lines]
 
 
 def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
@@ -53,14 +72,65 @@ def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extende
         assert [(row["rte"], row["rte_n"]) for row in csv.DictReader(file) if row["source"] == "ours"] == [
             ("71.5", "4")
         ]
-    notebook = run_notebook("dev_tables", extended_study)
-    assert text_below(notebook, "(100 * medians)").split() == ["task", "rte", "method", "palbert", "71.5"]
-    assert text_below(notebook, 'aggfunc="count"').split() == ["task", "rte", "method", "palbert", "4"]
+    notebook = run_notebook("which_method", extended_study)
+    assert rows_below(notebook, "(100 * medians)")[-1] == ["palbert", "71.5"]
+    assert rows_below(notebook, 'aggfunc="count"')[-1] == ["palbert", "4"]
 
 
 def test_layer_ratio_in_pandas_is_that_of_the_speed_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
     write_tables([extended_study], tmp_path / "tables")
     with (tmp_path / "tables" / "speed.csv").open() as file:
         assert [row["layer_ratio"] for row in csv.DictReader(file)] == ["1.50"]
-    notebook = run_notebook("speed_against_quality", extended_study)
-    assert text_below(notebook, "layer_ratio=").split()[:3] == ["method", "palbert", "1.5"]
+    notebook = run_notebook("where_examples_leave", extended_study)
+    assert rows_below(notebook, "layer_ratio=")[-1] == ["palbert", "8.0", "1.5"]
+
+
+def test_which_method_shows_differences_by_seed_and_by_example(run_notebook, tmp_path):
+    folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte", "stsb"], examples=60)
+    study = load_study(folder)
+    albert, palbert = (cell_of(study, method, "rte") for method in ("albert", "palbert"))
+    apart = [100 * (mine - theirs) for mine, theirs in zip(palbert.scores, albert.scores, strict=True)]
+    notebook = run_notebook("which_method", folder)
+    assert rows_below(notebook, 'groupby("task").median()')[-2] == ["rte", f"{sorted(apart)[2]:.1f}"]
+    above = sum(difference > 0 for difference in apart)
+    assert rows_below(notebook, "seeds_above =")[-2] == ["rte", f"{above} of 5"]
+    assert rows_below(notebook, "sure =")[-1][:3] == ["rte", "palbert", f"{sum(apart) / 5:.1f}"]
+
+
+def test_search_shows_what_was_gained_and_what_it_cost(run_notebook, tmp_path):
+    scores = [0.6, 0.65, 0.75, 0.7, 0.62]
+    trials = [
+        record("palbert", "rte", score, phase="search", seed=i, trial=i, config={"q": i / 10}, gpu_seconds=360.0)
+        for i, score in enumerate(scores)
+    ]
+    confirm = [record("palbert", "rte", 0.72, seed=seed, config={"q": 0.2}, gpu_seconds=100.0) for seed in (42, 43)]
+    notebook = run_notebook("search", write_study(tmp_path, [*trials, *confirm], seeds=2))
+    gained = rows_below(notebook, "gained =")[-1]
+    assert gained == ["palbert", "rte", "60.0", "65.0", "75.0", "72.0", "15.0", "10.0", "3.0"]
+    assert rows_below(notebook, "points per hour")[-1] == ["palbert", "rte", "200.0", "1800.0", "20.0"]
+    assert rows_below(notebook, "best_so_far")[-1] == ["palbert", "0.6"]
+
+
+def test_two_studies_show_how_far_they_lie_apart(run_notebook, tmp_path):
+    one, other = (
+        swept_study(tmp_path / name, ["palbert"], ["rte"], better_by=by, examples=60)
+        for name, by in (("one", 0.0), ("other", -0.3))
+    )
+    medians = [100 * cell_of(load_study(folder), "palbert", "rte").median for folder in (one, other)]
+    notebook = run_notebook("two_studies", one, other)
+    assert rows_below(notebook, "protocols[") == [["", "one (1)", "other (2)"]]  # no rule differs
+    last = rows_below(notebook, "ranges overlap")[-1]
+    assert last == ["palbert", "rte", f"{round(medians[1], 1) - round(medians[0], 1):.1f}", "False"]
+    sides = [float(number) for number in rows_below(notebook, "sides_right =")[-1][2:]]
+    assert sum(sides) == pytest.approx(100, abs=0.3) and sides[1] > sides[2]
+
+
+def test_where_examples_leave_shows_the_shares_of_the_picture(run_notebook, tmp_path):
+    folder = swept_study(tmp_path / "s", ["palbert", "pondernet"], ["rte"], examples=60)
+    exits = exits_of(cell_of(load_study(folder), "palbert", "rte"))
+    notebook = run_notebook("where_examples_leave", folder)
+    header, *_, palbert, _ = rows_below(notebook, "shares =")
+    shown = dict(zip(map(int, header[2:]), map(float, palbert[2:]), strict=True))
+    expected = (100 * exits.shares.mean(axis=0)).round()
+    assert shown == {layer: expected[layer - 1] for layer in range(1, 13)}
+    assert float(rows_below(notebook, "(between / total)")[-1][1]) < 1

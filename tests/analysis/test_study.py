@@ -53,8 +53,17 @@ def test_report_shows_every_method(study, methods):
     assert all(f'id="picture-learning-curves-{method}"' in page for method in methods)
 
 
-@pytest.mark.parametrize("name", ["dev_tables", "search", "speed_against_quality"])
+def outputs_of(notebook):
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+@pytest.mark.parametrize("name", ["search", "where_examples_leave", "which_method"])
 def test_notebook_runs_from_top_to_bottom(name, study, run_notebook):
-    outputs = [output for cell in run_notebook(name, study).cells for output in cell.get("outputs", [])]
+    outputs = outputs_of(run_notebook(name, study))
     assert not [output for output in outputs if output.output_type in ("error", "stream")]
     assert any("image/svg+xml" in output.get("data", {}) for output in outputs)
+
+
+def test_notebook_on_two_studies_runs_from_top_to_bottom(study, run_notebook):
+    outputs = outputs_of(run_notebook("two_studies", study, study))
+    assert not [output for output in outputs if output.output_type in ("error", "stream")]

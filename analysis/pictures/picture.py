@@ -1,0 +1,77 @@
+"""A picture with its words, and its files: the same data give the same bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from trainables.atomic_files import write_atomically
+
+Format = Literal["svg", "png"]
+
+# Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: small files that can be searched
+    "svg.hashsalt": "study",  # the names of an SVG's parts do not change from run to run
+    "savefig.dpi": 150,
+}
+METADATA: dict[Format, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and its words."""
+
+    name: str  # of its files
+    caption: str  # how to read it, for whoever sees it
+    alt: str  # what is seen in it, trends and numbers, for whoever does not
+    figure: Figure
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        return picture_bytes(self.figure, "svg").decode()
+
+
+def finished(name: str, caption: str, alt: str, figure: Figure) -> Picture:
+    """The picture, its panels laid out once and not again for every file format."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return Picture(name, caption, alt, figure)
+
+
+def picture_bytes(figure: Figure, format: Format) -> bytes:
+    """The figure as a file of this format, without dates and versions."""
+    buffer = BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(buffer, format=format, metadata=METADATA[format])
+    return buffer.getvalue()
+
+
+def write_pictures(pictures: list[Picture], folder: Path) -> list[Path]:
+    """Writes every picture as NAME.svg and NAME.png; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for picture in pictures:
+        for format in METADATA:
+            path = folder / f"{picture.name}.{format}"
+            content = picture_bytes(picture.figure, format)
+            write_atomically(path, lambda file: file.write_bytes(content))
+            files.append(path)
+    return files

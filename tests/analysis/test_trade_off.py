@@ -1,0 +1,133 @@
+"""python -m pytest tests/analysis/test_trade_off.py"""
+
+import numpy as np
+import pytest
+from helpers.made_studies import record, store_predictions, write_study
+from helpers.swept_studies import swept_study
+
+from analysis.statistics.exits import Exits, exits_of
+from analysis.statistics.trade_off import Spread, TradeOff, pareto_front, trade_off
+from analysis.studies.cells import cell_of
+from analysis.studies.joined import rows_of
+from analysis.studies.load import load_study
+
+
+def front(*points):
+    return pareto_front(*np.array(points, dtype=float).T)
+
+
+def test_front_leaves_out_what_costs_more_and_scores_less():
+    found = front((6, 0.7), (4, 0.6), (5, 0.5), (8, 0.7), (9, 0.8), (12, 0.75))
+    assert found.mean_layers.tolist() == [4, 6, 9]
+    assert found.scores.tolist() == [0.6, 0.7, 0.8]
+
+
+def test_front_takes_the_best_of_settings_with_equal_layers():
+    found = front((4, 0.5), (4, 0.6))
+    assert (found.mean_layers.tolist(), found.scores.tolist()) == ([4], [0.6])
+
+
+def test_score_between_two_settings_lies_on_the_straight_line():
+    assert front((4, 0.6), (8, 0.8)).score_at(5) == pytest.approx(0.65)
+    assert front((4, 0.6), (8, 0.8)).layers_for(0.65) == pytest.approx(5)
+
+
+def test_layers_that_buy_nothing_leave_the_score_where_it_is():
+    assert front((4, 0.6), (8, 0.8), (12, 0.7)).score_at(11) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("layers", [3.9, 12.1])
+def test_no_score_is_extrapolated_beyond_the_layers_that_were_run(layers):
+    assert front((4, 0.6), (8, 0.8), (12, 0.7)).score_at(layers) is None
+
+
+@pytest.mark.parametrize("score", [0.59, 0.81])
+def test_no_layers_are_extrapolated_beyond_the_scores_that_were_reached(score):
+    assert front((4, 0.6), (8, 0.8), (12, 0.7)).layers_for(score) is None
+
+
+def test_method_of_one_setting_has_a_score_there_and_nowhere_else():
+    only = front((12, 0.8))
+    assert (only.score_at(12), only.score_at(11.9), only.layers_for(0.8), only.layers_for(0.7)) == (0.8, None, 12, None)
+
+
+def test_spread_is_the_median_and_range_over_seeds():
+    found = TradeOff(tuple(front((4, score - 0.2), (8, score)) for score in (0.7, 0.9, 0.8)))
+    assert found.score_at(8) == Spread(median=0.8, lowest=0.7, highest=0.9)
+
+
+def test_spread_needs_every_seed():
+    found = TradeOff((front((4, 0.6), (8, 0.8)), front((4, 0.5), (8, 0.7))))
+    assert found.layers_for(0.75) is None
+    assert vars(found.layers_for(0.65)) == pytest.approx({"median": 6, "lowest": 5, "highest": 7})
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    folder = swept_study(tmp_path_factory.mktemp("runs") / "s", ["albert", "palbert", "pabee", "pondernet"], ["rte"])
+    return {row.method: row.cells["rte"] for row in rows_of([load_study(folder)])}
+
+
+def test_method_that_always_runs_all_layers_has_no_sweep_and_a_front_of_one_point(cells):
+    exits = exits_of(cells["albert"])
+    assert exits.sweeps == () and not exits.is_early
+    assert trade_off(exits).score_at(12).median == pytest.approx(cells["albert"].median)
+
+
+@pytest.mark.parametrize(("method", "rule", "setting"), [("palbert", "threshold", 0.5), ("pabee", "patience", 6)])
+def test_own_setting_of_a_sweep_is_what_the_records_say(cells, method, rule, setting):
+    (sweep,) = exits_of(cells[method]).sweeps
+    assert (sweep.rule, sweep.settings[sweep.own]) == (rule, setting)
+    assert sweep.scores[:, sweep.own].tolist() == pytest.approx(cells[method].scores)
+    layers = [row.mean_layers for row in cells[method].records]
+    assert sweep.mean_layers[:, sweep.own].tolist() == pytest.approx(layers)
+
+
+def test_sampled_exit_is_no_setting_of_the_sweep_but_a_point_of_the_front(cells):
+    exits = exits_of(cells["pondernet"])
+    assert [sweep.own for sweep in exits.sweeps] == [None]
+    apart = Exits(exits.num_layers, np.full(5, 1.0), np.full(5, 0.99), exits.sweeps, exits.shares, None)
+    assert trade_off(apart).score_at(1.0).median == 0.99
+
+
+def test_shares_are_of_all_examples(cells):
+    exits = exits_of(cells["palbert"])
+    assert exits.shares.shape == (5, 12)
+    assert exits.shares.sum(axis=1).tolist() == pytest.approx([1.0] * 5)
+    assert (exits.shares @ np.arange(1, 13)).tolist() == pytest.approx(exits.mean_layers.tolist())
+
+
+def swept_cell(folder, *, q=0.3, missing=()):
+    """A cell of three seeds whose sweep has q 0.2 and 0.4."""
+    records = [
+        record("palbert", "rte", 0.7 + 0.01 * i, seed=42 + i, config={"q": q}, mean_layers=6.0 + i) for i in range(3)
+    ]
+    search = record("palbert", "rte", 0.8, phase="search", config={"q": q})
+    study = write_study(folder, [search, *records], seeds=3)
+    for row in load_study(study).by_arm["palbert/rte"][1:]:
+        if row.seed in missing:
+            continue
+        arrays = {"ids": np.arange(2), "split": np.array(["dev"] * 2), "labels": np.zeros(2), "logits": np.eye(2)}
+        swept = {"sweep_setting": [0.4, 0.2], "sweep_score": [0.9, 0.5], "sweep_mean_layers": [9.0, 3.0]}
+        arrays |= {name: np.array(values) for name, values in swept.items()}
+        exits = {"sweep_rule": np.array(["threshold"] * 2), "exit_layers": np.array([6, 12])}
+        store_predictions(study, row.key, arrays | exits)
+    return cell_of(load_study(study), "palbert", "rte")
+
+
+def test_own_setting_that_was_not_swept_joins_the_sweep_with_its_record(tmp_path):
+    (sweep,) = exits_of(swept_cell(tmp_path)).sweeps
+    assert (sweep.settings.tolist(), sweep.own) == ([0.2, 0.3, 0.4], 1)
+    assert sweep.scores[:, 1].tolist() == pytest.approx([0.7, 0.71, 0.72])
+    assert sweep.mean_layers.tolist() == [[3, 6, 9], [3, 7, 9], [3, 8, 9]]
+
+
+def test_predictions_of_some_seeds_alone_make_no_sweep(tmp_path):
+    exits = exits_of(swept_cell(tmp_path, missing=(43,)))
+    assert (exits.sweeps, exits.shares) == ((), None)
+    assert len(exits.scores) == 3
+
+
+def test_cell_without_records_has_no_exits(tmp_path):
+    study = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
+    assert exits_of(cell_of(load_study(study), "palbert", "rte")) is None
