@@ -17,8 +17,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.layouts.rendering import html_fragment
-from analysis.pictures.study_pictures import pictures, write_pictures
+from analysis.layouts.html_tables import html_fragment
+from analysis.layouts.rendering import render
+from analysis.layouts.table import Table
+from analysis.pictures.picture import Picture, picture_bytes
+from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import hours, ledger_notes, row_ledger
 from analysis.studies.joined import rows_of
 from analysis.studies.load import Study, load_study
@@ -26,10 +29,11 @@ from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import make_tables
 from study.command_line import Parser, guarded
 from study.facts.ledger import in_words
-from trainables.atomic_files import write_text
+from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed, to_plain
 
+PAGE = "report.html"
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -40,26 +44,32 @@ def write_report(folder: Path) -> Path:
         ValueError: it is no study.
     """
     study = load_study(folder)
-    study_pictures = pictures(study)
-    folder = study.folder / "pictures"
-    write_pictures(study_pictures, folder)
-    images = {picture.name: (folder / f"{picture.name}.svg").read_bytes() for picture in study_pictures}
-    captions = {picture.name: picture.caption for picture in study_pictures}
-    page = study.folder / "report.html"
-    write_text(page, report_page(study, images, captions))
-    return page
+    files = report_files(study)
+    (study.folder / "pictures").mkdir(exist_ok=True)
+    for name, content in files.items():
+        write_bytes(study.folder / name, content)
+    return study.folder / PAGE
 
 
-def report_page(study: Study, images: dict[str, bytes], captions: dict[str, str]) -> str:
-    """The page as text; `images` are SVG files by name, each with its caption."""
+def report_files(study: Study) -> dict[str, bytes]:
+    """Every file of the report by its name in the study's folder. The same study gives the same bytes."""
+    drawn = {picture.name: picture for picture in pictures(study)}
+    images = {name: picture_bytes(picture.figure, "svg") for name, picture in drawn.items()}
+    files = {f"pictures/{name}.svg": image for name, image in images.items()}
+    files |= {f"pictures/{name}.png": picture_bytes(picture.figure, "png") for name, picture in drawn.items()}
+    return files | {PAGE: report_page(study, drawn, images).encode()}
+
+
+def report_page(study: Study, drawn: dict[str, Picture], images: dict[str, bytes]) -> str:
+    """The page as text; `images` are the pictures as SVG files, by name."""
     rows, tables = rows_of([study]), {table.name: table for table in make_tables([study])}
     entries = row_ledger(rows)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
-        tables={"electra": ""} | {name: html_fragment(table) for name, table in tables.items()},
-        picture=_embedder(images, captions),
-        names=list(images),
+        tables={"electra": ""} | {name: html_fragment(table, _csv_inside(table)) for name, table in tables.items()},
+        picture=_embedder(drawn, images),
+        names=list(drawn),
         incomplete=tables["dev"].sidecar["incomplete"],
         num_cells=sum(len(row.cells) for row in rows),
         comparisons=tables["dev"].sidecar["comparisons"],
@@ -73,19 +83,24 @@ def report_page(study: Study, images: dict[str, bytes], captions: dict[str, str]
     )
 
 
-def _embedder(images: dict[str, bytes], captions: dict[str, str]) -> Callable[[str], Markup]:
+def _embedder(drawn: dict[str, Picture], images: dict[str, bytes]) -> Callable[[str], Markup]:
     """A function that gives a picture by name as a figure with its caption; nothing where it was not drawn."""
 
     def embed(name: str) -> Markup:
-        if name not in images:
+        if name not in drawn:
             return Markup("")
         image = Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(
-            captions[name], base64.b64encode(images[name]).decode()
+            drawn[name].alt, base64.b64encode(images[name]).decode()
         )
         figure = '<figure id="picture-{}"><div class="scroll">{}</div><figcaption>{}</figcaption></figure>\n'
-        return Markup(figure).format(name, image, captions[name])
+        return Markup(figure).format(name, image, drawn[name].caption)
 
     return embed
+
+
+def _csv_inside(table: Table) -> str:
+    """The table's CSV as an address that needs no other file."""
+    return f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
 
 
 def _p_text(p_value: float) -> str:

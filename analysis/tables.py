@@ -21,7 +21,8 @@ from analysis.layouts.paper_tables import (
     optimism_table,
     speed_table,
 )
-from analysis.layouts.rendering import FORMATS, Format, Table, render
+from analysis.layouts.rendering import FORMATS, Format, render
+from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, guarded
 from trainables.atomic_files import write_text

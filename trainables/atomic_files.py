@@ -21,6 +21,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`, whole or not at all."""
+    write_atomically(path, lambda file: file.write_bytes(content))
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace `path` by `text` (UTF-8), whole or not at all."""
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.layouts.published_numbers import PublishedNumber, PublishedRow
-from analysis.layouts.rendering import Block, Line
+from analysis.layouts.table import Block, Line
 from analysis.studies.cells import Cell, Row
 from analysis.studies.protocol_words import is_mini
 from trainables.data.tasks import TASKS
@@ -130,8 +130,8 @@ def _by_reason(told: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _published_line(other: PublishedRow, tasks: Sequence[str]) -> Line:
-    texts = {task: other.numbers[task].text for task in other.numbers if task in tasks}
-    return Line(f"published {other.label}", texts, published=True)
+    entries = {task: number.entry for task, number in other.numbers.items() if task in tasks}
+    return Line(f"published {other.label}", entries, published=True)
 
 
 def _sources(rows: Sequence[Row], used: Sequence[PublishedRow]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from analysis.layouts.rendering import GAP
+from analysis.layouts.table import Entry, deviation_entry, interval_entry, number_entry, number_text
 from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell
 from study.facts.winner import best_search_record
@@ -25,14 +26,18 @@ ELECTRA_METRICS = PAPER_METRICS | {"mrpc": "accuracy", "qqp": "accuracy", "stsb"
 
 def points(score: float) -> str:
     """A score in [-1, 1] as the papers print it."""
-    return f"{100 * score:.1f}"
+    return number_text(100 * score)
 
 
-def cell_text(cell: Cell, number: str) -> str:
-    """The number, marked with its n where the seeds are not the protocol's; GAP where there is none."""
+def cell_entry(cell: Cell, entry: Entry) -> Entry:
+    """The entry with its number of seeds; a gap where the cell is missing."""
     if cell.state == "missing":
-        return GAP
-    return number if cell.state == "complete" else f"{number} (n={len(cell.records)})"
+        return Entry()
+    return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
+
+
+def score_entry(cell: Cell, score: float) -> Entry:
+    return cell_entry(cell, number_entry(100 * score))
 
 
 def cell_names(cell: Cell) -> dict[str, Any]:
@@ -81,12 +86,13 @@ def electra_scores(cell: Cell) -> list[float]:
     return cell.scores if metric == PAPER_METRICS[cell.task] else [record.metrics[metric] for record in cell.records]
 
 
-def deviation_text(scores: list[float]) -> str:
-    numbers = mean_and_deviation_of(scores)
-    if numbers["mean"] is None:
-        return GAP
-    deviation = numbers["standard_deviation"]
-    return f"{points(numbers['mean'])} ± {GAP if deviation is None else points(deviation)}"
+def spread_entry(cell: Cell) -> Entry:
+    numbers = mean_and_deviation_of([100 * score for score in cell.scores])
+    return cell_entry(cell, deviation_entry(numbers["mean"], numbers["standard_deviation"]))
+
+
+def mark_meanings(baseline: str | None) -> dict[str, str]:
+    return {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
 
 
 def mean_and_deviation_of(scores: list[float]) -> dict[str, float | None]:
@@ -100,20 +106,20 @@ def median_interval(cell: Cell) -> uncertainty.Interval | None:
     return uncertainty.median_interval(cell.scores) if len(cell.records) > 1 else None
 
 
-def interval_text(interval: uncertainty.Interval | None) -> str:
-    return f"{points(interval.low)} to {points(interval.high)}" if interval else GAP
+def points_interval(interval: uncertainty.Interval | None) -> Entry:
+    return interval_entry(100 * interval.low, 100 * interval.high) if interval else Entry()
 
 
 def interval_facts(place: tuple[str, str], interval: uncertainty.Interval | None) -> dict[str, Any]:
     return {"row": place[0], "task": place[1]} | (vars(interval) if interval else {})
 
 
-def optimism_text(cell: Cell) -> str:
+def optimism_entry(cell: Cell) -> Entry:
     value = optimism_of(cell)
-    return GAP if value is None else cell_text(cell, f"{100 * value:+.1f}")
+    return Entry() if value is None else cell_entry(cell, number_entry(100 * value, signed=True))
 
 
-def speed_texts(cell: Cell, facts: dict[str, Any]) -> dict[str, str]:
-    formats = {"num_layers": ".0f", "mean_layers": ".2f", "layer_ratio": ".2f", "eval_seconds_per_epoch": ".2f"}
-    numbers = {name: GAP if value is None else format(value, formats.get(name, ".0f")) for name, value in facts.items()}
-    return {"score": cell_text(cell, points(cell.median)), **numbers}
+def speed_entries(cell: Cell, facts: dict[str, Any]) -> dict[str, Entry]:
+    decimals = {"mean_layers": 2, "layer_ratio": 2, "eval_seconds_per_epoch": 2}
+    numbers = {name: number_entry(value, decimals.get(name, 0)) for name, value in facts.items()}
+    return {"score": score_entry(cell, cell.median), **numbers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,21 @@ from analysis.layouts.cell_facts import (
     PAPER_METRICS,
     cell_facts,
     cell_names,
-    cell_text,
-    deviation_text,
     electra_scores,
     interval_facts,
-    interval_text,
+    mark_meanings,
     mean_and_deviation_of,
     median_interval,
+    optimism_entry,
     optimism_of,
-    optimism_text,
     points,
-    speed_texts,
+    points_interval,
+    score_entry,
+    speed_entries,
+    spread_entry,
 )
 from analysis.layouts.published_numbers import PublishedRow, published_rows
-from analysis.layouts.rendering import GAP, Block, Line, Table
+from analysis.layouts.table import Block, Line, Table, number_entry
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
     Comparison,
@@ -83,6 +84,7 @@ def dev_table(evidence: Evidence) -> Table:
         columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
         lines=placed.lines,
         blocks=placed.blocks + _test_blocks(rows),
+        marks=mark_meanings(baseline_row(rows)),
         caption=" ".join(
             [
                 "Points (100 x score).",
@@ -119,7 +121,7 @@ def intervals_table(evidence: Evidence) -> Table:
         title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies)}",
         columns=task_columns(studies, PAPER_TASKS),
         lines=[
-            Line(f"{row.label}, {over}", {task: interval_text(found.get((row.label, task))) for task in row.cells})
+            Line(f"{row.label}, {over}", {task: points_interval(found.get((row.label, task))) for task in row.cells})
             for row in rows
             for over, found in (("seeds", over_seeds), ("dev examples", over_examples))
         ],
@@ -144,7 +146,7 @@ def optimism_table(evidence: Evidence) -> Table:
         name="optimism",
         title=f"Optimism{_on_mini(studies)}: best search score minus confirmed median",
         columns=task_columns(studies, PAPER_TASKS),
-        lines=[Line(row.label, {task: optimism_text(cell) for task, cell in row.cells.items()}) for row in rows],
+        lines=[Line(row.label, {task: optimism_entry(cell) for task, cell in row.cells.items()}) for row in rows],
         caption=f"Points. The search score is the one that selected. {protocol_in_words(studies)}",
         notes=seed_notes(rows),
         sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"optimism": optimism_of(cell)}),
@@ -217,7 +219,7 @@ def speed_table(evidence: Evidence) -> Table:
             "seconds_per_trial": "trial s",
         },
         lines=[
-            Line(f"{row.label}/{task}", speed_texts(cell, facts[row.label, task]))
+            Line(f"{row.label}/{task}", speed_entries(cell, facts[row.label, task]))
             for row in rows
             for task, cell in row.cells.items()
         ],
@@ -273,22 +275,21 @@ def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
 
 
 def _median_line(row: Row, arrows: dict[tuple[str, str], str]) -> Line:
-    values = {task: cell_text(cell, points(cell.median)) for task, cell in row.cells.items()}
-    mean = macro(row)
-    if mean is not None:
-        values["macro"] = points(mean)
-    elif set(PAPER_TASKS) <= row.cells.keys():
-        values["macro"] = GAP
-    return Line(row.label, values, marks={task: arrow for (label, task), arrow in arrows.items() if label == row.label})
+    scores = {task: score_entry(cell, cell.median) for task, cell in row.cells.items()}
+    entries = {task: replace(entry, mark=arrows.get((row.label, task), "")) for task, entry in scores.items()}
+    if set(PAPER_TASKS) <= row.cells.keys():
+        mean = macro(row)
+        entries["macro"] = number_entry(None if mean is None else 100 * mean)
+    return Line(row.label, entries)
 
 
 def _deviation_line(row: Row) -> Line:
-    return Line(row.label, {task: cell_text(cell, deviation_text(cell.scores)) for task, cell in row.cells.items()})
+    return Line(row.label, {task: spread_entry(cell) for task, cell in row.cells.items()})
 
 
 def _electra_line(row: Row) -> Line:
-    texts = {task: points(float(np.median(electra_scores(cell)))) for task, cell in row.cells.items() if cell.records}
-    return Line(row.label, {task: cell_text(cell, texts.get(task, GAP)) for task, cell in row.cells.items()})
+    medians = {task: float(np.median(electra_scores(cell))) for task, cell in row.cells.items() if cell.records}
+    return Line(row.label, {task: score_entry(cell, medians.get(task, np.nan)) for task, cell in row.cells.items()})
 
 
 def _on_mini(studies: list[Study]) -> str:
@@ -380,7 +381,7 @@ def _test_block(paper: str) -> Block:
 
 
 def _published_test_line(other: PublishedRow) -> Line:
-    return Line(f"published {other.label}", {task: n.text for task, n in other.numbers.items()}, published=True)
+    return Line(f"published {other.label}", {task: n.entry for task, n in other.numbers.items()}, published=True)
 
 
 def _sidecar(studies: list[Study], rows: list[Row], facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:

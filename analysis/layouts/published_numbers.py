@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from analysis.layouts.table import Entry, deviation_entry, number_entry
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
@@ -33,8 +34,8 @@ class PublishedNumber:
     note: str
 
     @property
-    def text(self) -> str:
-        return f"{self.value:.1f}" if self.deviation is None else f"{self.value:.1f} ± {self.deviation:.1f}"
+    def entry(self) -> Entry:
+        return number_entry(self.value) if self.deviation is None else deviation_entry(self.value, self.deviation)
 
 
 @dataclass(frozen=True, eq=False)

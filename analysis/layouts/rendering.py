@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Mapping
 from typing import Literal
 
-from analysis.layouts.html_tables import html_fragment, html_page
+from analysis.layouts.html_tables import html_page
 from analysis.layouts.latex import latex_table
-from analysis.layouts.table import GAP, Block, Entry, Line, Table
-
-__all__ = ["FORMATS", "GAP", "Block", "Entry", "Format", "Line", "Table", "html_fragment", "render"]
+from analysis.layouts.table import Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
@@ -85,6 +84,6 @@ def _csv(table: Table) -> str:
     return text.getvalue()
 
 
-def _suffixes(name: str, entries: list[dict[str, Entry]]) -> list[str]:
+def _suffixes(name: str, entries: list[Mapping[str, Entry]]) -> list[str]:
     """The suffixes of a column's numbers, in the order of its entries; the column itself where it has no number."""
     return list(dict.fromkeys(suffix for line in entries if name in line for suffix in line[name].numbers)) or [""]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 GAP = "–"  # printed where a planned number is missing
@@ -54,35 +53,8 @@ class Line:
     """One line of a table: entries by column, none where nothing was planned."""
 
     label: str
-    values: Mapping[str, Entry | str]
+    entries: Mapping[str, Entry]
     published: bool = False
-    marks: dict[str, str] = field(default_factory=dict)  # by column, of values that are texts
-
-    @property
-    def entries(self) -> dict[str, Entry]:
-        """The values as entries."""
-        return {
-            name: value if isinstance(value, Entry) else replace(_read(value), mark=self.marks.get(name, ""))
-            for name, value in self.values.items()
-            if value
-        }
-
-
-def _read(text: str) -> Entry:
-    """The entry that was printed as this text."""
-    number, _, seeds = text.partition(" (n=")
-    low, to, high = number.partition(" to ")
-    mean, _, deviation = number.partition(" ± ")
-    if number == GAP:
-        return Entry()
-    if to:
-        entry = interval_entry(float(low), float(high))
-    elif deviation:
-        entry = deviation_entry(float(mean), None if deviation == GAP else float(deviation))
-    else:
-        number = re.sub(r"^-(?=[0.]+$)", "", number)
-        entry = Entry(number, {"": number})
-    return replace(entry, n=int(seeds.rstrip(")")), off_protocol=True) if seeds else entry
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib
 from matplotlib.figure import Figure
-
-from trainables.atomic_files import write_atomically
 
 Format = Literal["svg", "png"]
 
@@ -62,16 +59,3 @@ def picture_bytes(figure: Figure, format: Format) -> bytes:
     with matplotlib.rc_context(STYLE):
         figure.savefig(buffer, format=format, metadata=METADATA[format])
     return buffer.getvalue()
-
-
-def write_pictures(pictures: list[Picture], folder: Path) -> list[Path]:
-    """Writes every picture as NAME.svg and NAME.png; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for picture in pictures:
-        for format in METADATA:
-            path = folder / f"{picture.name}.{format}"
-            content = picture_bytes(picture.figure, format)
-            write_atomically(path, lambda file: file.write_bytes(content))
-            files.append(path)
-    return files

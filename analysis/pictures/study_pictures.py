@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.picture import Picture
-from analysis.pictures.picture import write_pictures as write_pictures
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
 from analysis.pictures.search_pictures import (
     curves_picture,

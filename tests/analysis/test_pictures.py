@@ -20,7 +20,8 @@ from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_p
 from analysis.pictures.search_pictures import curves_picture, hyperparameters_picture, prior_picture
 from analysis.pictures.study_pictures import pictures
 from analysis.pictures.subject import subject_of
-from analysis.studies.cells import Row, rows_of
+from analysis.studies.cells import Row
+from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
 from trainables.data.tasks import TRAINABLE_TASKS
 
@@ -339,24 +340,16 @@ def test_alt_texts_change_with_the_data_and_captions_do_not(tmp_path):
         assert draw(better).alt != draw(worse).alt
 
 
-DRAW = """
-import sys
-from pathlib import Path
-from analysis.pictures.study_pictures import pictures, write_pictures
-from analysis.studies.load import load_study
-write_pictures(pictures(load_study(sys.argv[1])), Path(sys.argv[2]))
-"""
-
-
 def test_same_study_gives_the_same_bytes_in_another_process(tmp_path, monkeypatch):
     folder = swept_study(tmp_path / "s", ["palbert", "pabee"], ["rte"])
     found = []
     for seed in "12":
         monkeypatch.setenv("PYTHONHASHSEED", seed)
-        subprocess.run([sys.executable, "-c", DRAW, str(folder), str(tmp_path / seed)], check=True, cwd=ROOT)
-        found.append({path.name: path.read_bytes() for path in (tmp_path / seed).iterdir()})
+        subprocess.run([sys.executable, "-m", "analysis.report", str(folder)], check=True, cwd=ROOT)
+        files = [folder / "report.html", *(folder / "pictures").iterdir()]
+        found.append({path.name: path.read_bytes() for path in files})
     assert found[0] == found[1]
-    assert {"fronts.svg", "fronts.png"} <= found[0].keys()
+    assert {"report.html", "fronts.svg", "fronts.png"} <= found[0].keys()
 
 
 def test_writing_a_picture_twice_gives_the_same_bytes(drawn):

@@ -69,22 +69,6 @@ def test_entry_without_a_number_is_a_gap():
     assert "| palbert |   – |" in render(made([Line("palbert", {"rte": Entry()})]), "md")
 
 
-@pytest.mark.parametrize(
-    ("text", "entry"),
-    [
-        ("7.50", Entry("7.50", {"": "7.50"})),
-        ("–", Entry()),
-        ("-0.0", Entry("0.0", {"": "0.0"})),
-        ("71.5 (n=4)", Entry("71.5", {"": "71.5"}, n=4, off_protocol=True)),
-        ("72.1 ± 1.6", deviation_entry(72.1, 1.6)),
-        ("72.1 ± –", deviation_entry(72.1, None)),
-        ("55.0 to 65.0", interval_entry(55.0, 65.0)),
-    ],
-)
-def test_printed_texts_are_read_as_entries(text, entry):
-    assert Line("palbert", {"rte": text}).entries == {"rte": entry}
-
-
 def test_markdown_shows_a_link_its_mark_and_the_seeds_where_they_are_not_the_protocols():
     assert "| palbert | [71.5](<https://example.org/runs?a=1&b=2>)↑ (n=4) |" == line_of_markdown("palbert", SCORE)
 
