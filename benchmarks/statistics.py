@@ -178,32 +178,27 @@ def repeated_searches(divisor: int) -> Iterator[Rate]:
                 where = f"{configurations} configurations, {population}"
                 if difference:
                     where = f"{where}, true difference {difference:g}"
-                is_stated = not difference and population != "one grid"
-                yield Rate(
-                    name=f"{where}: test of the methods",
-                    rate=rejected[1],
-                    repeats=repeats,
-                    relation="at most" if is_stated else "for comparison",
-                    stated=uncertainty.ALPHA if is_stated else None,
-                )
+                level = None if difference else uncertainty.ALPHA
+                relation: Relation = "for comparison" if difference else "at most"
+                yield Rate(f"{where}: test of the methods", rejected[1], repeats, relation, level)
                 yield Rate(f"{where}: test of the chosen", rejected[0], repeats, "for comparison", None)
 
 
 def some_fail(rng: np.random.Generator, number: int) -> np.ndarray:
-    return np.where(rng.random(number) < 1 / 3, -20.0, rng.normal(size=number))
+    return np.where(rng.random((2, number)) < 1 / 3, -20.0, rng.normal(size=(2, number)))
 
 
 def one_grid(rng: np.random.Generator, number: int) -> np.ndarray:
-    """The same configurations in every search."""
-    return 0.8 * np.random.default_rng(3).normal(size=number)
+    """Both methods try the same configurations, other ones in each simulated study."""
+    return np.repeat(rng.normal(size=(1, number)), 2, axis=0)
 
 
-Population = Callable[[np.random.Generator, int], np.ndarray]
+Population = Callable[[np.random.Generator, int], np.ndarray]  # expected scores of either method, (2, configurations)
 POPULATIONS: dict[str, Population] = {
-    "all alike": lambda rng, number: np.zeros(number),
-    "spread 0.5": lambda rng, number: 0.5 * rng.normal(size=number),
-    "spread 1": lambda rng, number: rng.normal(size=number),
-    "spread 3": lambda rng, number: 3 * rng.normal(size=number),
+    "all alike": lambda rng, number: np.zeros((2, number)),
+    "spread 0.5": lambda rng, number: 0.5 * rng.normal(size=(2, number)),
+    "spread 1": lambda rng, number: rng.normal(size=(2, number)),
+    "spread 3": lambda rng, number: 3 * rng.normal(size=(2, number)),
     "a third fails": some_fail,
     "one grid": one_grid,
 }
@@ -214,8 +209,8 @@ def search_p_values(
 ) -> tuple[float, float]:
     """Of the chosen configurations, and of the methods."""
     sides = []
-    for advantage in (difference, 0.0):
-        expected = advantage + draw(rng, configurations)
+    for advantage, drawn in zip((difference, 0.0), draw(rng, configurations), strict=True):
+        expected = advantage + drawn
         searched = expected + rng.normal(size=configurations)
         confirmed = expected[searched.argmax()] + rng.normal(size=SEEDS)
         noise = search_noise(searched.tolist(), confirmed.tolist())

@@ -19,9 +19,9 @@ def search_noise(search_scores: Sequence[float], seed_scores: Sequence[float]) -
     square above the median, so that some failures do not widen it; Var(S) is that of the best of K normal values of
     this spread (an empirical bootstrap of a maximum is too sure of itself). None with fewer than 4 trials or 2 seeds.
 
-    It holds for searches that draw configurations anew: `python -m benchmarks.statistics search` prints how often a
-    true null is rejected. Of searches over one and the same grid it tells too much where a configuration stands out,
-    and too little where chance decides among a few equals.
+    `python -m benchmarks.statistics search` prints how often a true null is rejected. Of searches over one and the same
+    grid that holds on average over grids: of one where a configuration stands out it says too much, of one where chance
+    decides among a few equals too little.
     """
     if len(search_scores) < FEWEST_CONFIGURATIONS or len(seed_scores) < 2:
         return None
