@@ -49,7 +49,7 @@ def write_study(folder: Path, *, with_predictions: bool) -> None:
     for method, task in arms:
         for trial, seed in enumerate(SEEDS):
             arrays = predictions(task, rng)
-            answers = predictions_from_logits(TASKS[task], arrays["logits"])
+            answers = predictions_from_logits(TASKS[task], arrays["logits"][0])
             metrics = compute_metrics(TASKS[task], answers, arrays["labels"], arrays["split"])
             config = {"learning_rate": 1e-5, "batch_size": 32, "epochs": 25}
             found = record(method, task, "confirm", trial, seed, config, score(TASKS[task], metrics), metrics)
@@ -59,7 +59,10 @@ def write_study(folder: Path, *, with_predictions: bool) -> None:
         best = max(found.score or 0.0 for found in records[-len(SEEDS) :])
         for trial in range(per_arm - len(SEEDS)):
             config = {"learning_rate": 1e-5 + 1e-8 * trial, "batch_size": 32, "epochs": 25}
-            records.append(record(method, task, "search", trial, trial, config, best - 1e-4 * trial, {}))
+            value = best - 1e-4 * trial
+            records.append(
+                record(method, task, "search", trial, trial, config, value, dict.fromkeys(TASKS[task].metrics, value))
+            )
     write_plan(folder, plan_file_of(folder, per_arm - len(SEEDS)))
     (folder / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in records))
 
@@ -143,8 +146,9 @@ def predictions(task: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
         "ids": np.arange(NUM_EXAMPLES),
         "split": np.array([splits[i % len(splits)] for i in range(NUM_EXAMPLES)]),
         "labels": labels,
-        "logits": logits,
-        "exit_layers": rng.integers(1, 13, size=NUM_EXAMPLES),
+        "logits": logits[None],
+        "exit_layers": rng.integers(1, 13, size=(1, NUM_EXAMPLES)),
+        "layer_answers": np.repeat(predictions_from_logits(TASKS[task], logits)[None], 12, axis=0),
         "sweep_rule": np.array(["threshold"]),
         "sweep_setting": np.array([0.5]),
         "sweep_score": np.array([0.75]),

@@ -25,7 +25,7 @@ from analysis.pictures.picture import STYLE, Picture, finished
 from analysis.pictures.subject import Subject
 from analysis.statistics import uncertainty
 from analysis.statistics.costs import seconds_of_clock, seconds_on_gpu
-from analysis.statistics.importance import importances, tuned_fields
+from analysis.statistics.importance import Importance, importances, tuned_fields
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
@@ -137,27 +137,32 @@ def hyperparameters_picture(subject: Subject, row: Row) -> Picture | None:
 @matplotlib.rc_context(STYLE)
 def importance_picture(subject: Subject) -> Picture | None:
     """Which tuned fields the search score depends on."""
-    shares = {row.label: own for row in subject.rows if (own := importances(row))}
-    if not shares:
+    found = {row.label: own for row in subject.rows if (own := importances(row))}
+    if not found:
         return None
-    bars = [(label, field, share) for label, own in shares.items() for field, share in own.items()][::-1]
+    bars = [(label, field, importance) for label, own in found.items() for field, importance in own.items()][::-1]
     figure = Figure(figsize=(2 * PANEL_INCHES[0] + 0.3, 0.6 + 0.22 * len(bars)), layout="constrained")
     axes = figure.subplots()
-    for place, (label, _, share) in enumerate(bars):
-        axes.barh(place, 100 * share, color=subject.styles[label].colour)
-        axes.annotate(
-            f"{100 * share:.0f}", (100 * share, place), (2, 0), textcoords="offset points", va="center", fontsize=7.5
-        )
+    for place, (label, _, importance) in enumerate(bars):
+        bounds = [[100 * (importance.share - importance.low)], [100 * (importance.high - importance.share)]]
+        bounds = [[max(0.0, bound)] for (bound,) in bounds]
+        axes.barh(place, 100 * importance.share, color=subject.styles[label].colour)
+        axes.errorbar(100 * importance.share, place, xerr=bounds, color="0.2", linewidth=0.8, capsize=2)
     axes.set_yticks(range(len(bars)), [f"{label}: {field}" for label, field, _ in bars])
     axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 108)  # room for the number at the end of a bar
-    axes.set_xlabel("share of the search score's variation, %")
-    caption = "Impurity importance of a random forest over the completed search trials, mean over the tasks."
-    texts = [
-        f"{label}: {alt_texts.joined([f'{field} {100 * share:.0f} %' for field, share in own.items()])}."
-        for label, own in shares.items()
-    ]
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of what tells the better quarter of the trials from all, %")
+    caption = (
+        "PED-ANOVA (Optuna) over the search trials, stopped ones with the score they had reached; mean over the tasks. "
+        "Whiskers: 90 % of the bootstrap over trials."
+    )
+    seen = {label: [_importance_seen(*item) for item in own.items()] for label, own in found.items()}
+    texts = [f"{label}: {alt_texts.joined(fields)}." for label, fields in seen.items()]
     return finished("importance", caption, " ".join(texts), figure)
+
+
+def _importance_seen(field: str, importance: Importance) -> str:
+    return f"{field} {100 * importance.share:.0f} % ({100 * importance.low:.0f} to {100 * importance.high:.0f})"
 
 
 def _label(panels: dict[str, Axes], ends: dict[str, list[End]]) -> None:

@@ -111,5 +111,6 @@ def _shares(predictions: Predictions, depth: int) -> np.ndarray:
 
 
 def _posterior(predictions: Predictions) -> np.ndarray | None:
-    """Mean probability of leaving after each layer, (layers,)."""
-    return None
+    """Mean probability of leaving after each layer, (layers,); None without a Λ head."""
+    stored = predictions.exit_probabilities
+    return None if stored is None else stored.astype(float).mean(axis=1)

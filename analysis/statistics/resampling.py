@@ -1,10 +1,12 @@
-"""Scores on bootstrap resamples of the dev examples, for all seeds of a method at once.
+"""Scores on bootstrap resamples of the dev examples, for all seeds of a method and draws of its exit at once.
 
 A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted sums, so
 a matrix product gives all resamples. Spearman keeps the ranks of the whole dev set.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +18,7 @@ _WEIGHTS_AT_ONCE = 4_000_000
 def resampled_scores(
     task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
 ) -> np.ndarray:
-    """The task's score on each resample, (resamples, models), from predictions (models, n).
+    """The task's score on each resample, (resamples, models), from predictions (models, n); a draw is a model here.
 
     The same `seed` and `splits` give the same resamples, so that scores of two methods are paired. Examples are drawn
     within their dev split.
@@ -42,6 +44,12 @@ def plain_scores(task: Task, predictions: np.ndarray, labels: np.ndarray, splits
         weights = np.full((1, len(own)), 1 / len(own))
         per_split.append(_weighted_scores(task, weights, predictions[:, splits == name], own)[0])
     return np.mean(per_split, axis=0)
+
+
+def mean_over_draws(scores: np.ndarray, draws: Sequence[int]) -> np.ndarray:
+    """Means over the draws of each model, (..., models), from the scores of all draws, (..., sum of `draws`)."""
+    starts = np.cumsum([0, *draws[:-1]])
+    return np.add.reduceat(scores, starts, axis=-1) / np.asarray(draws)
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:

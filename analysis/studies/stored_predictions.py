@@ -15,26 +15,29 @@ from study.facts.study_folder import predictions_file
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
 TOLERANCE = 1e-6  # of a score that is recomputed: far below the 0.1 point that tables show
-_PER_EXAMPLE = ("ids", "split", "labels", "logits", "exit_layers")
+_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1, "layer_answers": 1}  # axis of n
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a confirm model said on dev at the selected epoch, under its exit and under every setting of the sweep."""
+    """What a confirm model said on dev at the selected epoch, under its exit and under every setting of the sweep.
+
+    n examples; one draw of an exit that is not sampled.
+    """
 
     task: str
     ids: np.ndarray  # (n,)
     split: np.ndarray  # (n,) names
     labels: np.ndarray  # (n,)
-    logits: np.ndarray  # (n, labels), the first draw's where the exit is sampled
-    exit_layers: np.ndarray  # (n,) from 1
+    logits: np.ndarray  # (draws, n, labels)
+    exit_layers: np.ndarray  # (draws, n) from 1
+    layer_answers: np.ndarray  # (layers, n) classes or scores
+    exit_probabilities: np.ndarray | None  # (layers, n) of a model with a Λ head; each column sums to 1
     sweep_rule: np.ndarray  # (settings,)
     sweep_setting: np.ndarray  # (settings,)
     sweep_score: np.ndarray  # (settings,)
     sweep_mean_layers: np.ndarray  # (settings,)
-    draw_scores: np.ndarray | None  # (draws,) of a sampled exit
-    draw_mean_layers: np.ndarray | None  # (draws,)
 
     @cached_property
     def examples(self) -> str:
@@ -43,19 +46,30 @@ class Predictions:
         return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
 
     @property
+    def draws(self) -> int:
+        """How often the exit was drawn: once, unless it is sampled."""
+        return len(self.logits)
+
+    @cached_property
     def answers(self) -> np.ndarray:
-        """Predicted classes or scores, (n,)."""
-        return predictions_from_logits(TASKS[self.task], self.logits)
+        """Predicted classes or scores, (draws, n)."""
+        return np.stack([predictions_from_logits(TASKS[self.task], logits) for logits in self.logits])
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Every metric of the task, recomputed."""
-        return compute_metrics(TASKS[self.task], self.answers, self.labels, self.split)
+        """Every metric of the task, recomputed, mean over the draws."""
+        of_draws = [compute_metrics(TASKS[self.task], own, self.labels, self.split) for own in self.answers]
+        return {name: float(np.mean([metrics[name] for metrics in of_draws])) for name in of_draws[0]}
 
     @property
     def score(self) -> float:
-        """The task's score, recomputed."""
+        """The task's score, recomputed, mean over the draws: a score is linear in its metrics."""
         return score(TASKS[self.task], self.metrics)
+
+    @property
+    def mean_layers(self) -> float:
+        """Layers run per example, mean over the draws."""
+        return float(self.exit_layers.mean())
 
 
 def read_predictions(study: Study, record: Record) -> Predictions | None:
@@ -75,41 +89,81 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
     missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks the array(s) {', '.join(missing)}")
-    lengths = {len(arrays[name]) for name in _PER_EXAMPLE}
-    if len(lengths) != 1 or lengths == {0}:
-        raise ValueError(f"{path}: arrays of one example each differ in length: {sorted(lengths)}")
+    if wrong := _wrong_shapes(TASKS[record.task].num_labels, arrays):
+        raise ValueError(f"{path}: {wrong}")
     return Predictions(
         task=record.task,
         **{name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)},
-        draw_scores=arrays.get("draw_scores"),
-        draw_mean_layers=arrays.get("draw_mean_layers"),
+        exit_probabilities=arrays.get("exit_probabilities"),
     )
 
 
 def disagreements(record: Record, predictions: Predictions) -> list[str]:
-    """How the stored predictions and the record differ, one line each; empty where they belong together."""
-    expected = TASKS[record.task].num_labels
-    if predictions.logits.ndim != 2 or predictions.logits.shape[1] != expected:
-        return [f"logits have shape {predictions.logits.shape}; {record.task} has {expected} label(s)"]
-    pairs = _sampled_pairs(record, predictions) if predictions.draw_scores is not None else _pairs(record, predictions)
-    return [
+    """How the stored predictions and the record differ, one line each; empty where they belong together.
+
+    The sweep is held against the layers' answers where these decide it, see `recomputed_sweep`.
+    """
+    metrics = [(name, record.metrics.get(name), value) for name, value in predictions.metrics.items()]
+    pairs = [("score", record.score, predictions.score), ("mean_layers", record.mean_layers, predictions.mean_layers)]
+    lines = [
         f"{name} is {told} in the record and {found:.6f} from the predictions"
-        for name, told, found in pairs
+        for name, told, found in (*pairs, *metrics)
         if told is None or abs(told - found) > TOLERANCE
     ]
+    threshold = record.config.get("regression_threshold")
+    found = recomputed_sweep(predictions, threshold if isinstance(threshold, float) else None)
+    names = zip(predictions.sweep_rule, predictions.sweep_setting, strict=True)
+    for (rule, setting), told, again in zip(names, predictions.sweep_score, found, strict=True):
+        if abs(told - again) > TOLERANCE:  # False for NaN, which is not recomputable
+            lines.append(
+                f"{rule} at {setting:g} scores {told:.6f} in the sweep and {again:.6f} from the layers' answers"
+            )
+    return lines
 
 
-def _pairs(record: Record, predictions: Predictions) -> list[tuple[str, float | None, float]]:
-    metrics = [(name, record.metrics.get(name), value) for name, value in predictions.metrics.items()]
-    layers = ("mean_layers", record.mean_layers, float(predictions.exit_layers.mean()))
-    return [("score", record.score, predictions.score), *metrics, layers]
+def recomputed_sweep(predictions: Predictions, regression_threshold: float | None) -> np.ndarray:
+    """The sweep's scores from the layers' answers alone, (settings,); NaN where these do not decide them.
+
+    They decide every patience (of a regression, given the trial's `regression_threshold`) and the threshold 1, which is
+    the last layer. Other thresholds need the posterior as exactly as the model had it, and it is stored in float16.
+    """
+    task, answers = TASKS[predictions.task], predictions.layer_answers
+    unknown = task.is_regression and regression_threshold is None
+    scores = np.full(len(predictions.sweep_rule), np.nan)
+    for i, (rule, setting) in enumerate(zip(predictions.sweep_rule, predictions.sweep_setting, strict=True)):
+        if rule == "patience" and not unknown:
+            layers = _patience_layers(answers, int(setting), regression_threshold)
+        elif rule == "threshold" and setting == 1:
+            layers = np.full(answers.shape[1], len(answers))
+        else:
+            continue
+        chosen = answers[layers - 1, np.arange(answers.shape[1])]
+        scores[i] = score(task, compute_metrics(task, chosen, predictions.labels, predictions.split))
+    return scores
 
 
-def _sampled_pairs(record: Record, predictions: Predictions) -> list[tuple[str, float | None, float]]:
-    """A sampled exit's record holds means over its draws; the logits are those of the first."""
-    assert predictions.draw_scores is not None and predictions.draw_mean_layers is not None
-    return [
-        ("score", record.score, float(predictions.draw_scores.mean())),
-        ("mean_layers", record.mean_layers, float(predictions.draw_mean_layers.mean())),
-        ("score of the first draw", float(predictions.draw_scores[0]), predictions.score),
-    ]
+def _patience_layers(answers: np.ndarray, patience: int, regression_threshold: float | None) -> np.ndarray:
+    """The exit layers, (n,): the first after `patience` agreements in a row with the layer before, else the last."""
+    agreements, layers = np.zeros(answers.shape[1], dtype=int), np.full(answers.shape[1], len(answers))
+    for layer in range(2, len(answers)):
+        before, now = answers[layer - 2], answers[layer - 1]
+        agree = before == now if regression_threshold is None else np.abs(before - now) < regression_threshold
+        agreements = np.where(agree, agreements + 1, 0)
+        layers = np.where((agreements == patience) & (layers == len(answers)), layer, layers)
+    return layers
+
+
+def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
+    """What is wrong with the shapes of a file's arrays, one line; None where nothing is."""
+    logits, n = arrays["logits"], len(arrays["ids"])
+    dimensions = {name: axis + 1 + (name == "logits") for name, axis in _PER_EXAMPLE.items()}
+    for name, axis in _PER_EXAMPLE.items():
+        if arrays[name].ndim != dimensions[name] or arrays[name].shape[axis] != n or n == 0:
+            return f"{name} has shape {arrays[name].shape}; allowed: {n} examples, at least one, on axis {axis}"
+    if logits.shape[2] != num_labels or len(logits) != len(arrays["exit_layers"]):
+        draws = len(arrays["exit_layers"])
+        return f"logits have shape {logits.shape}; allowed: {draws} draw(s), {n} examples, {num_labels} label(s)"
+    probabilities = arrays.get("exit_probabilities")
+    if probabilities is not None and probabilities.shape != arrays["layer_answers"].shape:
+        return f"exit_probabilities have shape {probabilities.shape}; allowed: {arrays['layer_answers'].shape}"
+    return None

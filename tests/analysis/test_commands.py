@@ -7,12 +7,10 @@ import sys
 
 import pytest
 from helpers.journals import MadeJournal
-from helpers.made_studies import arm, edit_records, predicted_study, record, write_study
+from helpers.made_studies import arm, edit_records, predicted_study, write_study
 from helpers.places import ROOT
 
 from analysis import explain, report, tables, verify
-from analysis.statistics.importance import importances, tuned_fields
-from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study, newest_study
 from study.plans.identity import digest
 
@@ -206,27 +204,3 @@ def test_pictures_are_written_as_svg_and_png(page, study):
     names = {path.name for path in (study / "pictures").iterdir()}
     for name in ("seeds", "score-against-layers", "exit-layers", "search-progress", "learning-curves-palbert"):
         assert {f"{name}.svg", f"{name}.png"} <= names
-
-
-def search_of_two_fields(folder):
-    """Sixteen trials whose score depends on the learning rate alone."""
-    trials = [(rate, size) for rate in (1e-5, 2e-5, 3e-5, 5e-5) for size in (16, 32, 64, 128)]
-    records = [
-        record(
-            "palbert", "rte", 0.9 - 4_000 * rate, phase="search", seed=i, trial=i, config={"rate": rate, "size": size}
-        )
-        for i, (rate, size) in enumerate(trials)
-    ]
-    return rows_of([load_study(write_study(folder, records))])[0]
-
-
-def test_importance_is_that_of_the_field_that_matters(tmp_path):
-    row = search_of_two_fields(tmp_path)
-    assert tuned_fields(row) == ["rate", "size"]
-    found = importances(row)
-    assert list(found) == ["rate", "size"]
-    assert found["rate"] > 0.95
-
-
-def test_importance_of_a_handful_of_trials_is_not_claimed(study):
-    assert all(importances(row) == {} for row in rows_of([load_study(study)]))

@@ -9,11 +9,12 @@ from helpers.made_studies import predictions as make_predictions
 
 from analysis.statistics.comparisons import compare, marks, samples_of
 from analysis.statistics.costs import ledger_notes, row_ledger
-from analysis.statistics.resampling import plain_scores
+from analysis.statistics.resampling import plain_scores, resampled_scores
+from analysis.statistics.uncertainty import holm
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
-from trainables.data.tasks import TASKS, compute_metrics, score
+from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def comparisons(rows):
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
 def test_plain_scores_are_those_of_the_tasks_own_metrics(name):
     arrays = make_predictions("palbert", name, 0.7, seed=1, num_examples=300, salt=0)
-    answers = arrays["logits"][:, 0] if TASKS[name].is_regression else arrays["logits"].argmax(axis=1)
+    answers = predictions_from_logits(TASKS[name], arrays["logits"][0])
     found = plain_scores(TASKS[name], answers[None], arrays["labels"], arrays["split"])
     metrics = compute_metrics(TASKS[name], answers, arrays["labels"], arrays["split"])
     assert found[0] == pytest.approx(score(TASKS[name], metrics))
@@ -124,9 +125,85 @@ def test_predictions_that_do_not_belong_to_their_record_stop_the_tables(tmp_path
 
 
 def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
-    write_tables([predicted_study(tmp_path, {"pondernet": 0.7}, ["rte"])], tmp_path / "tables")
-    note = "pondernet: sampled exit, standard deviation over draws of one model / over seeds: RTE 1.7 / "
-    assert note in (tmp_path / "tables" / "dev.md").read_text()
+    study = predicted_study(tmp_path, {"pondernet": 0.7}, ["rte"])
+    write_tables([study], tmp_path / "tables")
+    (row,) = rows_of([load_study(study)])
+    spreads = [record.metrics["sample_std"] for record in row.cells["rte"].records]
+    within, over = 100 * np.sqrt(np.mean(np.square(spreads))), 100 * np.std(row.cells["rte"].scores, ddof=1)
+    note = "pondernet: sampled exit, standard deviation over draws of one model / over seeds: RTE"
+    assert f"{note} {within:.1f} / {over:.1f}" in (tmp_path / "tables" / "dev.md").read_text()
+
+
+def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
+    methods = {"albert": 0.7, "pondernet": 0.7}
+    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte"]))])
+    samples = samples_of(rows)
+    sample, (comparison,) = samples["pondernet", "rte"], compare(rows, samples)
+    printed = [row.cells["rte"].scores for row in rows]
+    assert sample.scores == pytest.approx(printed[1])
+    assert comparison.test.difference == pytest.approx(np.mean(printed[0]) - np.mean(printed[1]))
+    first_draws = [predictions.answers[:1] for predictions in sample.predictions]
+    labels, split = sample.predictions[0].labels, sample.predictions[0].split
+    assert sample.scores != pytest.approx(plain_scores(TASKS["rte"], np.concatenate(first_draws), labels, split))
+    every = [
+        resampled_scores(TASKS["rte"], found.answers, labels, split, resamples=1_000, seed=0).mean(axis=1)
+        for found in sample.predictions
+    ]
+    assert sample.resampled == pytest.approx(np.stack(every, axis=1))
+
+
+def test_mcnemar_is_left_out_where_an_exit_is_sampled(tmp_path):
+    rows = rows_of([load_study(predicted_study(tmp_path, {"albert": 0.7, "pondernet": 0.7}, ["rte"]))])
+    (comparison,) = compare(rows, samples_of(rows))
+    assert comparison.mcnemar == []
+
+
+def test_marks_are_adjusted_over_all_comparisons_with_the_baseline_and_no_other(comparisons):
+    families = {
+        family: [comparison for comparison in comparisons if comparison.family == family]
+        for family in ("baseline", "others")
+    }
+    assert {(c.row, c.other) for c in families["baseline"]} == {("albert", "palbert"), ("albert", "pabee")}
+    assert {(c.row, c.other) for c in families["others"]} == {("palbert", "pabee")}
+    for family in families.values():
+        assert [c.adjusted_p_value for c in family] == pytest.approx(holm([c.test.p_value for c in family]))
+    assert len(families["baseline"]) == 6
+
+
+def test_without_a_baseline_all_comparisons_are_one_family(tmp_path):
+    methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
+    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte"], baseline=None))])
+    assert {comparison.family for comparison in compare(rows, samples_of(rows))} == {"others"}
+
+
+def searched_rows(folder, spread):
+    """Two methods, each with twelve search trials whose scores are this far apart."""
+    study = predicted_study(folder, {"albert": 0.6, "palbert": 0.75}, ["rte"])
+    loaded = load_study(study)
+    for method in ("albert", "palbert"):
+        best = max(row.selection_score for row in loaded.by_arm[f"{method}/rte"] if row.phase == "search")
+        loaded.by_arm[f"{method}/rte"] += [
+            record(method, "rte", best - spread * number, phase="search", seed=100 + number, trial=100 + number)
+            for number in range(1, 12)
+        ]
+    return rows_of([loaded])
+
+
+def test_the_test_of_the_methods_adds_the_luck_of_their_searches(tmp_path):
+    rows = searched_rows(tmp_path, spread=0.04)
+    (comparison,) = compare(rows, samples_of(rows))
+    assert comparison.test_with_search.difference == comparison.test.difference
+    searches = sum(sample.search.value for sample in samples_of(rows).values())
+    expected = comparison.test.standard_error**2 + searches
+    assert comparison.test_with_search.standard_error**2 == pytest.approx(expected)
+    assert comparison.adjusted_p_value < 0.05 < comparison.adjusted_p_value_with_search
+    assert comparison.holds and not comparison.holds_with_search
+    assert comparison.to_json()["with_search"]["p_value"] == comparison.test_with_search.p_value
+
+
+def test_without_enough_search_trials_nothing_is_said_of_the_methods(comparisons):
+    assert {comparison.adjusted_p_value_with_search for comparison in comparisons} == {None}
+    assert json.dumps([comparison.to_json() for comparison in comparisons])
 
 
 def test_ledger_counts_stopped_and_failed_trials(tmp_path):
@@ -178,5 +255,5 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
 
 def test_hand_made_predictions_agree_with_their_records():
     arrays = make_predictions("palbert", "rte", 0.7, seed=1, num_examples=300, salt=0)
-    correct = arrays["logits"].argmax(axis=1) == arrays["labels"]
+    correct = arrays["logits"][0].argmax(axis=1) == arrays["labels"]
     assert scores_of("rte", arrays)["score"] == pytest.approx(correct.mean())

@@ -6,6 +6,7 @@ from scipy import stats
 
 from analysis.statistics import uncertainty as statistics
 from analysis.statistics.resampling import resampled_scores
+from analysis.statistics.search_noise import search_noise
 from trainables.data.tasks import TASKS, compute_metrics, score
 
 
@@ -201,3 +202,54 @@ def test_mcnemar_equals_scipys_binomial_test(wins, losses):
     correct = np.array([True] * wins + [False] * losses, dtype=bool)
     expected = stats.binomtest(wins, wins + losses, 0.5).pvalue if wins + losses else 1.0
     assert statistics.mcnemar(correct, ~correct) == pytest.approx(expected)
+
+
+def test_a_well_known_part_of_the_variance_does_not_make_the_test_too_sure():
+    """At the level of the first of 32 comparisons, with a fifth of the variance known and five seeds for the rest."""
+    rng, level, repeats = np.random.default_rng(9), 0.05 / 32, 100_000
+    estimates = 0.4 * rng.chisquare(4, (repeats, 2)) / 4
+    rejected = 0
+    for difference, (one, other) in zip(rng.normal(size=repeats), estimates, strict=True):
+        parts = [statistics.Variance(0.2, np.inf), statistics.Variance(one, 4), statistics.Variance(other, 4)]
+        rejected += statistics.paired_test(difference, parts).p_value < level
+    assert rejected / repeats / level < 1.2  # 1.4 with Satterthwaite's formula as it stands
+
+
+def test_no_more_than_one_table_in_twenty_of_five_methods_alike_is_marked():
+    """Holm over all 32 comparisons with the baseline; over each method's eight alone it is one in six."""
+    rng = np.random.default_rng(10)
+
+    def row(ease):
+        correct = (rng.random((5, EXAMPLES)) < ease + rng.normal(0, 0.02, (5, 1))).astype(float)
+        return WEIGHTS @ correct.T, correct.mean(axis=1)
+
+    marked = 0
+    for _ in range(400):
+        p_values = []
+        for _ in range(8):
+            ease = rng.uniform(0.4, 1.0, EXAMPLES)
+            baseline, *others = [row(ease) for _ in range(5)]
+            tests = [statistics.paired_bootstrap(baseline[0], own, baseline[1], scores) for own, scores in others]
+            p_values += [test.p_value for test in tests]
+        marked += min(statistics.holm(p_values)) < statistics.ALPHA
+    assert marked / 400 <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize("configurations", [12, 36])
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0, 3.0])
+def test_methods_that_are_alike_and_search_afresh_are_told_apart_one_time_in_twenty_at_most(configurations, spread):
+    rng, repeats, rejected = np.random.default_rng(11), 500, np.zeros(2)
+    nothing = np.zeros((2, 5))
+    for _ in range(repeats):
+        sides = []
+        for _ in range(2):
+            expected = spread * rng.normal(size=configurations)
+            searched = expected + rng.normal(size=configurations)
+            confirmed = expected[searched.argmax()] + rng.normal(size=5)
+            sides.append((confirmed, search_noise(searched, confirmed)))
+        (one, noise), (other, other_noise) = sides
+        for i, searches in enumerate((None, (noise, other_noise))):
+            test = statistics.paired_bootstrap(nothing, nothing, one, other, searches=searches)
+            rejected[i] += test.p_value < statistics.ALPHA
+    assert rejected[1] / repeats <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / repeats)
+    assert spread == 0 or rejected[0] / repeats > 0.08  # the test of the chosen configurations answers another question

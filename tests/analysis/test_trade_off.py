@@ -10,6 +10,7 @@ from analysis.statistics.trade_off import Spread, TradeOff, pareto_front, trade_
 from analysis.studies.cells import cell_of
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import read_predictions
 
 
 def front(*points):
@@ -107,10 +108,11 @@ def swept_cell(folder, *, q=0.3, missing=()):
     for row in load_study(study).by_arm["palbert/rte"][1:]:
         if row.seed in missing:
             continue
-        arrays = {"ids": np.arange(2), "split": np.array(["dev"] * 2), "labels": np.zeros(2), "logits": np.eye(2)}
+        arrays = {"ids": np.arange(2), "split": np.array(["dev"] * 2), "labels": np.zeros(2), "logits": np.eye(2)[None]}
         swept = {"sweep_setting": [0.4, 0.2], "sweep_score": [0.9, 0.5], "sweep_mean_layers": [9.0, 3.0]}
         arrays |= {name: np.array(values) for name, values in swept.items()}
-        exits = {"sweep_rule": np.array(["threshold"] * 2), "exit_layers": np.array([6, 12])}
+        exits = {"sweep_rule": np.array(["threshold"] * 2), "exit_layers": np.array([[6, 12]])}
+        exits["layer_answers"] = np.zeros((12, 2))
         store_predictions(study, row.key, arrays | exits)
     return cell_of(load_study(study), "palbert", "rte")
 
@@ -131,3 +133,11 @@ def test_predictions_of_some_seeds_alone_make_no_sweep(tmp_path):
 def test_cell_without_records_has_no_exits(tmp_path):
     study = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
     assert exits_of(cell_of(load_study(study), "palbert", "rte")) is None
+
+
+def test_posterior_is_the_mean_probability_of_leaving_of_each_seed(cells):
+    exits = exits_of(cells["palbert"])
+    stored = read_predictions(cells["palbert"].study_of(cells["palbert"].records[0]), cells["palbert"].records[0])
+    assert exits.posterior.shape == (5, 12)
+    assert exits.posterior[0].tolist() == pytest.approx(stored.exit_probabilities.mean(axis=1).tolist())
+    assert exits_of(cells["pabee"]).posterior is None

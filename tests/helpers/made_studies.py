@@ -306,33 +306,40 @@ def predictions(
         logits = np.eye(TASKS[task].num_labels)[np.where(right, labels, (labels + 1) % TASKS[task].num_labels)]
     splits = TASKS[task].dev_splits
     layers = np.full(num_examples, 12) if method == "albert" else 12 - rng.integers(8, size=num_examples)
-    settings = np.linspace(0.1, 1.0, 10)
+    settings = np.linspace(0.1, 0.9, 9)
+    draws = 4 if method == "pondernet" else 1
+    drawn = np.repeat(logits[None], draws, axis=0)
+    for number in range(1, draws):  # another draw has some of the answers of another example
+        drawn[number] = np.where(rng.random(num_examples)[:, None] < 0.1, np.roll(logits, 1, axis=0), logits)
+    answers = predictions_from_logits(TASKS[task], logits)
     arrays = {
         "ids": np.arange(num_examples),
         "split": np.array([splits[i % len(splits)] for i in range(num_examples)]),
         "labels": labels,
-        "logits": logits,
-        "exit_layers": layers,
-        "sweep_rule": np.array(["threshold"] * 10),
+        "logits": drawn.astype(np.float32),
+        "exit_layers": np.stack([np.roll(layers, number) for number in range(draws)]).astype(np.uint8),
+        "layer_answers": np.repeat(answers[None], 12, axis=0).astype(np.float32 if logits.shape[1] == 1 else np.int8),
+        "sweep_rule": np.array(["threshold"] * len(settings)),
         "sweep_setting": settings,
         "sweep_score": chance - 0.1 * (1 - settings) ** 2,
         "sweep_mean_layers": 1 + 11 * settings,
     }
-    if method == "pondernet":
-        first = scores_of(task, arrays)["score"]
-        draws = np.array([0.0, 0.02, -0.02, 0.01])
-        arrays |= {"draw_scores": first + draws, "draw_mean_layers": layers.mean() + draws}
+    if method in ("pondernet", "palbert"):
+        arrays["exit_probabilities"] = np.full((12, num_examples), 1 / 12, dtype=np.float16)
     return arrays
 
 
 def scores_of(task: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """The record's numbers that these predictions give."""
-    answers = predictions_from_logits(TASKS[task], arrays["logits"])
-    metrics = compute_metrics(TASKS[task], answers, arrays["labels"], arrays["split"])
-    found, layers = score(TASKS[task], metrics), float(arrays["exit_layers"].mean())
-    if "draw_scores" in arrays:
-        metrics["sample_std"] = float(np.std(arrays["draw_scores"], ddof=1))
-        found, layers = float(arrays["draw_scores"].mean()), float(arrays["draw_mean_layers"].mean())
+    of_draws = [
+        compute_metrics(TASKS[task], predictions_from_logits(TASKS[task], logits), arrays["labels"], arrays["split"])
+        for logits in arrays["logits"]
+    ]
+    metrics = {name: float(np.mean([own[name] for own in of_draws])) for name in of_draws[0]}
+    found = score(TASKS[task], metrics)
+    if len(of_draws) > 1:
+        metrics["sample_std"] = float(np.std([score(TASKS[task], own) for own in of_draws], ddof=1))
+    layers = float(arrays["exit_layers"].mean())
     return {"score": found, "selection_score": found, "metrics": metrics, "mean_layers": layers}
 
 

@@ -25,6 +25,7 @@ from trainables.models.exit_rules import (
     every_threshold,
     sweep,
 )
+from trainables.runs.evaluation import exit_probabilities
 from trainables.schema import Configuration
 
 LAYERS = 12
@@ -92,16 +93,16 @@ def _arrays(method: str, task: str, seed: int, better_by: float, examples: int) 
         "ids": np.arange(examples),
         "split": splits,
         "labels": labels,
-        "logits": draws[0].logits.numpy(),
-        "exit_layers": draws[0].exit_layer.numpy(),
+        "logits": np.stack([draw.logits.numpy() for draw in draws]),
+        "exit_layers": np.stack([draw.exit_layer.numpy() for draw in draws]),
+        "layer_answers": np.stack([predictions_from_logits(TASKS[task], own.numpy()) for own in outputs.logits]),
         "sweep_rule": np.array([rule.name for rule, _ in swept], dtype=np.str_),
         "sweep_setting": np.array([rule.setting for rule, _ in swept], dtype=float),
         "sweep_score": np.array([scored(result) for _, result in swept], dtype=float),
         "sweep_mean_layers": np.array([result.exit_layer.double().mean() for _, result in swept], dtype=float),
     }
-    if len(draws) > 1:
-        arrays["draw_scores"] = np.array([scored(draw) for draw in draws])
-        arrays["draw_mean_layers"] = np.array([draw.exit_layer.double().mean() for draw in draws])
+    if outputs.lambdas is not None:
+        arrays["exit_probabilities"] = exit_probabilities(outputs).numpy()
     return arrays
 
 

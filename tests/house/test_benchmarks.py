@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import overhead, search_strategies, utilisation
+from benchmarks import overhead, search_strategies, statistics, utilisation
 
 
 @pytest.mark.parametrize("contender", search_strategies.CONTENDERS)
@@ -81,3 +81,18 @@ def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
         for spans_of in (utilisation.spans_of_study, utilisation.spans_of_tune)
     )
     assert study["busy"] > tune["busy"] > 0
+
+
+@pytest.mark.parametrize("name", ["optimism", "verdict", "median"])
+def test_simulated_statistics_keep_what_they_state(name):
+    rates = list(statistics.SIMULATIONS[name](statistics.QUICK))
+    assert len(rates) >= 2 and all(rate.holds for rate in rates), [rate.in_words() for rate in rates]
+
+
+def test_a_rate_off_its_level_is_told():
+    off = statistics.Rate("tables with a mark", 0.2, 1_000, "at most", 0.05)
+    assert not off.holds and off.in_words().startswith("OFF ")
+    assert statistics.Rate("tables with a mark", 0.06, 1_000, "at most", 0.05).holds
+    assert not statistics.Rate("covered", 0.9, 10_000, "about", 0.95).holds
+    assert not statistics.Rate("covered", 0.9, 10_000, "at least", 0.95).holds
+    assert statistics.Rate("power", 0.9, 10, "for comparison", None).holds

@@ -51,14 +51,37 @@ def test_predictions_give_the_score_back(method, task, cache, tmp_path):
     run = run_to_the_end(spec_of(method, task, config={"epochs": 1}), cache)
     outcome = run.outcome(predictions=tmp_path / "predictions.npz")
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
-        predicted = predictions_from_logits(TASKS[task], arrays["logits"])
-        metrics = compute_metrics(TASKS[task], predicted, arrays["labels"], arrays["split"])
-        draws = arrays.get("draw_scores")
-        assert draws is None or draws[0] == score(TASKS[task], metrics)
-        assert outcome.score == (score(TASKS[task], metrics) if draws is None else pytest.approx(draws.mean()))
-        assert len(arrays["ids"]) == len(arrays["exit_layers"]) == sum(run.history[0].exit_histogram)
+        metrics = [
+            compute_metrics(
+                TASKS[task], predictions_from_logits(TASKS[task], logits), arrays["labels"], arrays["split"]
+            )
+            for logits in arrays["logits"]
+        ]
+        assert len(metrics) == (run.spec.config["sample_draws"] if method == "pondernet" else 1)
+        assert outcome.score == pytest.approx(np.mean([score(TASKS[task], own) for own in metrics]), abs=1e-12)
+        assert outcome.mean_layers == pytest.approx(arrays["exit_layers"].mean(), abs=1e-12)
+        assert len(arrays["ids"]) == arrays["exit_layers"].shape[1] == sum(run.history[0].exit_histogram)
         assert arrays["exit_layers"].min() >= 1 and arrays["exit_layers"].max() <= outcome.num_layers
         assert len(arrays["sweep_rule"]) == len(arrays["sweep_setting"]) == len(arrays["sweep_score"])
+
+
+@pytest.mark.parametrize("method, task", [("pabee", "stsb"), ("palbert", "rte"), ("pondernet", "rte")])
+def test_predictions_hold_what_every_layer_says_and_how_likely_it_is_the_last(method, task, cache, tmp_path):
+    run = run_to_the_end(spec_of(method, task, config={"epochs": 1}), cache)
+    outcome = run.outcome(predictions=tmp_path / "predictions.npz")
+    with np.load(tmp_path / "predictions.npz", allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    answers, n = arrays["layer_answers"], len(arrays["ids"])
+    assert answers.shape == (outcome.num_layers, n)
+    assert answers.dtype == (np.float32 if task == "stsb" else np.int8)
+    assert arrays["logits"].dtype == np.float32 and arrays["exit_layers"].dtype == np.uint8
+    for logits, layers in zip(arrays["logits"], arrays["exit_layers"], strict=True):
+        said = predictions_from_logits(TASKS[task], logits)
+        assert np.array_equal(said, answers[layers - 1, np.arange(n)])
+    assert ("exit_probabilities" in arrays) == (method != "pabee")
+    if method != "pabee":
+        assert arrays["exit_probabilities"].dtype == np.float16
+        assert arrays["exit_probabilities"].astype(float).sum(axis=0) == pytest.approx(np.ones(n), abs=0.01)
 
 
 def test_sweep_holds_the_methods_own_setting(cache, tmp_path):
@@ -74,7 +97,8 @@ def test_sampled_exit_reports_mean_spread_and_expectation(cache, tmp_path):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 2, "sample_draws": 40}), cache)
     outcome = run.outcome(predictions=tmp_path / "predictions.npz")
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
-        draws, layers = arrays["draw_scores"], arrays["draw_mean_layers"]
+        draws = (arrays["logits"].argmax(axis=2) == arrays["labels"]).mean(axis=1)
+        layers = arrays["exit_layers"].mean(axis=1)
     assert len(draws) == 40
     assert outcome.score == pytest.approx(draws.mean())
     assert outcome.mean_layers == pytest.approx(layers.mean())
@@ -132,7 +156,7 @@ def test_holdout_reads_dev_in_the_outcome_and_not_before(rte_without_dev, cache,
     (folder / "RTE" / "dev.tsv").write_text(dev)
     outcome = run.outcome(predictions=tmp_path / "predictions.npz")
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as arrays:
-        assert outcome.score == np.mean(arrays["logits"].argmax(1) == arrays["labels"])
+        assert outcome.score == np.mean(arrays["logits"][0].argmax(1) == arrays["labels"])
         assert set(arrays["split"]) == {"dev"}
 
 

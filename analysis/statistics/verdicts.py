@@ -1,0 +1,132 @@
+"""Whether a published number was reproduced: ours minus published, with what the seeds of both leave open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from analysis.statistics.uncertainty import PairedTest, Variance, paired_test
+
+MARGIN = 0.01  # 1 point: smaller differences are the same number for most purposes
+
+Statistic = Literal["median", "mean"]
+Word = Literal["reproduced", "not reproduced", "undecided"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Ours minus published, its 95 % interval, and what follows; scores in [-1, 1]."""
+
+    difference: float
+    low: float
+    high: float
+    word: Word
+    published_spread: Literal["printed", "ours"]  # whose standard deviation over seeds stands for the published one's
+
+    def to_json(self) -> dict[str, Any]:
+        """For a table's sidecar."""
+        return asdict(self)
+
+
+class PublishedStatistic(NamedTuple):
+    """What a published number is of its runs."""
+
+    statistic: Statistic
+    seeds: int
+
+
+def verdict(
+    our_scores: Sequence[float],
+    published_value: float,
+    published_statistic: str,
+    published_deviation: float | None,
+    *,
+    margin: float = MARGIN,
+) -> Verdict | None:
+    """Ours against a published number; None where it does not say of how many seeds it is the median or mean.
+
+    Ours is the same statistic of our seeds. The interval is Student's t with the sampling variance of both numbers: of
+    a median of five it is 1.43 times that of a mean (order statistics of normal seeds). Where no deviation is printed,
+    ours stands in for the published one's: the runs are then taken to have spread alike. Both of the same dev set.
+
+    "reproduced": the interval lies within the margin, which is two one-sided tests at 2.5 %; that leaves room for
+    skewed seeds, whose intervals are a little short. "not reproduced": the interval excludes no difference, and the
+    difference is beyond the margin. "undecided": all else, which five seeds make of most small tasks.
+    `python -m benchmarks.statistics verdict` prints how often the interval covers and each word is wrong.
+
+    Args:
+        our_scores: one per seed, at least two.
+        published_value: in [-1, 1], as all scores here: printed points divided by 100.
+        published_statistic: as in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
+        published_deviation: of single seeds (n - 1), in the same unit; None where none is printed.
+        margin: within which numbers count as the same.
+
+    Raises:
+        ValueError: fewer than two seeds; a published value that is no share.
+    """
+    if len(our_scores) < 2:
+        raise ValueError(f"{len(our_scores)} score(s) of ours; allowed: at least two, for the spread over seeds")
+    if not -1 <= published_value <= 1:
+        raise ValueError(f"published value {published_value}; allowed: a share in [-1, 1], points divided by 100")
+    published = read_statistic(published_statistic)
+    if published is None:
+        return None
+    ours = np.median(our_scores) if published.statistic == "median" else np.mean(our_scores)
+    test = paired_test(float(ours) - published_value, _variances(our_scores, published, published_deviation))
+    return Verdict(
+        difference=test.difference,
+        low=test.low,
+        high=test.high,
+        word=_word(test, margin),
+        published_spread="ours" if published_deviation is None else "printed",
+    )
+
+
+def read_statistic(text: str) -> PublishedStatistic | None:
+    """What `published.csv` calls a statistic; None for one whose sampling spread is not known (best of, n/a)."""
+    if text in ("single run", "single model"):
+        return PublishedStatistic("mean", 1)
+    if text.startswith("median of ") or text.startswith("mean of "):
+        statistic, _, seeds = text.partition(" of ")
+        if re.fullmatch(r"[1-9]\d*", seeds):
+            return PublishedStatistic("median" if statistic == "median" else "mean", int(seeds))
+    return None
+
+
+@cache
+def variance_of_median(number: int) -> float:
+    """Variance of the median of so many independent standard normal values; of an even number, that of one fewer."""
+    from scipy import integrate  # takes a second to import
+
+    half = (number - 1) // 2
+    weight = 1 / special.beta(half + 1, half + 1)
+
+    def density(x: float) -> float:
+        return x**2 * weight * (special.ndtr(x) * special.ndtr(-x)) ** half * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+
+    return float(integrate.quad(density, -12, 12, points=[0])[0])
+
+
+def _variances(scores: Sequence[float], published: PublishedStatistic, deviation: float | None) -> list[Variance]:
+    factors = [_variance_factor(published.statistic, seeds) for seeds in (len(scores), published.seeds)]
+    own, freedom = float(np.var(scores, ddof=1)), len(scores) - 1
+    if deviation is None or published.seeds < 2:
+        return [Variance(own * sum(factors), freedom)]
+    return [Variance(own * factors[0], freedom), Variance(deviation**2 * factors[1], published.seeds - 1)]
+
+
+def _variance_factor(statistic: Statistic, seeds: int) -> float:
+    return variance_of_median(seeds) if statistic == "median" else 1 / seeds
+
+
+def _word(test: PairedTest, margin: float) -> Word:
+    if -margin < test.low and test.high < margin:
+        return "reproduced"
+    excluded = not test.low <= 0 <= test.high
+    return "not reproduced" if excluded and abs(test.difference) > margin else "undecided"

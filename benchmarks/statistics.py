@@ -1,0 +1,332 @@
+"""Whether the statistics keep what they state: simulated studies of which the truth is known.
+
+    python -m benchmarks.statistics                  # everything, about three minutes
+    python -m benchmarks.statistics search verdict   # these alone
+    python -m benchmarks.statistics --quick          # a tenth of the repetitions
+
+Each line is a rate with its Monte-Carlo standard error, beside the level that is stated. A rate counts as off beyond
+three standard errors; exit status 1 if any is. Writes `benchmarks/results/statistics.json`.
+
+    null          tables of five methods on eight tasks that are all alike: how often a table marks anything
+    freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
+    search        methods that are alike, each searched afresh: how often the two tests say they differ
+    power         how often a true difference is found on RTE's 277 examples, and what `power` says
+    optimism      coverage of the parts of optimism, where a slice of train selects
+    verdict       coverage against a published median, and how often each word is wrong
+    median        coverage of the order statistics around a median
+    improvement   coverage of the probability of improvement
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from analysis.statistics import uncertainty
+from analysis.statistics.across_tasks import probability_of_improvement
+from analysis.statistics.optimism import optimism_of_search
+from analysis.statistics.power import power
+from analysis.statistics.search_noise import search_noise
+from analysis.statistics.verdicts import MARGIN, verdict
+from benchmarks.results_file import write_results
+
+SEEDS = 5
+METHODS, TASKS, EXAMPLES = 5, 8, 277
+RESAMPLES = 150
+SEED_DEVIATION = 0.02  # of models' expected accuracy
+WEIGHTS = np.random.default_rng(0).multinomial(EXAMPLES, np.full(EXAMPLES, 1 / EXAMPLES), size=RESAMPLES) / EXAMPLES
+QUICK = 10
+
+Relation = Literal["at most", "at least", "about", "for comparison"]
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often something happened in so many simulated studies, and what is stated of it."""
+
+    name: str
+    rate: float
+    repeats: int
+    relation: Relation
+    stated: float | None
+
+    @property
+    def error(self) -> float:
+        """Monte-Carlo standard error; of a rate that was 0 or 1, as if one repetition had gone the other way."""
+        rate = min(max(self.rate, 1 / self.repeats), 1 - 1 / self.repeats)
+        return (rate * (1 - rate) / self.repeats) ** 0.5
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rate is as stated, but for three standard errors."""
+        if self.stated is None:
+            return True
+        above = (self.rate - self.stated) / self.error
+        return {"at most": above < 3, "at least": above > -3, "about": abs(above) < 3}[self.relation]
+
+    def in_words(self) -> str:
+        stated = "" if self.stated is None else f"  {self.relation} {100 * self.stated:.4g} %"
+        measured = f"{100 * self.rate:6.2f} % ± {100 * self.error:.2f}"
+        return f"{'' if self.holds else 'OFF '}{measured}{stated}  {self.name}"
+
+
+def main() -> int:
+    options = build_parser().parse_args()
+    rates: dict[str, list[Rate]] = {}
+    for name in options.simulations or SIMULATIONS:
+        print(f"{name}:", flush=True)
+        rates[name] = []
+        for rate in SIMULATIONS[name](QUICK if options.quick else 1):
+            rates[name].append(rate)
+            print(f"  {rate.in_words()}", flush=True)
+    facts = {name: [asdict(rate) | {"error": rate.error} for rate in own] for name, own in rates.items()}
+    write_results("statistics", {"quick": options.quick, "rates": facts})
+    return 0 if all(rate.holds for own in rates.values() for rate in own) else 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.statistics", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("simulations", nargs="*", metavar="NAME", help=", ".join(SIMULATIONS))
+    parser.add_argument("--quick", action="store_true", help=f"repetitions divided by {QUICK}")
+    return parser
+
+
+def null_tables(divisor: int) -> Iterator[Rate]:
+    """Rows that are all alike, but each finds other examples difficult. The first row is the baseline."""
+    rng, repeats = np.random.default_rng(1), 3_000 // divisor
+    marked = {"over all pairs and tasks": 0, "over the tasks of each pair": 0}
+    for _ in range(repeats):
+        p_values = np.array([null_p_values(rng) for _ in range(TASKS)])  # (tasks, pairs)
+        marked["over all pairs and tasks"] += min(uncertainty.holm(p_values.ravel().tolist())) < uncertainty.ALPHA
+        by_pair = [min(uncertainty.holm(own.tolist())) < uncertainty.ALPHA for own in p_values.T]
+        marked["over the tasks of each pair"] += any(by_pair)
+    whole, each = marked
+    yield Rate(f"tables with a mark, Holm {whole}", marked[whole] / repeats, repeats, "at most", uncertainty.ALPHA)
+    yield Rate(f"tables with a mark, Holm {each}", marked[each] / repeats, repeats, "for comparison", None)
+
+
+def null_p_values(rng: np.random.Generator) -> list[float]:
+    """Of the baseline against each other method on one task."""
+    ease = rng.uniform(0.5, 1.0, EXAMPLES)
+    samples = [sample(rng, np.clip(ease + rng.normal(0, 0.1, EXAMPLES), 0, 1)) for _ in range(METHODS)]
+    return [compared(samples[0], other).p_value for other in samples[1:]]
+
+
+@dataclass(frozen=True)
+class Models:
+    """Five models of a method, by accuracy."""
+
+    scores: np.ndarray  # (seeds,)
+    resampled: np.ndarray  # (resamples, seeds)
+
+
+def sample(rng: np.random.Generator, chances: np.ndarray) -> Models:
+    """Models of a method that has these chances to be right on the examples, (n,)."""
+    shifts = rng.normal(0, SEED_DEVIATION, (SEEDS, 1))
+    correct = (rng.random((SEEDS, len(chances))) < chances + shifts).astype(float)
+    return Models(correct.mean(axis=1), WEIGHTS @ correct.T)
+
+
+def compared(one: Models, other: Models) -> uncertainty.PairedTest:
+    """The paired test as tables make it."""
+    return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.scores, other.scores)
+
+
+def degrees_of_freedom(divisor: int) -> Iterator[Rate]:
+    """A variance that is known, and one of either row that five seeds estimate; no difference."""
+    rng, repeats = np.random.default_rng(8), 100_000 // divisor
+    level = uncertainty.ALPHA / ((METHODS - 1) * TASKS)
+    for known in (0.2, 0.5):
+        differences = rng.normal(size=repeats).tolist()
+        estimates = ((1 - known) / 2 * rng.chisquare(SEEDS - 1, (repeats, 2)) / (SEEDS - 1)).tolist()
+        tests = [
+            uncertainty.paired_test(
+                difference,
+                [uncertainty.Variance(known, np.inf), *(uncertainty.Variance(own, SEEDS - 1) for own in both)],
+            )
+            for difference, both in zip(differences, estimates, strict=True)
+        ]
+        rejected = np.mean([test.p_value < level for test in tests])
+        yield Rate(f"rejected, {100 * known:.0f} % of the variance known", rejected, repeats, "at most", level)
+        plain = np.array([satterthwaite(known, *both) for both in estimates])
+        errors = (known + np.sum(estimates, axis=1)) ** 0.5
+        rejected = np.mean(2 * stats.t.sf(np.abs(differences) / errors, plain) < level)
+        yield Rate("the same, Satterthwaite's formula as it stands", rejected, repeats, "for comparison", None)
+
+
+def satterthwaite(known: float, one: float, other: float) -> float:
+    return (known + one + other) ** 2 / ((one**2 + other**2) / (SEEDS - 1))
+
+
+def repeated_searches(divisor: int) -> Iterator[Rate]:
+    """Two methods whose searches draw from one population; scores in standard deviations over seeds."""
+    rng, repeats = np.random.default_rng(2), 4_000 // divisor
+    for configurations in (12, 36):
+        for population, draw in POPULATIONS.items():
+            for difference in (0.0, 3.0):
+                found = [search_p_values(rng, configurations, draw, difference=difference) for _ in range(repeats)]
+                rejected = np.mean(np.array(found) < uncertainty.ALPHA, axis=0)
+                where = f"{configurations} configurations, {population}"
+                if difference:
+                    where = f"{where}, true difference {difference:g}"
+                level = None if difference else uncertainty.ALPHA
+                relation: Relation = "for comparison" if difference else "at most"
+                yield Rate(f"{where}: test of the methods", rejected[1], repeats, relation, level)
+                yield Rate(f"{where}: test of the chosen", rejected[0], repeats, "for comparison", None)
+
+
+def some_fail(rng: np.random.Generator, number: int) -> np.ndarray:
+    return np.where(rng.random((2, number)) < 1 / 3, -20.0, rng.normal(size=(2, number)))
+
+
+def one_grid(rng: np.random.Generator, number: int) -> np.ndarray:
+    """Both methods try the same configurations, other ones in each simulated study."""
+    return np.repeat(rng.normal(size=(1, number)), 2, axis=0)
+
+
+Population = Callable[[np.random.Generator, int], np.ndarray]  # expected scores of either method, (2, configurations)
+POPULATIONS: dict[str, Population] = {
+    "all alike": lambda rng, number: np.zeros((2, number)),
+    "spread 0.5": lambda rng, number: 0.5 * rng.normal(size=(2, number)),
+    "spread 1": lambda rng, number: rng.normal(size=(2, number)),
+    "spread 3": lambda rng, number: 3 * rng.normal(size=(2, number)),
+    "a third fails": some_fail,
+    "one grid": one_grid,
+}
+
+
+def search_p_values(
+    rng: np.random.Generator, configurations: int, draw: Population, *, difference: float
+) -> tuple[float, float]:
+    """Of the chosen configurations, and of the methods."""
+    sides = []
+    for advantage, drawn in zip((difference, 0.0), draw(rng, configurations), strict=True):
+        expected = advantage + drawn
+        searched = expected + rng.normal(size=configurations)
+        confirmed = expected[searched.argmax()] + rng.normal(size=SEEDS)
+        noise = search_noise(searched.tolist(), confirmed.tolist())
+        assert noise is not None
+        sides.append((confirmed.tolist(), noise))
+    (one, noise), (other, other_noise) = sides
+    nothing = np.zeros((2, SEEDS))  # examples leave nothing open here
+    chosen = uncertainty.paired_bootstrap(nothing, nothing, one, other)
+    methods = uncertainty.paired_bootstrap(nothing, nothing, one, other, searches=(noise, other_noise))
+    return chosen.p_value, methods.p_value
+
+
+def power_on_rte(divisor: int) -> Iterator[Rate]:
+    """Two methods that find the same examples difficult, one of them better."""
+    rng, repeats = np.random.default_rng(3), 2_000 // divisor
+    accuracy, correlation = 0.75, 0.3
+    concentration = 1 / correlation - 1
+    for difference in (0.0, 0.02, 0.03, 0.05, 0.08):
+        found = 0
+        for _ in range(repeats):
+            ease = rng.beta(accuracy * concentration, (1 - accuracy) * concentration, EXAMPLES)
+            better = ease + (difference / (1 - accuracy)) * (1 - ease)  # by so much on average, and no chance above 1
+            found += compared(sample(rng, better), sample(rng, ease)).p_value < uncertainty.ALPHA
+        settings = dict(n_examples=EXAMPLES, seeds=SEEDS, seed_standard_deviation=SEED_DEVIATION)
+        said = power(difference, accuracy=accuracy, example_correlation=correlation, **settings)
+        name = f"{100 * difference:.0f} points: `power` says {100 * said:.1f} %"
+        yield Rate(name, found / repeats, repeats, "for comparison", None)
+
+
+def optimism_under_holdout(divisor: int) -> Iterator[Rate]:
+    """Twelve configurations; the slice that selects is 3 points easier than dev, and dev noise is a trial's own."""
+    rng, repeats, gap = np.random.default_rng(4), 4_000 // divisor, 0.03
+    covered = np.zeros(2)
+    claims = np.zeros(2)
+    for _ in range(repeats):
+        expected = 0.75 + 0.01 * rng.normal(size=12)
+        searched = expected + SEED_DEVIATION * rng.normal(size=12)
+        truth = expected[searched.argmax()]
+        selection = truth + SEED_DEVIATION * rng.normal(size=SEEDS)
+        reported = selection - gap + 0.01 * rng.normal(size=SEEDS)
+        best = SimpleNamespace(selection_score=searched.max())
+        trials = [SimpleNamespace(selection_score=own, score=dev) for own, dev in zip(selection, reported, strict=True)]
+        found = optimism_of_search(best, trials)  # type: ignore[arg-type]
+        assert found is not None
+        parts = ((found.of_search, searched.max() - truth), (found.of_slice, gap))
+        covered += [part.low <= true <= part.high for part, true in parts]
+        claims += [searched.max() - truth, searched.max() - np.median(reported)]
+    for name, rate in zip(("the search's luck", "the slice's ease"), covered / repeats, strict=True):
+        yield Rate(f"covered: {name}", rate, repeats, "about", 0.9375)
+    true, naive = 100 * claims / repeats
+    name = f"the search's luck is {true:.1f} points; against the dev median it would read {naive:.1f}"
+    yield Rate(name, true / naive, repeats, "for comparison", None)
+
+
+def verdicts(divisor: int) -> Iterator[Rate]:
+    """Published and ours from one distribution, or a margin apart; seeds spread by 0.3 points."""
+    rng, repeats = np.random.default_rng(5), 4_000 // divisor
+    for distribution in ("normal", "lognormal"):
+        draw: Callable[..., np.ndarray] = getattr(rng, distribution)
+        for statistic, printed in (("median", False), ("mean", True)):
+            covered = wrong = same = 0
+            for _ in range(repeats):
+                ours, published = 0.5 + 0.003 * draw(size=(2, SEEDS))
+                value = float(np.median(published) if statistic == "median" else np.mean(published))
+                deviation = float(np.std(published, ddof=1)) if printed else None
+                text = f"{statistic} of {SEEDS}"
+                alike = verdict(ours.tolist(), value, text, deviation)
+                apart = verdict((ours + MARGIN).tolist(), value, text, deviation)
+                assert alike is not None and apart is not None
+                covered += alike.low <= 0 <= alike.high
+                wrong += alike.word == "not reproduced"
+                same += apart.word == "reproduced"
+            name = f"{distribution} seeds, {text}, {'its' if printed else 'our'} deviation"
+            level: Relation = "about" if distribution == "normal" else "at least"
+            stated = uncertainty.LEVEL if distribution == "normal" else 0.93  # skewed seeds: a little less than stated
+            yield Rate(f"{name}: covered", covered / repeats, repeats, level, stated)
+            yield Rate(f"{name}: the same, called not reproduced", wrong / repeats, repeats, "at most", 0.05)
+            yield Rate(f"{name}: a margin apart, called reproduced", same / repeats, repeats, "at most", 0.05)
+
+
+def medians(divisor: int) -> Iterator[Rate]:
+    """Order statistics cover the median whatever the distribution."""
+    rng, repeats = np.random.default_rng(6), 20_000 // divisor
+    for distribution, truth in (("normal", 0.0), ("lognormal", 1.0), ("standard_cauchy", 0.0)):
+        intervals = map(uncertainty.median_interval, getattr(rng, distribution)(size=(repeats, SEEDS)).tolist())
+        covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+        yield Rate(f"{distribution} seeds: median of five covered by the range", covered, repeats, "about", 0.9375)
+
+
+def improvements(divisor: int) -> Iterator[Rate]:
+    """Two rows on eight tasks, normal seeds, the difference in standard deviations over seeds."""
+    rng, repeats = np.random.default_rng(7), 1_000 // divisor
+    for difference in (0.0, 1.0):
+        truth, covered = stats.norm.cdf(difference / 2**0.5), 0
+        for _ in range(repeats):
+            one, other = (
+                {str(task): own for task, own in enumerate(shift + rng.normal(size=(TASKS, SEEDS)))}
+                for shift in (difference, 0.0)
+            )
+            found = probability_of_improvement(one, other)
+            covered += found.low <= truth <= found.high
+        name = f"difference {difference:g}, a probability of {truth:.2f}: covered"
+        yield Rate(name, covered / repeats, repeats, "at least", 0.9)
+
+
+SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
+    "null": null_tables,
+    "freedom": degrees_of_freedom,
+    "search": repeated_searches,
+    "power": power_on_rte,
+    "optimism": optimism_under_holdout,
+    "verdict": verdicts,
+    "median": medians,
+    "improvement": improvements,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""python -m pytest tests/analysis/test_verdicts.py"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.layouts.published_numbers import FILE
+from analysis.statistics.verdicts import read_statistic, variance_of_median, verdict
+
+CLOSE = [0.910, 0.911, 0.912, 0.909, 0.908]
+WIDE = [0.70, 0.78, 0.74, 0.72, 0.77]
+
+
+@pytest.mark.parametrize(
+    ("scores", "published", "word"),
+    [
+        (CLOSE, 0.911, "reproduced"),
+        (CLOSE, 0.93, "not reproduced"),
+        (CLOSE, 0.913, "reproduced"),  # another number, but within a point
+        (CLOSE, 0.921, "not reproduced"),
+        (CLOSE, 0.919, "undecided"),  # excluded, and within a point: neither can be said
+        (WIDE, 0.74, "undecided"),
+        (WIDE, 0.85, "not reproduced"),
+    ],
+)
+def test_word(scores, published, word):
+    assert verdict(scores, published, "median of 5", None).word == word
+
+
+def test_interval_of_means_with_a_printed_deviation_is_welchs():
+    found = verdict(WIDE, 0.76, "mean of 5", 0.02)
+    expected = stats.ttest_ind_from_stats(np.mean(WIDE), np.std(WIDE, ddof=1), 5, 0.76, 0.02, 5, equal_var=False)
+    assert found.difference == pytest.approx(np.mean(WIDE) - 0.76)
+    error = found.difference / expected.statistic
+    freedom = error**4 / sum((s**2 / 5) ** 2 / 4 for s in (np.std(WIDE, ddof=1), 0.02))
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (found.low, found.high) == pytest.approx((found.difference - half, found.difference + half))
+    assert found.published_spread == "printed"
+
+
+def test_our_spread_stands_in_where_none_is_printed():
+    found = verdict(WIDE, 0.76, "mean of 10", None)
+    half = stats.t.ppf(0.975, 4) * np.std(WIDE, ddof=1) * np.sqrt(1 / 5 + 1 / 10)
+    assert (found.high - found.low) / 2 == pytest.approx(half)
+    assert found.published_spread == "ours"
+
+
+def test_reproduced_is_an_interval_within_the_margin():
+    found = verdict(CLOSE, 0.916, "median of 5", None)
+    width = max(-found.low, found.high)
+    assert verdict(CLOSE, 0.916, "median of 5", None, margin=width + 1e-9).word == "reproduced"
+    assert verdict(CLOSE, 0.916, "median of 5", None, margin=width - 1e-9).word == "undecided"
+
+
+def test_the_margin_decides_what_is_the_same_number():
+    assert verdict(CLOSE, 0.914, "median of 5", None, margin=0.0001).word != "reproduced"
+    assert verdict(WIDE, 0.74, "median of 5", None, margin=0.5).word == "reproduced"
+
+
+@pytest.mark.parametrize("number", [1, 3, 5, 9])
+def test_variance_of_a_median_is_that_of_simulated_ones(number):
+    medians = np.median(np.random.default_rng(0).normal(size=(50_000, number)), axis=1)
+    assert variance_of_median(number) == pytest.approx(medians.var(), rel=0.03)
+
+
+@pytest.mark.parametrize("statistic", ["best-dev model", "n/a", "best of 10 by dev", "median, many seeds"])
+def test_what_is_no_median_or_mean_of_known_seeds_gets_no_verdict(statistic):
+    assert statistic in FILE.read_text()
+    assert verdict(WIDE, 0.7, statistic, None) is None
+
+
+def test_statistics_of_the_published_file_that_are_read():
+    assert read_statistic("median of 5") == ("median", 5)
+    assert read_statistic("mean of 10") == ("mean", 10)
+    assert read_statistic("single run") == ("mean", 1)
+
+
+def test_points_instead_of_shares_are_refused():
+    with pytest.raises(ValueError, match=r"published value 91.1; allowed: a share in \[-1, 1\]"):
+        verdict(CLOSE, 91.1, "median of 5", None)
+
+
+def test_one_seed_is_refused():
+    with pytest.raises(ValueError, match=r"1 score\(s\) of ours; allowed: at least two"):
+        verdict([0.9], 0.9, "median of 5", None)
