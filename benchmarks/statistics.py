@@ -1,6 +1,6 @@
 """Whether the statistics keep what they state: simulated studies of which the truth is known.
 
-    python -m benchmarks.statistics                  # everything, about three minutes
+    python -m benchmarks.statistics                  # everything, about two minutes
     python -m benchmarks.statistics search verdict   # these alone
     python -m benchmarks.statistics --quick          # a tenth of the repetitions
 

@@ -119,7 +119,7 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
 
     Degrees of freedom after Satterthwaite (1946), but each part counts (ν + 2) / ν times in them. As it stands his
     formula is too sure of itself where a part that is known well meets one of few degrees of freedom that comes out
-    small by chance: at the level that Holm asks of the first of 32 comparisons it rejects a true null 1.4 times as
+    small by chance: at the level that Holm asks of the first of 32 comparisons it rejects a true null 1.3 times as
     often as it should (`python -m benchmarks.statistics freedom`). Parts of like freedom are not changed (Welch).
     """
     variance = sum(part.value for part in variances)
