@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.layouts.paper_tables import (
-    ablation_table,
-    dev_table,
-    electra_table,
-    gather,
-    has_electra_rows,
+from analysis.layouts.certainty_tables import (
     intervals_table,
     optimism_table,
+    over_tasks_table,
+    spread_table,
+    verdicts_table,
+)
+from analysis.layouts.cost_tables import (
+    calibration_table,
+    equal_compute_table,
+    equal_layers_table,
+    equal_score_table,
     speed_table,
 )
+from analysis.layouts.evidence import gather
+from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, has_electra_rows, pabee_table
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
@@ -42,17 +48,33 @@ class WrittenTables:
         return render(self.tables[0], format)
 
 
+LAYOUTS = (
+    over_tasks_table,
+    intervals_table,
+    verdicts_table,
+    spread_table,
+    optimism_table,
+    speed_table,
+    equal_compute_table,
+    equal_layers_table,
+    equal_score_table,
+    calibration_table,
+    ablation_table,
+    pabee_table,
+)
+
+
 class IncompleteTables(ValueError):
     """A cell has other seeds than the protocol's, and that was to be an error."""
 
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
     """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
-    layouts = [dev_table, intervals_table, speed_table, optimism_table, ablation_table]
-    if has_electra_rows(studies):
-        layouts.append(electra_table)
     evidence = gather(studies, separate=separate)
-    return [layout(evidence) for layout in layouts]
+    tables = [dev_table(evidence), *(layout(evidence) for layout in LAYOUTS)]
+    if has_electra_rows(studies):
+        tables.append(electra_table(evidence))
+    return [table for table in tables if table is not None]
 
 
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> WrittenTables:

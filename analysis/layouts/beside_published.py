@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from analysis.layouts.cell_facts import scores_in
 from analysis.layouts.published_numbers import PublishedNumber, PublishedRow
 from analysis.layouts.table import Block, Line
+from analysis.statistics.verdicts import Verdict, verdict
 from analysis.studies.cells import Cell, Row
 from analysis.studies.protocol_words import is_mini
 from trainables.data.tasks import TASKS
@@ -23,6 +25,16 @@ class Beside:
     cell: Cell
     published: PublishedRow
     number: PublishedNumber
+    metric: str  # of both, in the words of `published.csv`
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the published number was reproduced; None where its statistic or metric does not say enough."""
+        scores = scores_in(self.cell, self.metric)
+        if self.number.metric == NOT_STATED or len(scores) < 2:
+            return None
+        deviation = self.number.deviation and self.number.deviation / 100
+        return verdict(scores, self.number.value / 100, self.published.statistic, deviation)
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,7 @@ class Placed:
     blocks: list[Block]  # what may not, under its reason
     notes: list[str]
     pairs: list[Beside]
+    published: dict[str, PublishedRow]  # by the label of its line
 
 
 def beside_published(
@@ -54,7 +67,7 @@ def beside_published(
             reasons = reasons_apart(row, other, metrics)
             fitting = [task for task, reason in reasons.items() if reason is None]
             if fitting:
-                pairs += [Beside(row, row.cells[task], other, other.numbers[task]) for task in fitting]
+                pairs += [Beside(row, row.cells[task], other, other.numbers[task], metrics[task]) for task in fitting]
                 if all(reason is None for reason in reasons.values()):
                     fitting = list(other.numbers)  # with the macro score, and tasks that were not run here
                 lines.append(_published_line(other, fitting))
@@ -65,7 +78,8 @@ def beside_published(
             apart.setdefault(f"Published, {reason} ({other.what})", []).append(_published_line(other, tasks))
     blocks = [Block(title, apart_lines) for title, apart_lines in apart.items()]
     used = [other for other in published if shown[other]]
-    return Placed(lines, blocks, [*_sources(rows, used), *_published_notes(used, shown)], pairs)
+    notes = [*_sources(rows, used), *_published_notes(used, shown)]
+    return Placed(lines, blocks, notes, pairs, {_label(other): other for other in published})
 
 
 def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:
@@ -129,9 +143,13 @@ def _by_reason(told: dict[str, str]) -> dict[str, list[str]]:
     return grouped
 
 
+def _label(other: PublishedRow) -> str:
+    return f"published {other.label}"
+
+
 def _published_line(other: PublishedRow, tasks: Sequence[str]) -> Line:
     entries = {task: number.entry for task, number in other.numbers.items() if task in tasks}
-    return Line(f"published {other.label}", entries, published=True)
+    return Line(_label(other), entries, published=True)
 
 
 def _sources(rows: Sequence[Row], used: Sequence[PublishedRow]) -> list[str]:

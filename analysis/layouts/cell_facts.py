@@ -9,6 +9,7 @@ import numpy as np
 
 from analysis.layouts.table import Entry, deviation_entry, interval_entry, number_entry, number_text
 from analysis.statistics import uncertainty
+from analysis.statistics.optimism import Optimism, optimism_of_search
 from analysis.studies.cells import Cell
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS
@@ -68,22 +69,21 @@ def cell_facts(cell: Cell) -> dict[str, Any]:
         "summary": uncertainty.summary(cell.scores) if cell.records else None,
         "scores": cell.scores,
         "best_search": best and {"record": best.key, "selection_score": best.selection_score},
-        "optimism": optimism_of(cell),
+        "optimism": (found := optimism_of(cell)) and found.to_json(),
     }
 
 
-def optimism_of(cell: Cell) -> float | None:
-    """Best search score minus confirmed median; None while either is missing."""
+def optimism_of(cell: Cell) -> Optimism | None:
+    """What the best search score promised beyond the confirm trials; None while there are too few."""
     best = best_search_record(cell.arm_records)
-    if best is None or best.selection_score is None or not cell.records:
-        return None
-    return uncertainty.optimism(best.selection_score, cell.median)
+    return None if best is None else optimism_of_search(best, cell.records)
 
 
-def electra_scores(cell: Cell) -> list[float]:
-    """The scores of the confirm records in ELECTRA's metrics."""
-    metric = ELECTRA_METRICS[cell.task]
-    return cell.scores if metric == PAPER_METRICS[cell.task] else [record.metrics[metric] for record in cell.records]
+def scores_in(cell: Cell, metric: str) -> list[float]:
+    """The scores of the confirm records in a metric, named as in `published.csv`."""
+    if metric == PAPER_METRICS[cell.task]:
+        return cell.scores
+    return [record.metrics[metric] for record in cell.records]
 
 
 def spread_entry(cell: Cell) -> Entry:
@@ -114,12 +114,27 @@ def interval_facts(place: tuple[str, str], interval: uncertainty.Interval | None
     return {"row": place[0], "task": place[1]} | (vars(interval) if interval else {})
 
 
-def optimism_entry(cell: Cell) -> Entry:
-    value = optimism_of(cell)
-    return Entry() if value is None else cell_entry(cell, number_entry(100 * value, signed=True))
+def gap_entry(difference: float, low: float, high: float, *, mark: str = "") -> Entry:
+    """A difference with its interval, in points: `+1.5 (-0.2 to +3.1)`."""
+    texts = [number_text(100 * value, signed=True) for value in (difference, low, high)]
+    numbers = dict(zip(("", "_low", "_high"), texts, strict=True))
+    return Entry(f"{texts[0]} ({texts[1]} to {texts[2]})", numbers, mark=mark)
+
+
+def range_entry(value: float | None, low: float | None, high: float | None, decimals: int = 2) -> Entry:
+    """A number with the range over seeds: `3.10 (1.00 to 5.33)`."""
+    if value is None or low is None or high is None:
+        return Entry()
+    texts = [number_text(number, decimals) for number in (value, low, high)]
+    numbers = dict(zip(("", "_low", "_high"), texts, strict=True))
+    return Entry(texts[0] if low == high else f"{texts[0]} ({texts[1]} to {texts[2]})", numbers)
 
 
 def speed_entries(cell: Cell, facts: dict[str, Any]) -> dict[str, Entry]:
-    decimals = {"mean_layers": 2, "layer_ratio": 2, "eval_seconds_per_epoch": 2}
+    decimals = {"mean_layers": 2, "layer_ratio": 2, "eval_seconds_per_epoch": 2, "parameters": 1}
+    decimals |= {"fewest_layers": 1, "most_layers": 1}
     numbers = {name: number_entry(value, decimals.get(name, 0)) for name, value in facts.items()}
+    low, high = numbers.pop("fewest_layers"), numbers.pop("most_layers")
+    if low.numbers:
+        numbers["range"] = Entry(f"{low.text} to {high.text}", {"_low": low.text, "_high": high.text})
     return {"score": score_entry(cell, cell.median), **numbers}

@@ -1,8 +1,8 @@
 r"""A table as LaTeX (booktabs) that fits a line of 345 pt, the text width of `article` at 10 pt.
 
 The columns have widths of their own, estimated from Computer Modern, so that no cell, heading or note is wider than the
-table. The caption is the title alone; what else belongs to the table stands below it. A float cannot break: a table
-longer than a page runs over its foot.
+table. The caption is the title alone; what else belongs to the table is a paragraph of its own, because a float cannot
+break. A table longer than a page runs over its foot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import unicodedata
 from analysis.layouts.table import Entry, Line, Table
 
 LINE = 345 / 8.5  # em of \footnotesize (cmr8, 8.5 pt)
-_SEPARATION = 6 / 8.5  # em between two columns: twice \tabcolsep
+_WIDE = 10  # columns; from here on they stand closer
 _LONGEST_WORD = 14  # characters; longer ones break, after -, /, _ and = where they have them
 
 # Advance widths of Computer Modern Roman in em, rounded up; checked against the font in tests/analysis/test_latex.py.
@@ -112,7 +112,7 @@ def latex_table(table: Table) -> str:
             rf"\caption{{{tex(table.title)}.}}",
             rf"\label{{tab:{table.name}}}",
             r"\footnotesize",
-            r"\setlength{\tabcolsep}{3pt}",
+            rf"\setlength{{\tabcolsep}}{{{_separation(len(header)):g}pt}}",
             *sorted({rf"\def\unmarked{{\phantom{{{tex(mark)}}}}}" for mark in marks.values() if mark})[:1],
             r"\begin{tabular}{@{}",
             rf">{{\raggedright\arraybackslash}}p{{{widths[0]}em}}",
@@ -124,16 +124,17 @@ def latex_table(table: Table) -> str:
             *body,
             r"\bottomrule",
             r"\end{tabular}",
-            "",
-            r"\medskip",
-            r"\begin{minipage}{\linewidth}\scriptsize\raggedright",
-            rf"{tex(table.caption)}\par",
-            *(f"{tex(note)}." for note in table.notes),
-            r"\end{minipage}",
             r"\end{table}",
+            *_notes(table),
             "",
         ]
     )
+
+
+def _notes(table: Table) -> list[str]:
+    """Caption and notes as a paragraph outside of the float, which could not go over two pages."""
+    head = rf"\noindent{{\scriptsize\raggedright Table~\ref{{tab:{table.name}}}: {tex(table.caption)}"
+    return [head, *(f"{tex(note)}." for note in table.notes), r"\par}"]
 
 
 def column_widths(columns: list[list[str]]) -> list[float]:
@@ -144,11 +145,17 @@ def column_widths(columns: list[list[str]]) -> list[float]:
     """
     natural = [max(map(_width, texts)) for texts in columns]
     least = [max(_width(word) for text in texts for word in _words(text)) for texts in columns]
-    room = LINE - _SEPARATION * (len(columns) - 1) - 0.01 * len(columns)  # what rounding up takes
+    between = 2 * _separation(len(columns)) / 8.5 * (len(columns) - 1)
+    room = LINE - between - 0.01 * len(columns)  # what rounding up takes
     wanted = _ITALIC * natural[0]
     values = natural[1:] if room - sum(natural[1:]) >= min(wanted, LINE / 4) else least[1:]
     label = max(_ITALIC * least[0], min(wanted, room - sum(values)))
     return [math.ceil(100 * width) / 100 for width in (label, *values)]
+
+
+def _separation(columns: int) -> float:
+    """`\\tabcolsep` in pt, half of what lies between two columns."""
+    return 2.0 if columns > _WIDE else 3.0
 
 
 def tex(text: str) -> str:

@@ -2,154 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from analysis.layouts.beside_published import beside_published
+from analysis.layouts.beside_published import Beside, beside_published
 from analysis.layouts.cell_facts import (
     ELECTRA_METRICS,
     PAPER_METRICS,
     cell_facts,
     cell_names,
-    electra_scores,
-    interval_facts,
     mark_meanings,
     mean_and_deviation_of,
-    median_interval,
-    optimism_entry,
-    optimism_of,
-    points,
-    points_interval,
     score_entry,
-    speed_entries,
+    scores_in,
     spread_entry,
+)
+from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
+from analysis.layouts.notes import (
+    comparison_notes,
+    departure_notes,
+    marks_in_words,
+    sampled_exit_notes,
+    seed_notes,
+    study_notes,
+    verdict_notes,
 )
 from analysis.layouts.published_numbers import PublishedRow, published_rows
 from analysis.layouts.table import Block, Line, Table, number_entry
-from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import (
-    Comparison,
-    Place,
-    Sample,
-    baseline_method,
-    baseline_row,
-    compare,
-    marks,
-    samples_of,
-)
+from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts
-from analysis.studies.cells import Cell, Row
-from analysis.studies.joined import names_of, rows_of, table_seeds
+from analysis.studies.cells import Row
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words, setting_notes
-from trainables.data.tasks import TASKS
-from trainables.schema import to_plain
+from analysis.studies.protocol_words import protocol_in_words, seeds_in_words
 
-PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
 ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
 ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What the tables are made of, gathered once for all of them."""
-
-    studies: list[Study]
-    rows: list[Row]
-    samples: dict[Place, Sample]  # stored predictions by (row label, task)
-
-
-def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
-    """The evidence in these studies, of one protocol; with rows of their own for each of them where `separate`.
-
-    Raises:
-        ValueError: the studies cannot share a table; stored predictions are not their record's.
-    """
-    rows = rows_of(studies, separate=separate)
-    return Evidence(studies, rows, samples_of(rows))
+PABEE_TASKS = ("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb")
 
 
 def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds."""
-    studies, rows = evidence.studies, evidence.rows
-    comparisons, entries = compare(rows, evidence.samples), row_ledger(rows)
+    studies, rows, comparisons = evidence.studies, evidence.rows, evidence.comparisons
+    entries = row_ledger(rows)
     arrows = marks(rows, comparisons)
     placed = beside_published(rows, _paper_rows(rows), PAPER_METRICS, lambda row: _median_line(row, arrows))
     return Table(
         name="dev",
-        title=f"GLUE dev scores{_on_mini(studies)}, median over {seeds_in_words(studies)}",
+        title=f"GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
         columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
         lines=placed.lines,
-        blocks=placed.blocks + _test_blocks(rows),
-        marks=mark_meanings(baseline_row(rows)),
+        blocks=placed.blocks + _test_blocks(dict.fromkeys(row.paper for row in _paper_rows(rows))),
+        marks=mark_meanings(evidence.baseline),
         caption=" ".join(
             [
                 "Points (100 x score).",
                 _macro_in_words(rows),
-                _marks_in_words(rows, comparisons),
+                marks_in_words(rows, comparisons),
                 protocol_in_words(studies),
             ]
         ),
         notes=[
             *seed_notes(rows),
+            *verdict_notes(placed.pairs),
+            *comparison_notes(comparisons),
             *sampled_exit_notes(rows),
             *ledger_notes(entries),
-            *_study_notes(evidence),
+            *study_notes(studies, rows),
             *placed.notes,
             *departure_notes(studies),
         ],
-        sidecar=_sidecar(studies, rows, cell_facts)
+        sidecar=sidecar(evidence, cell_facts)
         | {
             "macro": {row.label: macro(row) for row in rows},
             "comparisons": [comparison.to_json() for comparison in comparisons],
             "compute": [entry.to_json() for entry in entries],
         },
-    )
-
-
-def intervals_table(evidence: Evidence) -> Table:
-    """How sure the dev table is: each median's range over seeds, and what other dev examples could have made of it."""
-    studies, rows = evidence.studies, evidence.rows
-    over_seeds = {(row.label, task): median_interval(cell) for row in rows for task, cell in row.cells.items()}
-    over_examples = {place: sample.interval for place, sample in evidence.samples.items()}
-    coverage = min((interval.coverage for interval in over_seeds.values() if interval), default=0.0)
-    return Table(
-        name="intervals",
-        title=f"Intervals of the dev scores{_on_mini(studies)}, {seeds_in_words(studies)}",
-        columns=task_columns(studies, PAPER_TASKS),
-        lines=[
-            Line(f"{row.label}, {over}", {task: points_interval(found.get((row.label, task))) for task in row.cells})
-            for row in rows
-            for over, found in (("seeds", over_seeds), ("dev examples", over_examples))
-        ],
-        caption=(
-            f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
-            "more. Dev examples: 95 % bootstrap interval of the mean score of these models. "
-            f"{protocol_in_words(studies)}"
-        ),
-        notes=seed_notes(rows),
-        sidecar=_sidecar(studies, rows, cell_names)
-        | {
-            "over_seeds": [interval_facts(place, interval) for place, interval in over_seeds.items()],
-            "over_examples": [interval_facts(place, interval) for place, interval in over_examples.items()],
-        },
-    )
-
-
-def optimism_table(evidence: Evidence) -> Table:
-    """How much better the best search trial looked than its configuration is on fresh seeds."""
-    studies, rows = evidence.studies, evidence.rows
-    return Table(
-        name="optimism",
-        title=f"Optimism{_on_mini(studies)}: best search score minus confirmed median",
-        columns=task_columns(studies, PAPER_TASKS),
-        lines=[Line(row.label, {task: optimism_entry(cell) for task, cell in row.cells.items()}) for row in rows],
-        caption=f"Points. The search score is the one that selected. {protocol_in_words(studies)}",
-        notes=seed_notes(rows),
-        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"optimism": optimism_of(cell)}),
     )
 
 
@@ -159,32 +88,61 @@ def ablation_table(evidence: Evidence) -> Table:
     placed = beside_published(rows, published_rows("PALBERT Tab.1"), PAPER_METRICS, _deviation_line)
     return Table(
         name="ablation",
-        title=f"GLUE dev scores{_on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies)}",
+        title=f"GLUE dev scores{on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies)}",
         columns=task_columns(studies, ABLATION_TASKS),
         lines=placed.lines,
         blocks=placed.blocks,
         caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {protocol_in_words(studies)}",
-        notes=[*seed_notes(rows), *_study_notes(evidence), *placed.notes],
-        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | mean_and_deviation_of(cell.scores)),
+        notes=[*seed_notes(rows), *verdict_notes(placed.pairs), *study_notes(studies, rows), *placed.notes],
+        sidecar=sidecar(evidence, lambda cell: cell_names(cell) | mean_and_deviation_of(cell.scores)),
+    )
+
+
+def pabee_table(evidence: Evidence) -> Table:
+    """The table of PABEE's README: parameters, speed-up and scores."""
+    studies, rows = evidence.studies, evidence.rows
+    placed = beside_published(rows, published_rows("PABEE README"), PAPER_METRICS, _sized_line)
+    return Table(
+        name="pabee",
+        title=f"Parameters, speed-up and GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        columns={"parameters": "#Param", "speed_up": "speed"} | task_columns(studies, PABEE_TASKS),
+        lines=[_with_size(line, placed.published.get(line.label)) for line in placed.lines],
+        blocks=[
+            Block(block.title, [_with_size(line, placed.published.get(line.label)) for line in block.lines])
+            for block in placed.blocks
+        ],
+        caption=(
+            "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / mean "
+            f"layers run per dev example, mean over the tasks. {protocol_in_words(studies)}"
+        ),
+        notes=[*seed_notes(rows), *study_notes(studies, rows), *placed.notes],
+        sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
     )
 
 
 def electra_table(evidence: Evidence) -> Table:
-    """ELECTRA's and ALECTRA's layout: MRPC and QQP by accuracy, STS-B by Spearman."""
+    """ELECTRA's and ALECTRA's layout: parameters; MRPC and QQP by accuracy, STS-B by Spearman."""
     studies, rows = evidence.studies, evidence.rows
     placed = beside_published(rows, electra_published(), ELECTRA_METRICS, _electra_line)
     return Table(
         name="electra",
-        title=f"GLUE dev scores{_on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies)}",
-        columns=task_columns(studies, ELECTRA_TASKS),
-        lines=placed.lines,
-        blocks=placed.blocks + [_test_block(paper) for paper in ("lmtuners", "electra_pytorch")],
+        title=f"GLUE dev scores{on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies)}",
+        columns={"parameters": "#Param"} | task_columns(studies, ELECTRA_TASKS),
+        lines=[_with_size(line, placed.published.get(line.label)) for line in placed.lines],
+        blocks=[
+            Block(block.title, [_with_size(line, placed.published.get(line.label)) for line in block.lines])
+            for block in placed.blocks
+        ]
+        + _test_blocks(("lmtuners", "electra_pytorch")),
         caption=(
-            "Points. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of matched and mismatched "
-            f"here and in lmtuners, matched only in ELECTRA's README. {protocol_in_words(studies)}"
+            "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
+            "matched and mismatched here and in lmtuners, matched only in ELECTRA's README. "
+            f"{protocol_in_words(studies)}"
         ),
-        notes=[*seed_notes(rows), *_study_notes(evidence), *placed.notes],
-        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | {"scores": electra_scores(cell)}),
+        notes=[*seed_notes(rows), *verdict_notes(placed.pairs), *study_notes(studies, rows), *placed.notes],
+        sidecar=sidecar(
+            evidence, lambda cell: cell_names(cell) | {"scores": scores_in(cell, ELECTRA_METRICS[cell.task])}
+        ),
     )
 
 
@@ -201,41 +159,12 @@ def has_electra_rows(studies: list[Study]) -> bool:
     return any(arm.method in methods or arm.backbone in backbones for arm in arms)
 
 
-def speed_table(evidence: Evidence) -> Table:
-    """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
-    studies, rows = evidence.studies, evidence.rows
-    facts = {(row.label, task): speed_facts(cell) for row in rows for task, cell in row.cells.items()}
-    return Table(
-        name="speed",
-        title=f"Layers and time{_on_mini(studies)}, median over {seeds_in_words(studies)}",
-        first_column="arm",
-        columns={
-            "score": "score",
-            "num_layers": "depth",
-            "mean_layers": "mean layers",
-            "layer_ratio": "layer ratio",
-            "eval_seconds_per_epoch": "evaluation s",
-            "train_examples_per_second": "training ex/s",
-            "seconds_per_trial": "trial s",
-        },
-        lines=[
-            Line(f"{row.label}/{task}", speed_entries(cell, facts[row.label, task]))
-            for row in rows
-            for task, cell in row.cells.items()
-        ],
-        caption=(
-            "Layer ratio is depth / mean layers run per dev example. Measured: seconds of one dev evaluation, which is "
-            "one pass at full depth for every exit rule at once and so does not fall with the layers run; training "
-            f"examples per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
-        ),
-        sidecar=_sidecar(studies, rows, lambda cell: cell_names(cell) | speed_facts(cell)),
-    )
-
-
-def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
-    """The layout's tasks in its order, then any other planned ones: name -> title."""
-    tasks = {task for study in studies for task in study.tasks}
-    return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
+def pairs_with_published(rows: list[Row]) -> list[Beside]:
+    """Every number of ours with every published one that it may be held against, in all layouts."""
+    papers = [(_paper_rows(rows), PAPER_METRICS), (published_rows("PALBERT Tab.1"), PAPER_METRICS)]
+    papers += [(published_rows("PABEE README"), PAPER_METRICS), (electra_published(), ELECTRA_METRICS)]
+    placed = [beside_published(rows, published, metrics, _no_line) for published, metrics in papers]
+    return [pair for each in placed for pair in each.pairs]
 
 
 def macro(row: Row) -> float | None:
@@ -245,33 +174,8 @@ def macro(row: Row) -> float | None:
     return float(np.mean([cell.median for cell in complete])) if len(complete) == len(PAPER_TASKS) else None
 
 
-def seed_notes(rows: list[Row]) -> list[str]:
-    """A line for every cell whose seeds are not exactly the protocol's."""
-    return [
-        cell.describe() if row.label == row.method else f"{row.label}, {cell.describe()}"
-        for row in rows
-        for cell in row.cells.values()
-        if cell.state != "complete"
-    ]
-
-
-def sampled_exit_notes(rows: list[Row]) -> list[str]:
-    """A line for every row with a sampled exit: the spread over its draws, apart from the spread over seeds."""
-    notes = []
-    for row in rows:
-        spreads = {task: spread for task, cell in row.cells.items() if (spread := _spread_of_draws(cell)) is not None}
-        texts = [f"{TASKS[task].title} {points(within)} / {points(over)}" for task, (within, over) in spreads.items()]
-        if texts:
-            head = "sampled exit, standard deviation over draws of one model / over seeds"
-            notes.append(f"{row.label}: {head}: {', '.join(texts)}")
-    return notes
-
-
-def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
-    deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
-    if len(deviations) < len(cell.records) or len(deviations) < 2:
-        return None
-    return uncertainty.spread_of_sampled_exit(deviations, cell.scores)
+def _no_line(row: Row) -> Line:
+    return Line(row.label, {})
 
 
 def _median_line(row: Row, arrows: dict[tuple[str, str], str]) -> Line:
@@ -287,77 +191,44 @@ def _deviation_line(row: Row) -> Line:
     return Line(row.label, {task: spread_entry(cell) for task, cell in row.cells.items()})
 
 
+def _sized_line(row: Row) -> Line:
+    facts = [speed_facts(cell) for cell in row.cells.values() if cell.records]
+    parameters = [own["parameters"] for own in facts if own["parameters"] is not None]
+    ratios = [own["layer_ratio"] for own in facts if own["layer_ratio"] is not None]
+    sizes = {
+        "parameters": number_entry(float(np.median(parameters)) if parameters else None, 0),
+        "speed_up": number_entry(float(np.mean(ratios)) if ratios else None, 2),
+    }
+    return Line(row.label, sizes | {task: score_entry(cell, cell.median) for task, cell in row.cells.items()})
+
+
 def _electra_line(row: Row) -> Line:
-    medians = {task: float(np.median(electra_scores(cell))) for task, cell in row.cells.items() if cell.records}
-    return Line(row.label, {task: score_entry(cell, medians.get(task, np.nan)) for task, cell in row.cells.items()})
+    parameters = _sized_line(row).entries["parameters"]
+    medians = {
+        task: float(np.median(scores_in(cell, ELECTRA_METRICS[task])))
+        for task, cell in row.cells.items()
+        if cell.records
+    }
+    entries = {task: score_entry(cell, medians.get(task, np.nan)) for task, cell in row.cells.items()}
+    return Line(row.label, {"parameters": parameters} | entries)
 
 
-def _on_mini(studies: list[Study]) -> str:
-    return " on mini-GLUE" if any(map(is_mini, studies)) else ""
+def _with_size(line: Line, published: PublishedRow | None) -> Line:
+    """A published line with the parameters and the speed-up that are printed with it."""
+    if published is None:
+        return line
+    sizes = {}
+    if published.parameters:
+        sizes["parameters"] = number_entry(float(published.parameters.removesuffix("M")), 0)
+    if published.speed_up is not None:
+        sizes["speed_up"] = number_entry(published.speed_up, 2)
+    return replace(line, entries=sizes | dict(line.entries))
 
 
 def _macro_in_words(rows: list[Row]) -> str:
     if any(macro(row) is not None for row in rows):
         return "Macro is the mean of the paper's eight tasks."
     return "Macro, the mean of the paper's eight tasks, is left out until all eight are complete."
-
-
-def _marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
-    seeds = table_seeds([study for row in rows for cell in row.cells.values() for study in cell.studies])
-    floor = (
-        f"A sign test over {len(seeds)} seeds alone cannot go below p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
-        if len(seeds) > 1
-        else "One seed says nothing about the spread over seeds."
-    )
-    baseline = baseline_row(rows)
-    if baseline is None or not any(baseline in (comparison.row, comparison.other) for comparison in comparisons):
-        method = baseline_method(rows)
-        need = f"of {method}'s, which must be one" if method else "of a baseline that all plans name"
-        return f"No marks: they need stored predictions of a row and {need}. {floor}"
-    return (
-        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples with "
-        f"seeds as second level, Holm over tasks). {floor}"
-    )
-
-
-def departure_notes(studies: list[Study]) -> list[str]:
-    """What sets the numbers apart from the methods' papers, a line per method."""
-    told: dict[str, list[str]] = {}
-    for study in studies:
-        for who, lines in study.file.plan.departures.items():
-            if is_mini(study) and who != "protocol":
-                continue  # nothing there is to be held against a paper
-            told.setdefault(who, []).extend(line for line in lines if line not in told.get(who, []))
-    return [f"departures, {who}: {'; '.join(lines)}" for who, lines in told.items() if lines]
-
-
-def _study_notes(evidence: Evidence) -> list[str]:
-    """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
-    studies, rows = evidence.studies, evidence.rows
-    notes = setting_notes(studies) + _search_notes(rows) + _data_notes(rows)
-    if len(studies) > 1:
-        named = zip(names_of(studies), studies, strict=True)
-        notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
-    return notes
-
-
-def _search_notes(rows: list[Row]) -> list[str]:
-    """How many configurations each row was chosen from; said where rows differ."""
-    samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
-    if len({tuple(numbers) for numbers in samples.values()}) < 2:
-        return []
-    told = [f"{label} {' or '.join(map(str, numbers))}" for label, numbers in samples.items()]
-    return [f"rows were chosen from unlike numbers of configurations per task: {', '.join(told)}"]
-
-
-def _data_notes(rows: list[Row]) -> list[str]:
-    """A line for every column that is not the official GLUE."""
-    found: dict[str, tuple[str, ...]] = {}
-    for row in rows:
-        for task, cell in row.cells.items():
-            if cell.data_differences and not any(map(is_mini, cell.studies)):
-                found[task] = cell.data_differences
-    return [f"{TASKS[task].title} is not the official GLUE: {'; '.join(lines)}" for task, lines in found.items()]
 
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
@@ -368,29 +239,17 @@ def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     return tuple(row for found in fitting or [papers["PALBERT Tab.2"]] for row in found)
 
 
-def _test_blocks(rows: list[Row]) -> list[Block]:
-    """The paper's test numbers beside its dev numbers; ours would come from the GLUE server."""
-    return [_test_block(paper) for paper in dict.fromkeys(row.paper for row in _paper_rows(rows))]
+def _test_blocks(papers: Iterable[str]) -> list[Block]:
+    """The published test numbers beside the dev numbers; ours would come from the GLUE server."""
+    return [_test_block(paper) for paper in papers]
 
 
 def _test_block(paper: str) -> Block:
     published = published_rows(paper, split="test")
     what = dict.fromkeys(other.what for other in published)
     title = f"Published, on the test set; ours need the GLUE server, see study.submit ({' and '.join(what)})"
-    return Block(title, [_published_test_line(other) for other in published])
+    return Block(title, [_with_size(_published_test_line(other), other) for other in published])
 
 
 def _published_test_line(other: PublishedRow) -> Line:
     return Line(f"published {other.label}", {task: n.entry for task, n in other.numbers.items()}, published=True)
-
-
-def _sidecar(studies: list[Study], rows: list[Row], facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
-        "studies": [
-            {"name": name, "records": study.records_digest}
-            for name, study in zip(names_of(studies), studies, strict=True)
-        ],
-        "incomplete": seed_notes(rows),
-        "cells": [{"row": row.label} | facts(cell) for row in rows for cell in row.cells.values()],
-    }

@@ -120,15 +120,20 @@ def hours(seconds: float) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Medians over the confirm records: layers run, layer ratio, and measured seconds."""
+    """Medians over the confirm records: parameters (millions), layers run, layer ratio, and measured seconds."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
         return float(np.median(numbers)) if numbers else None
 
+    layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
+    parameters = median(lambda record: record.num_parameters)
     return {
+        "parameters": None if parameters is None else parameters / 1e6,
         "num_layers": median(lambda record: record.num_layers),
         "mean_layers": median(lambda record: record.mean_layers),
+        "fewest_layers": min(layers, default=None),
+        "most_layers": max(layers, default=None),
         "layer_ratio": median(_layer_ratio),
         "eval_seconds_per_epoch": median(lambda record: record.eval_seconds / record.epochs if record.epochs else None),
         "train_examples_per_second": median(

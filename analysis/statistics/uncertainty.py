@@ -165,11 +165,6 @@ def sign_test_floor(seeds: int) -> float:
     return 2.0 ** (1 - seeds)
 
 
-def optimism(best_search_score: float, confirmed_median: float) -> float:
-    """How much better the best search trial looked than the same configuration is on fresh seeds."""
-    return best_search_score - confirmed_median
-
-
 def spread_of_sampled_exit(deviations_of_draws: Sequence[float], scores: Sequence[float]) -> tuple[float, float]:
     """Standard deviation within a trained model over draws of its exits (root mean square), and over the seeds."""
     within = float(np.sqrt(np.mean(np.square(deviations_of_draws))))

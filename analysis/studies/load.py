@@ -10,7 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study.facts.record import Record, read_records
+from analysis.studies.record_checks import check_record
+from study.facts.json_lines import read_lines
+from study.facts.record import READER, Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import RECORDS
 from study.facts.winner import winner_of
@@ -117,7 +119,7 @@ def load_study(folder: Path | str) -> Study:
     folder = Path(folder)
     file = require_plan(folder)
     _check_tasks(folder / FILE, file)
-    records, retried = _newest(folder / RECORDS, read_records(folder / RECORDS))
+    records, retried = _newest(folder / RECORDS)
     for record in records:
         if record.protocol_hash != file.protocol_hash:
             raise ValueError(
@@ -191,15 +193,17 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _newest(path: Path, records: list[Record]) -> tuple[list[Record], list[Record]]:
+def _newest(path: Path) -> tuple[list[Record], list[Record]]:
     """The last record of every key, and those that it replaces: a failed trial may have been run again.
 
-    Any other repetition is a ValueError.
+    Any other repetition is a ValueError, and so is a record whose numbers cannot be.
     """
     lines: dict[str, int] = {}
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
-    for number, record in enumerate(records, start=1):
+    for number, record in read_lines(path, READER):
+        for wrong in check_record(record):
+            raise ValueError(f"{path}:{number}: {wrong}")
         earlier = newest.pop(record.key, None)
         if earlier is not None:
             if earlier.status != "failed":

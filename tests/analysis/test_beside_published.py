@@ -98,7 +98,7 @@ def test_a_cell_with_another_start_stands_apart_and_the_others_beside(tmp_path):
     records = arm("electra-small", "sst2", [0.88] * 5) + arm("electra-small", "rte", [0.6] * 5)
     made = table(write_study(tmp_path, records, backbone=backbone), "electra")
     line = next(line for line in made.lines if line.label == "published ELECTRA-Small-OWT (ours, 17M)")
-    assert set(line.entries) == {"sst2"}
+    assert set(line.entries) == {"parameters", "sst2"}
     assert any("started from mnli; here from the backbone" in title for title in apart(made, line.label[10:]))
 
 

@@ -43,7 +43,7 @@ def test_an_arm_that_two_studies_have_is_one_cell_with_each_trial_once(tmp_path)
 def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records)
-    two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5)])
+    two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5, metrics={"accuracy": 0.5})])
     with pytest.raises(
         ValueError, match=rf"has other numbers in {one} than in {two}: score 0.69 against 0.5"
     ) as refused:

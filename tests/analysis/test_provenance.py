@@ -48,7 +48,7 @@ def test_untouched_study_verifies(study, capsys):
 
 
 def test_changed_score_is_found(study):
-    edit_records(study, lambda rows: rows[0].update(score=0.5))
+    edit_records(study, lambda rows: rows[0].update(score=0.5, metrics={"accuracy": 0.5}))
     drift = "\n".join(verify(study))
     assert "records.jsonl and the journal differ about palbert/rte confirm seed 42" in drift
     assert "score is 0.5 in the record" in drift
@@ -60,7 +60,7 @@ def test_changed_score_is_found_without_journal_and_predictions(study):
     shutil.rmtree(study / "predictions")
     write_tables([study], study / "tables")
     assert verify(study) == []
-    edit_records(study, lambda rows: [row.update(score=0.99) for row in rows[:5]])
+    edit_records(study, lambda rows: [row.update(score=0.99, metrics={"accuracy": 0.99}) for row in rows[:5]])
     assert f"{study}/tables/dev.md is not what the records give" in verify(study)
 
 

@@ -77,10 +77,6 @@ def test_five_seeds_impose_a_floor_of_one_sixteenth():
     assert statistics.sign_test_floor(5) == pytest.approx(stats.binomtest(5, 5, 0.5).pvalue)
 
 
-def test_optimism_is_best_search_minus_confirmed_median():
-    assert statistics.optimism(0.80, 0.77) == pytest.approx(0.03)
-
-
 def test_spread_of_a_sampled_exit_is_told_apart_from_the_spread_over_seeds():
     within, between = statistics.spread_of_sampled_exit([0.03, 0.04], [0.70, 0.72])
     assert within == pytest.approx(np.sqrt((0.03**2 + 0.04**2) / 2))

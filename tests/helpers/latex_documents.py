@@ -50,7 +50,9 @@ def complaints(tables: list[str], width: float, folder: Path, latex: str) -> lis
 
 def table_width(table: str) -> float:
     """The width of a table in pt, from its LaTeX: columns of fixed width as they are, others as their widest text."""
-    size, separation = (8.5, 3.0) if r"\footnotesize" in table else (10.0, 6.0)  # em; \tabcolsep
+    size = 8.5 if r"\footnotesize" in table else 10.0  # of an em
+    told = re.search(r"\\tabcolsep\}\{([\d.]+)pt", table)
+    separation = float(told[1]) if told else 6.0
     columns, rows = _parts(table)
     fixed = [float(width) for width in re.findall(r"p\{([\d.]+)em\}", columns)]
     cells = [row.split(" & ") for row in rows if not row.startswith(r"\multicolumn")]

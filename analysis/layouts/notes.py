@@ -1,0 +1,140 @@
+"""What is said below tables: incomplete cells, what was asked for, what sets the numbers apart from the papers'."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from analysis.layouts.beside_published import Beside
+from analysis.layouts.cell_facts import points
+from analysis.statistics import uncertainty
+from analysis.statistics.comparisons import Comparison, baseline_method, baseline_row
+from analysis.studies.cells import Cell, Row
+from analysis.studies.joined import names_of, table_seeds
+from analysis.studies.load import Study
+from analysis.studies.protocol_words import is_mini, setting_notes
+from trainables.data.tasks import TASKS
+
+
+def seed_notes(rows: list[Row]) -> list[str]:
+    """A line for every cell whose seeds are not exactly the protocol's."""
+    return [
+        cell.describe() if row.label == row.method else f"{row.label}, {cell.describe()}"
+        for row in rows
+        for cell in row.cells.values()
+        if cell.state != "complete"
+    ]
+
+
+def sampled_exit_notes(rows: list[Row]) -> list[str]:
+    """A line for every row with a sampled exit: the spread over its draws, apart from the spread over seeds."""
+    notes = []
+    for row in rows:
+        spreads = {task: spread for task, cell in row.cells.items() if (spread := _spread_of_draws(cell)) is not None}
+        texts = [f"{TASKS[task].title} {points(within)} / {points(over)}" for task, (within, over) in spreads.items()]
+        if texts:
+            head = "sampled exit, standard deviation over draws of one model / over seeds"
+            notes.append(f"{row.label}: {head}: {', '.join(texts)}")
+    return notes
+
+
+def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
+    deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
+    if len(deviations) < len(cell.records) or len(deviations) < 2:
+        return None
+    return uncertainty.spread_of_sampled_exit(deviations, cell.scores)
+
+
+def departure_notes(studies: list[Study]) -> list[str]:
+    """What sets the numbers apart from the methods' papers, a line per method."""
+    told: dict[str, list[str]] = {}
+    for study in studies:
+        for who, lines in study.file.plan.departures.items():
+            if is_mini(study) and who != "protocol":
+                continue  # nothing there is to be held against a paper
+            told.setdefault(who, []).extend(line for line in lines if line not in told.get(who, []))
+    return [f"departures, {who}: {'; '.join(lines)}" for who, lines in told.items() if lines]
+
+
+def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
+    """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
+    notes = setting_notes(studies) + _search_notes(rows) + _data_notes(rows)
+    if len(studies) > 1:
+        named = zip(names_of(studies), studies, strict=True)
+        notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
+    return notes
+
+
+def _search_notes(rows: list[Row]) -> list[str]:
+    """How many configurations each row was chosen from; said where rows differ."""
+    samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
+    if len({tuple(numbers) for numbers in samples.values()}) < 2:
+        return []
+    told = [f"{label} {' or '.join(map(str, numbers))}" for label, numbers in samples.items()]
+    return [f"rows were chosen from unlike numbers of configurations per task: {', '.join(told)}"]
+
+
+def _data_notes(rows: list[Row]) -> list[str]:
+    """A line for every column that is not the official GLUE."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        for task, cell in row.cells.items():
+            if cell.data_differences and not any(map(is_mini, cell.studies)):
+                found[task] = cell.data_differences
+    return [f"{TASKS[task].title} is not the official GLUE: {'; '.join(lines)}" for task, lines in found.items()]
+
+
+def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
+    """What the marks of a table mean, or why there are none."""
+    seeds = table_seeds([study for row in rows for cell in row.cells.values() for study in cell.studies])
+    floor = (
+        f"A sign test over {len(seeds)} seeds alone cannot go below p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
+        if len(seeds) > 1
+        else "One seed says nothing about the spread over seeds."
+    )
+    baseline = baseline_row(rows)
+    family = [comparison for comparison in comparisons if comparison.family == "baseline"]
+    if baseline is None or not family:
+        method = baseline_method(rows)
+        need = f"of {method}'s, which must be one" if method else "of a baseline that all plans name"
+        return f"No marks: they need stored predictions of a row and {need}. {floor}"
+    return (
+        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples with "
+        f"seeds as second level; Holm over the table's {len(family)} comparisons with {baseline}). They are about the "
+        f"chosen configurations: had each method searched again, another could have been chosen. {floor}"
+    )
+
+
+def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
+    """Which marks would hold for the methods too, and what the table could not have found."""
+    family = [comparison for comparison in comparisons if comparison.family == "baseline"]
+    if not family:
+        return []
+    notes = []
+    if marked := [comparison for comparison in family if comparison.holds]:
+        known = [comparison for comparison in marked if comparison.holds_with_search is not None]
+        hold = [_place(comparison) for comparison in known if comparison.holds_with_search]
+        unknown = f"; of {len(marked) - len(known)} the search has too few trials to tell" * (len(known) < len(marked))
+        notes.append(
+            f"of {len(marked)} marks, {len(hold)} hold for the methods too, had each searched again"
+            f"{': ' * bool(hold)}{', '.join(hold)}{unknown}"
+        )
+    least: dict[str, float] = {}
+    for comparison in family:
+        least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference)
+    told = [f"{TASKS[task].title} {points(difference)}" for task, difference in least.items()]
+    return [*notes, f"differences that would be marked with 80 % power, in points: {', '.join(told)}"]
+
+
+def verdict_notes(pairs: Sequence[Beside]) -> list[str]:
+    """How many of the published numbers beside ours were reproduced."""
+    if not pairs:
+        return []
+    words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
+    order = ("reproduced", "not reproduced", "undecided", "without a verdict")
+    told = ", ".join(f"{words[word]} {word}" for word in order if words[word])
+    return [f"of {len(pairs)} published numbers beside ours: {told} (table verdicts; within 1 point is reproduced)"]
+
+
+def _place(comparison: Comparison) -> str:
+    return f"{comparison.row} and {comparison.other} on {TASKS[comparison.task].title}"

@@ -1,0 +1,135 @@
+"""Verdicts, spread, equal compute and layers: pytest tests/analysis/test_more_tables.py"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers.made_studies import arm, record, write_study
+from helpers.swept_studies import swept_study
+
+from analysis.layouts.table import Table
+from analysis.studies.load import load_study
+from analysis.tables import make_tables
+
+
+def tables_of(folder) -> dict[str, Table]:
+    return {table.name: table for table in make_tables([load_study(folder)])}
+
+
+def line(table: Table, label: str):
+    return next(line.entries for line in table.lines if line.label == label)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> dict[str, Table]:
+    folder = tmp_path_factory.mktemp("runs") / "swept"
+    return tables_of(swept_study(folder, ["albert", "pabee", "palbert"], ["rte", "sst2"]))
+
+
+def test_every_published_number_beside_ours_has_a_verdict_and_they_are_counted(tmp_path):
+    near = arm("albert", "rte", [0.764, 0.765, 0.766, 0.765, 0.764])
+    far = arm("palbert", "rte", [0.70, 0.701, 0.70, 0.702, 0.699])
+    tables = tables_of(write_study(tmp_path, near + far))
+    verdicts = tables["verdicts"]
+    assert line(verdicts, "albert - ALBERT (PALBERT Tab.2)")["rte"].mark == "="
+    assert line(verdicts, "palbert - PALBERT (PALBERT Tab.2)")["rte"].mark == "≠"
+    assert line(verdicts, "palbert - PALBERT (PALBERT Tab.2)")["rte"].text == "-8.3"
+    told = "of 2 published numbers beside ours: 1 reproduced, 1 not reproduced"
+    assert any(note.startswith(told) for note in tables["dev"].notes)
+
+
+def test_a_number_that_says_not_of_how_many_seeds_it_is_has_no_verdict(tmp_path):
+    tables = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.80, 0.81, 0.80, 0.79, 0.80])))
+    papers = {fact["paper"]: fact["verdict"] for fact in tables["verdicts"].sidecar["verdicts"]}
+    assert papers["PABEE README"] is None and papers["PALBERT Tab.2"] is not None
+
+
+def test_optimism_under_holdout_compares_like_with_like(tmp_path):
+    """The slice is 10 points easier than dev, and the search promised one point too much."""
+    confirm = [record("albert", "rte", 0.70, seed=42 + i, selection_score=0.80) for i in range(5)]
+    search = record("albert", "rte", 0.70, phase="search", seed=1, selection_score=0.81)
+    table = tables_of(write_study(tmp_path, [search, *confirm], protocol={"selection": "holdout"}))["optimism"]
+    assert line(table, "albert, search")["rte"].text == "+1.0"
+    assert line(table, "albert, slice")["rte"].text == "+10.0"
+
+
+def test_speed_shows_the_seeds_that_a_median_hides(tmp_path):
+    layers = [1.0, 1.0, 1.0, 5.33, 1.0]
+    records = [record("palbert", "rte", 0.7, seed=42 + i, mean_layers=ran) for i, ran in enumerate(layers)]
+    search = record("palbert", "rte", 0.7, phase="search", seed=1)
+    entries = line(tables_of(write_study(tmp_path, [search, *records]))["speed"], "palbert/rte")
+    assert (entries["mean_layers"].text, entries["range"].text, entries["parameters"].text) == (
+        "1.00",
+        "1.0 to 5.3",
+        "11.7",
+    )
+
+
+def test_pabee_s_table_has_parameters_and_speed_of_ours_and_theirs(tmp_path):
+    table = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.8] * 5, mean_layers=8.0)))["pabee"]
+    ours, theirs = line(table, "pabee"), line(table, "published PABEE (1.57x)")
+    assert (ours["parameters"].text, ours["speed_up"].text) == ("12", "1.50")
+    assert (theirs["parameters"].text, theirs["speed_up"].text, theirs["rte"].text) == ("12", "1.57", "80.1")
+
+
+def test_every_published_row_stands_in_some_table(swept):
+    """Of the papers that have a layout; dev and test."""
+    printed = {entry.label for table in swept.values() for _, entry in table.all_lines if entry.published}
+    for label in ("PABEE (1.62x)", "PABEE (2.42x)", "BERT-base", "ALBERT-large", "ALBERT-9L", "PonderNet + Q-exit"):
+        assert f"published {label}" in printed
+    headings = [heading for table in swept.values() for heading, _ in table.all_lines]
+    assert any("on the test set" in heading for heading in headings)
+
+
+def test_over_tasks_there_is_one_difference_and_one_probability(swept):
+    entries = line(swept["over_tasks"], "palbert")
+    assert entries["tasks"].text == "2"
+    assert float(entries["difference"].numbers["_low"]) < float(entries["difference"].numbers["_high"])
+    assert 0 <= float(entries["probability"].numbers[""]) <= 100
+
+
+def test_spread_tells_seed_examples_and_search_apart(swept):
+    labels = [entry.label for entry in swept["spread"].lines]
+    assert labels[:3] == ["albert, seed", "albert, dev examples", "albert, search"]
+
+
+def test_equal_compute_is_in_every_unit(swept):
+    labels = {entry.label for entry in swept["equal_compute"].lines}
+    assert {f"palbert, equal {unit}" for unit in ("trials", "epochs", "examples", "seconds")} <= labels
+    assert {budget["unit"] for budget in swept["equal_compute"].sidecar["budgets"]} == {
+        "trials",
+        "epochs",
+        "examples",
+        "seconds",
+    }
+
+
+def test_equal_layers_and_equal_score_are_along_the_fronts(swept):
+    assert any(entry.label == "palbert, 50% of its layers" for entry in swept["equal_layers"].lines)
+    assert any("albert's median" in entry.label for entry in swept["equal_score"].lines)
+    assert "albert, 50% of its layers" not in {entry.label for entry in swept["equal_layers"].lines}
+
+
+def test_calibration_has_a_posterior_where_there_is_one(swept):
+    columns = {entry.label: set(entry.entries) for entry in swept["calibration"].lines}
+    assert "posterior_error" in columns["palbert/rte"] and "posterior_error" not in columns["pabee/rte"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": 0.725, "selection_score": None}, "selection_score"),
+        ({"score": 0.7}, "the mean of accuracy is 0.725"),
+        ({"metrics": {}}, "metrics lack accuracy"),
+        ({"metrics": {"accuracy": 72.5}}, "72.5 percent is 0.725"),
+    ],
+)
+def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, change, message):
+    folder = write_study(tmp_path, arm("albert", "rte", [0.725] * 5))
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | change)
+    (folder / "records.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.raises(ValueError, match=rf"records.jsonl:3.*{message}") as refused:
+        load_study(folder)
+    assert "\n" not in str(refused.value)
