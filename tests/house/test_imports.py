@@ -135,6 +135,7 @@ def test_only_few_modules_import(package: str, allowed: tuple[str, ...]) -> None
     assert not outside(importers(package), allowed)
 
 
+@pytest.mark.slow
 def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp_path: Path) -> None:
     rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen")
     names = set(modules("study")) - outside(set(modules("study")), rooms) - {"study.forecast.probe"}
@@ -150,6 +151,7 @@ def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_pat
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_analysis_works_without_the_heavy_packages(tmp_path: Path) -> None:
     study = predicted_study(tmp_path / "study", {"albert": 0.6, "palbert": 0.8}, ["rte"], num_examples=60)
     code = """
@@ -192,6 +194,7 @@ def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ..
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
     without = importers("ray") | {"study.mlflow_mirror.served_model"}  # blocked below, for all the others to show it
     names = [name for root in PACKAGES for name in modules(root) if name not in without]
