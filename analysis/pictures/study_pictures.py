@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from analysis.pictures.budget_pictures import budget_picture
+from analysis.pictures.calibration_pictures import calibrations, confidence_picture, posterior_picture
 from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.picture import Picture
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
@@ -24,6 +26,7 @@ def pictures(study: Study) -> list[Picture]:
         ValueError: a predictions file is broken.
     """
     subject = subject_of(rows_of([study]))
+    found = calibrations(subject)
     drawn = [
         seeds_picture(subject),
         fronts_picture(subject),
@@ -31,6 +34,9 @@ def pictures(study: Study) -> list[Picture]:
         speed_up_picture(subject),
         q_picture(subject),
         exits_picture(subject),
+        posterior_picture(subject, found),
+        confidence_picture(subject, found),
+        budget_picture(subject),
         progress_picture(subject),
         prior_picture(subject),
         *(curves_picture(subject, row) for row in subject.rows),
