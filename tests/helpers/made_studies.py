@@ -169,6 +169,7 @@ def record(
         "gpu_seconds": 120.0,
         "wall_seconds": 120.0,
         "model": None,
+        "predictions_digest": None,
         **CONTENT,
         "data_differences": (),
         "versions": {"torch": "2.13.0"},
