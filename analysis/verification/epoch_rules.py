@@ -12,7 +12,7 @@ from trainables.data.tasks import TASKS, score
 from trainables.runs.trial import EpochRow, Selection
 from trainables.schema import to_plain
 
-TOLERANCE = 1e-9  # of a mean over several draws, which is added up in another order
+TOLERANCE = 1e-12  # of a mean over several draws, which is added up in another order
 
 
 class EpochRules:

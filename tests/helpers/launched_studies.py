@@ -136,7 +136,7 @@ def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
 def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:
     plateau = 0.5 + 0.4 * unit(trial.started.task, sorted(trial.config.items()), trial.seed)
     level = round(plateau * (1 - 0.5**epoch) - 0.1 * (epoch == 4), 6)
-    metrics = {name: level - 0.05 * i for i, name in enumerate(TASKS[trial.started.task].metrics)}
+    metrics = {name: round(level - 0.05 * i, 6) for i, name in enumerate(TASKS[trial.started.task].metrics)}
     drawn = {"sample_std": 0.0125, "expected_mean_layers": 7.5, "expected_accuracy": 0.625}
     return metrics | (drawn if trial.started.method == "pondernet" else {})
 
