@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.studies.load import load_studies, load_study
+from analysis.verification import optuna_file
 from analysis.verification.made_anew import has_report, report_drift, tables_drift
 from analysis.verification.not_covered import in_words
-from analysis.verification.optuna_file import optuna_drift
 from analysis.verification.plan_checks import plan_drift
 from analysis.verification.records_file import drift_without_journal, records_drift
 from analysis.verification.replay import replayed
@@ -27,8 +27,6 @@ from study.facts import events
 from study.plans import plan_file
 from study.plans.plan_file import PlanFile, require_plan
 from trainables.schema import Typed
-
-OPTIONAL = ("journal", "predictions", "report")  # parts that a study may lack
 
 
 def verify(folder: Path) -> list[str]:
@@ -51,7 +49,9 @@ def facts_drift(folder: Path, file: PlanFile) -> list[str]:
     if not (folder / events.FILE).exists():
         return plan_drift(file) + drift_without_journal(folder, file)
     facts, drift = replayed(folder, file)
-    return plan_drift(file) + drift + records_drift(folder, facts.records) + optuna_drift(folder, file, facts)
+    return (
+        plan_drift(file) + drift + records_drift(folder, facts.records) + optuna_file.optuna_drift(folder, file, facts)
+    )
 
 
 def numbers_drift(folder: Path) -> list[str]:
@@ -83,10 +83,20 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.separate and options.tables is None:
         raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
     statuses = [_tell(str(folder), verify(folder), _checked(folder)) for folder in folders]
-    if options.tables is not None and not max(statuses):
-        drift = tables_drift(load_studies(folders), Path(options.tables), separate=options.separate)
+    if options.tables is not None:
+        drift = _joined_drift(folders, Path(options.tables), separate=options.separate, is_sound=not max(statuses))
         statuses.append(_tell(options.tables, drift, "the tables agree with the records"))
     return max(statuses)
+
+
+def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
+    """The drift of the tables of several studies; `is_sound`: whether none of these has drifted."""
+    try:
+        return tables_drift(load_studies(folders), tables, separate=separate)
+    except ValueError as error:
+        if is_sound:
+            raise
+        return [f"the tables cannot be made anew: {error}"]
 
 
 def _tell(name: str, drift: list[str], agreement: str) -> int:
@@ -97,14 +107,17 @@ def _tell(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _checked(folder: Path) -> str:
+    """Which parts were checked and agree, and which the study does not have."""
     has = {
         "journal": (folder / events.FILE).exists(),
+        "optuna.journal": (folder / optuna_file.FILE).exists(),
         "predictions": (folder / "predictions").is_dir(),
         "report": has_report(folder),
     }
-    absent = [name for name in OPTIONAL if not has[name]]
+    absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
-    return f"{', '.join(['plan', 'records', *(name for name in OPTIONAL if has[name])])} and tables agree{unchecked}"
+    present = ["plan", "records", *(name for name, is_there in has.items() if is_there)]
+    return f"{', '.join(present)} and tables agree{unchecked}"
 
 
 def build_parser() -> Parser:

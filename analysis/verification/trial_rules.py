@@ -121,7 +121,7 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str
     try:
         expected = build_record(
             trial,
-            study=file.name,
+            study=record.study,  # the folder may have had another name
             protocol_hash=file.plan.protocol_hash,
             arm=file.plan.arm(trial.started.arm),
             error=record.error,

@@ -12,7 +12,18 @@ from helpers.made_studies import edit_records
 from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
-from study.facts.events import FILE, READER, AshaDecided, SearchClosed, StartChosen, TrialEnded, read_events
+from study.facts.events import (
+    FILE,
+    READER,
+    AshaDecided,
+    EpochReported,
+    LaunchBegan,
+    LaunchEnded,
+    SearchClosed,
+    StartChosen,
+    TrialEnded,
+    read_events,
+)
 from study.plans.identity import digest
 
 
@@ -29,11 +40,7 @@ def study(made, tmp_path):
 
 @pytest.fixture(scope="module")
 def eventful_made(tmp_path_factory):
-    """Without its report, which takes seconds to be made anew."""
-    folder = eventful_study(tmp_path_factory.mktemp("runs") / "eventful")
-    (folder / "report.html").unlink()
-    shutil.rmtree(folder / "pictures")
-    return folder
+    return eventful_study(tmp_path_factory.mktemp("runs") / "eventful")
 
 
 @pytest.fixture
@@ -91,9 +98,9 @@ def has(drift, *texts):
 def test_untouched_study_verifies(study, capsys):
     assert verify(study) == []
     assert main([str(study)]) == 0
-    assert capsys.readouterr().out.endswith(
-        "plan, records, journal, predictions and tables agree; not checked, because the study has none: report\n"
-    )
+    said = capsys.readouterr().out
+    assert "plan, records, journal, optuna.journal, predictions and tables agree; not checked, because" in said
+    assert said.endswith("the study has none: report\n")
 
 
 def test_a_study_that_was_killed_extended_and_short_of_time_verifies(eventful):
@@ -236,6 +243,28 @@ def test_a_search_that_was_closed_for_nothing_is_found(eventful):
 def test_time_that_runs_backwards_is_found(study):
     edit_events(study, AshaDecided, lambda event: event.update(time="2020-01-01T00:00:00.000000+00:00"))
     assert has(verify(study), "asha_decided: time is 2020-01-01T00:00:00.000000+00:00; should be ")
+
+
+def test_events_outside_of_a_launch_are_found(study):
+    without(study, LaunchBegan)
+    assert has(verify(study), f"{FILE}:1 trial_started: no launch is running")
+
+
+def test_a_launch_that_left_nothing_to_do_was_complete(study):
+    edit_events(study, LaunchEnded, lambda event: event.update(status="drained"))
+    assert has(verify(study), "launch_ended: status is drained; trials are all done")
+
+
+def test_an_epoch_after_the_trials_end_is_found(study):
+    lines = (study / FILE).read_bytes().splitlines()
+    last = next(line for line in reversed(lines) if b'"event":"epoch_reported"' in line)
+    write_events(study, [*lines[:-1], last, lines[-1]])
+    assert has(verify(study), "epoch_reported: trial ", "has ended before")
+
+
+def test_an_epoch_that_improved_nothing_is_found(study):
+    edit_events(study, EpochReported, lambda event: event["report"]["row"].update(improved=False))
+    assert has(verify(study), "epoch_reported: report row improved is false; should be true")
 
 
 def test_events_in_another_order_are_found(study):

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from helpers.launched_studies import eventful_study
 
+from analysis.report import write_report
 from analysis.studies.load import load_study
 from analysis.verification.epoch_rules import TOLERANCE
 from analysis.verification.not_covered import NOT_COVERED
@@ -43,6 +44,7 @@ Path_ = tuple[str | int, ...]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = eventful_study(tmp_path_factory.mktemp("runs") / "s7")
+    write_report(folder)
     assert verify(folder) == []
     return folder
 

@@ -15,7 +15,6 @@ from helpers.made_studies import predictions, scores_of, store_predictions
 from helpers.simulation import unit
 from msgspec.structs import replace
 
-from analysis.report import write_report
 from analysis.tables import write_tables
 from study import profiles
 from study.decisions.optuna_journal import OptunaJournal
@@ -52,11 +51,10 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 
 def eventful_study(folder: Path) -> Path:
-    """A study with every kind of event and file: killed twice, with one more seed and less GPU time than it wants."""
+    """Every kind of event, every file but a report: killed twice, then extended, with too little GPU time to search."""
     launch(folder, mini_plan(seeds=1), killed_after=1)
     launch(folder, mini_plan(seeds=1), killed_after=30)
     launch(folder, mini_plan(seeds=2), max_gpu_hours=GPU_HOURS)
-    write_report(folder)
     (folder / "mirror.log").write_text("followed 12 events\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder
@@ -100,9 +98,8 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
     row = history[-1]
     outcome = _outcome(trial, history) if row.finished else None
     if outcome is not None and trial.phase == "confirm":
-        outcome = replace(
-            outcome, **_predict(folder, trial), model=_save_model(folder, plan, scheduler, trial, outcome)
-        )
+        model = _save_model(folder, plan, scheduler, trial, outcome)
+        outcome = replace(outcome, **_predict(folder, trial, row), model=model)
     share = 0.25 + unit(trial.key) / 2
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
     return Report(row=row, outcome=outcome, host="node-1", device="cuda:0", **costs)
@@ -161,16 +158,14 @@ def _outcome(trial: TrialFacts, history: list[EpochRow]) -> Outcome:
     )
 
 
-def _predict(folder: Path, trial: TrialFacts) -> dict[str, object]:
+def _predict(folder: Path, trial: TrialFacts, last: EpochRow) -> dict[str, object]:
+    """Writes the predictions; gives the fields of the outcome that come from evaluating once more."""
     method, task = trial.started.method, trial.started.task
     arrays = predictions(method, task, 0.8, seed=trial.seed, num_examples=EXAMPLES, salt=len(method))
     store_predictions(folder, trial.key, arrays)
     found = scores_of(task, arrays)
-    last = trial.config["epochs"]
-    return {
-        **{name: found[name] for name in ("score", "metrics", "mean_layers")},
-        "eval_seconds": 0.125 * last + 0.0625 if isinstance(last, int) else 0.0,
-    }
+    own = {name: found[name] for name in ("score", "metrics", "mean_layers")}
+    return own | {"eval_seconds": last.eval_seconds + 0.0625}
 
 
 def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, outcome: Outcome) -> str:
