@@ -16,6 +16,7 @@ from trainables.schema import to_plain
 
 
 def name_of(record: Record) -> str:
+    """The record in words: arm, phase, seed and key."""
     return f"{record.method}/{record.task} {record.phase} seed {record.seed} (key {record.key})"
 
 

@@ -3,27 +3,15 @@
 import json
 import shutil
 
-import msgspec
 import numpy as np
 import pytest
-from helpers.launched_studies import eventful_study, launch, launched_study, mini_plan
+from helpers.edited_studies import has
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import edit_records
 
 from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
-from study.facts.events import (
-    FILE,
-    READER,
-    AshaDecided,
-    EpochReported,
-    LaunchBegan,
-    LaunchEnded,
-    SearchClosed,
-    StartChosen,
-    TrialEnded,
-    read_events,
-)
 from study.plans.identity import digest
 
 
@@ -36,16 +24,6 @@ def made(tmp_path_factory):
 @pytest.fixture
 def study(made, tmp_path):
     return shutil.copytree(made, tmp_path / "s")
-
-
-@pytest.fixture(scope="module")
-def eventful_made(tmp_path_factory):
-    return eventful_study(tmp_path_factory.mktemp("runs") / "eventful")
-
-
-@pytest.fixture
-def eventful(eventful_made, tmp_path):
-    return shutil.copytree(eventful_made, tmp_path / "eventful")
 
 
 def confirmed(study, method):
@@ -64,34 +42,6 @@ def edit_array(path, name, change):
     np.savez(path, **arrays)
 
 
-def edit_events(study, kind, change, *, number=0):
-    """Applies `change` to the plain values of the event of this kind, and writes its record to the records too."""
-    lines = (study / FILE).read_bytes().splitlines()
-    found = [i for i, line in enumerate(lines) if isinstance(READER.read(line, where=""), kind)]
-    plain = json.loads(lines[found[number]])
-    change(plain)
-    lines[found[number]] = msgspec.json.encode(plain)
-    write_events(study, lines)
-
-
-def write_events(study, lines):
-    """The journal with these lines, and the records that they have."""
-    (study / FILE).write_bytes(b"".join(line + b"\n" for line in lines))
-    records = [event.record for event in read_events(study) if isinstance(event, TrialEnded)]
-    (study / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
-
-
-def without(study, kind, *, number=0):
-    """Takes the event of this kind out of the journal."""
-    lines = (study / FILE).read_bytes().splitlines()
-    found = [i for i, line in enumerate(lines) if isinstance(READER.read(line, where=""), kind)]
-    write_events(study, [line for i, line in enumerate(lines) if i != found[number]])
-
-
-def has(drift, *texts):
-    return any(all(text in line for text in texts) for line in drift)
-
-
 # ---- the whole
 
 
@@ -101,12 +51,6 @@ def test_untouched_study_verifies(study, capsys):
     said = capsys.readouterr().out
     assert "plan, records, journal, optuna.journal, predictions and tables agree; not checked, because" in said
     assert said.endswith("the study has none: report\n")
-
-
-def test_a_study_that_was_killed_extended_and_short_of_time_verifies(eventful):
-    kinds = {type(event) for event in read_events(eventful)}
-    assert {AshaDecided, SearchClosed, StartChosen} < kinds
-    assert verify(eventful) == []
 
 
 def test_a_folder_that_was_moved_verifies(study):
@@ -192,85 +136,6 @@ def test_a_broken_line_is_a_drift_and_the_rest_is_checked(study):
     drift = verify(study)
     assert has(drift, "records.jsonl:1: not a JSON object")
     assert has(drift, "records.jsonl:2", 'device is "cpu"; should be "cuda:0"')
-
-
-# ---- the journal, with records that repeat what it says
-
-
-def test_a_broken_event_is_a_drift_and_the_rest_is_checked(study):
-    path = study / FILE
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:2], b'{"event":"epoch\n', *lines[3:]]))
-    assert has(verify(study), f"{FILE}:3: not a JSON object")
-
-
-def test_a_record_that_the_reports_do_not_give_is_found(study):
-    edit_events(study, TrialEnded, lambda event: event["record"].update(selection_score=0.875))
-    assert has(verify(study), "trial_ended: record selection_score is 0.875; should be ")
-
-
-def test_another_code_than_the_launchs_is_found(study):
-    edit_events(study, TrialEnded, lambda event: event["record"].update(git_commit="beef"))
-    assert has(verify(study), 'record git_commit is "beef"; should be "0123abc4", as in its launch')
-
-
-def test_a_decision_of_asha_that_the_rungs_do_not_give_is_found(study):
-    stopped = [event.decision for event in read_events(study) if isinstance(event, AshaDecided)].index("stop")
-    edit_events(study, AshaDecided, lambda event: event.update(decision="continue"), number=stopped)
-    assert has(verify(study), 'asha_decided: decision is "continue"; should be "stop"')
-
-
-def test_a_missing_decision_of_asha_is_found(study):
-    without(study, AshaDecided)
-    assert has(verify(study), "ASHA did not decide about", "at rung 1")
-
-
-def test_a_start_that_is_not_the_best_is_found(eventful):
-    edit_events(eventful, StartChosen, lambda event: event.update(model="/models/other"))
-    assert has(verify(eventful), 'start_chosen: model is "/models/other"; should be ')
-
-
-def test_a_search_that_was_not_closed_is_found(eventful):
-    without(eventful, SearchClosed)
-    assert has(verify(eventful), "the search of ", "should have been closed")
-
-
-def test_a_search_that_was_closed_for_nothing_is_found(eventful):
-    edit_events(eventful, SearchClosed, lambda event: event.update(arms=["albert/rte"]))
-    assert has(verify(eventful), "search_closed: arms")
-
-
-def test_time_that_runs_backwards_is_found(study):
-    edit_events(study, AshaDecided, lambda event: event.update(time="2020-01-01T00:00:00.000000+00:00"))
-    assert has(verify(study), "asha_decided: time is 2020-01-01T00:00:00.000000+00:00; should be ")
-
-
-def test_events_outside_of_a_launch_are_found(study):
-    without(study, LaunchBegan)
-    assert has(verify(study), f"{FILE}:1 trial_started: no launch is running")
-
-
-def test_a_launch_that_left_nothing_to_do_was_complete(study):
-    edit_events(study, LaunchEnded, lambda event: event.update(status="drained"))
-    assert has(verify(study), "launch_ended: status is drained; trials are all done")
-
-
-def test_an_epoch_after_the_trials_end_is_found(study):
-    lines = (study / FILE).read_bytes().splitlines()
-    last = next(line for line in reversed(lines) if b'"event":"epoch_reported"' in line)
-    write_events(study, [*lines[:-1], last, lines[-1]])
-    assert has(verify(study), "epoch_reported: trial ", "has ended before")
-
-
-def test_an_epoch_that_improved_nothing_is_found(study):
-    edit_events(study, EpochReported, lambda event: event["report"]["row"].update(improved=False))
-    assert has(verify(study), "epoch_reported: report row improved is false; should be true")
-
-
-def test_events_in_another_order_are_found(study):
-    lines = (study / FILE).read_bytes().splitlines()
-    write_events(study, [*lines[:1], lines[2], lines[1], *lines[3:]])
-    assert verify(study)
 
 
 # ---- predictions and models
@@ -394,9 +259,3 @@ def test_separate_tables_are_made_anew_as_such(study, tmp_path, capsys):
     assert main([*folders, "--tables", str(out), "--separate"]) == 0
     assert main([str(study), "--separate"]) == 2
     assert "--separate is of the tables of --tables FOLDER; allowed: both or none" in capsys.readouterr().err
-
-
-def test_a_launch_that_is_under_way_verifies(tmp_path):
-    launch(tmp_path / "s", mini_plan(), killed_after=30)
-    write_tables([tmp_path / "s"], tmp_path / "s" / "tables")
-    assert verify(tmp_path / "s") == []
