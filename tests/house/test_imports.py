@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import predicted_study
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
 
 PACKAGES = ("study", "search_spaces", "trainables", "analysis")
@@ -30,6 +30,12 @@ OPTUNA_IS_IMPORTED_BY = "analysis.statistics.importance"  # of analysis, in a fu
 ANALYSIS_MAY_IMPORT = (
     "analysis",
     "study.facts",
+    "study.decisions.asha",
+    "study.decisions.budget",
+    "study.decisions.progress",
+    "study.decisions.specs",
+    "study.storage.addresses",
+    "study.storage.stored_models",
     "study.plans.plan",
     "study.plans.plan_file",
     "study.plans.resolved_plan",
@@ -153,7 +159,7 @@ def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_pat
 
 @pytest.mark.slow
 def test_analysis_works_without_the_heavy_packages(tmp_path: Path) -> None:
-    study = predicted_study(tmp_path / "study", {"albert": 0.6, "palbert": 0.8}, ["rte"], num_examples=60)
+    study = launched_study(tmp_path / "study", mini_plan(methods=("albert", "palbert"), tasks=("rte",), seeds=5))
     code = """
 from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study
