@@ -12,6 +12,7 @@ from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from matplotlib.text import Annotation
 
+from analysis.layouts.evidence import gather
 from analysis.pictures import alt_texts
 from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
@@ -41,7 +42,7 @@ def subject(study):
 
 @pytest.fixture(scope="module")
 def drawn(study):
-    return pictures(load_study(study))
+    return pictures(gather([load_study(study)]))
 
 
 def panel(picture, title):
