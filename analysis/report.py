@@ -72,7 +72,7 @@ def report_page(study: Study, evidence: Evidence, drawn: list[Picture], images: 
     rows, found = evidence.rows, findings(evidence)
     tables = [*make_tables([study]), *comparison_tables(evidence)]
     parts = [Part.of_table(table, _table_html(table, evidence)) for table in tables]
-    parts += [Part.of_picture(picture.name, _picture_html(picture, images[picture.name])) for picture in drawn]
+    parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
     ledger = row_ledger(rows)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
@@ -104,10 +104,12 @@ def _table_html(table: Table, evidence: Evidence) -> Markup:
 
 def _picture_html(picture: Picture, image: bytes) -> Markup:
     figure = (
-        '<figure id="picture-{}"><div class="scroll"><img alt="{}" src="data:image/svg+xml;base64,{}"></div>'
-        "<figcaption>{}</figcaption></figure>\n"
+        '<figure id="picture-{}"><div class="title">{}</div><div class="scroll">'
+        '<img alt="{}" src="data:image/svg+xml;base64,{}"></div><figcaption>{}</figcaption></figure>\n'
     )
-    return Markup(figure).format(picture.name, picture.alt, base64.b64encode(image).decode(), picture.caption)
+    return Markup(figure).format(
+        picture.name, picture.title, picture.alt, base64.b64encode(image).decode(), picture.caption
+    )
 
 
 def _provenance(study: Study) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from analysis.layouts.table import Table
+from analysis.pictures.picture import Picture
 
 LONGEST_OPEN = 12  # lines: a longer table is folded
 ALWAYS_OPEN = ("dev", "over_tasks", "verdicts")
@@ -77,9 +78,8 @@ class Part:
         return cls(f"table-{table.name}", table.title, html, is_long)
 
     @classmethod
-    def of_picture(cls, name: str, html: Markup) -> Part:
-        title = f"{name[0].upper()}{name[1:]}".replace("-", " ")
-        return cls(f"picture-{name}", title, html, name.startswith(FOLDED_PICTURES))
+    def of_picture(cls, picture: Picture, html: Markup) -> Part:
+        return cls(f"picture-{picture.name}", picture.title, html, picture.name.startswith(FOLDED_PICTURES))
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def forest_picture(subject: Subject, comparisons: Sequence[Comparison], baseline
         f"level (Holm over all comparisons with {baseline}); hollow: not. The intervals are not adjusted. Macro: the "
         "mean over the tasks, which has no mark."
     )
-    return finished("forest", caption, _seen(lines, names, marked), figure)
+    return finished("forest", f"Differences to {baseline}", caption, _seen(lines, names, marked), figure)
 
 
 def _ordered(lines: list[ForestLine]) -> list[ForestLine]:
