@@ -16,15 +16,12 @@ from matplotlib.text import Annotation
 from analysis.layouts.evidence import gather
 from analysis.pictures import alt_texts
 from analysis.pictures.exit_pictures import exits_picture
-from analysis.pictures.forest_picture import forest_picture
 from analysis.pictures.panels import LABEL_GAP, End, Style, label_ends, metric_words, spread_apart, styles_of
 from analysis.pictures.picture import METADATA, picture_bytes
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
 from analysis.pictures.search_pictures import curves_picture, hyperparameters_picture, prior_picture
 from analysis.pictures.study_pictures import pictures
 from analysis.pictures.subject import subject_of
-from analysis.statistics.across_tasks import by_task
-from analysis.statistics.comparisons import marks
 from analysis.studies.cells import Row
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
@@ -199,6 +196,7 @@ def test_seeds_picture_shows_every_confirm_score(study, subject):
 def test_every_question_has_its_picture(drawn):
     of_methods = [f"{name}-{method}" for name in ("learning-curves", "hyperparameters") for method in METHODS]
     assert [picture.name for picture in drawn] == [
+        "forest",
         "seeds",
         "fronts",
         "score-against-layers",
@@ -322,27 +320,6 @@ def test_labels_beside_marks_at_the_same_place_do_not_overlap():
     axes.figure.draw_without_rendering()
     lower, upper = sorted(axes.texts, key=lambda text: text.get_window_extent().y0)
     assert lower.get_window_extent().y1 <= upper.get_window_extent().y0 + 1
-
-
-def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(study):
-    evidence = gather([load_study(study)])
-    subject = subject_of(evidence.rows)
-    (axes,) = forest_picture(subject, evidence.comparisons, "albert").figure.axes
-    own = by_task(evidence.comparisons, "pondernet", "albert")
-    style = subject.styles["pondernet"]
-    drawn = {
-        round(float(line.get_xdata()[0]), 6): line.get_markerfacecolor() == style.colour
-        for line in axes.get_lines()
-        if line.get_color() == style.colour and line.get_marker() == style.marker and len(line.get_xdata())
-    }
-    arrows = marks(evidence.rows, evidence.comparisons)
-    assert drawn == {round(100 * test.difference, 6): ("pondernet", task) in arrows for task, test in own.items()}
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["RTE", "STS-B", "macro"]
-
-
-def test_no_forest_without_a_baseline(subject):
-    assert forest_picture(subject, [], None) is None
-    assert forest_picture(subject, [], "albert") is None
 
 
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):
