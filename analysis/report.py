@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a study: tables, pictures, protocol, compute and what is missing.
+"""One self-contained HTML page about a study: which method is better, then tables, pictures, runs, protocol, compute.
 
 python -m analysis.report runs/NAME
 
@@ -10,20 +10,26 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.html_tables import html_fragment
+from analysis.layouts.notes import seed_notes
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Table
+from analysis.page.caveats import caveats, departures_of, other_data
+from analysis.page.cell_runs import cells_with_runs, linked
+from analysis.page.comparison_tables import comparison_tables
+from analysis.page.findings import findings, headline, sentence
+from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, picture_bytes
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import hours, ledger_notes, row_ledger
-from analysis.studies.joined import rows_of
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import make_tables
@@ -53,58 +59,57 @@ def write_report(folder: Path) -> Path:
 
 def report_files(study: Study) -> dict[str, bytes]:
     """Every file of the report by its name in the study's folder. The same study gives the same bytes."""
-    drawn = {picture.name: picture for picture in pictures(study)}
-    images = {name: picture_bytes(picture.figure, "svg") for name, picture in drawn.items()}
+    evidence = gather([study])
+    drawn = pictures(evidence)
+    images = {picture.name: picture_bytes(picture.figure, "svg") for picture in drawn}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
-    files |= {f"pictures/{name}.png": picture_bytes(picture.figure, "png") for name, picture in drawn.items()}
-    return files | {PAGE: report_page(study, drawn, images).encode()}
+    files |= {f"pictures/{picture.name}.png": picture_bytes(picture.figure, "png") for picture in drawn}
+    return files | {PAGE: report_page(study, evidence, drawn, images).encode()}
 
 
-def report_page(study: Study, drawn: dict[str, Picture], images: dict[str, bytes]) -> str:
+def report_page(study: Study, evidence: Evidence, drawn: list[Picture], images: dict[str, bytes]) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
-    rows, tables = rows_of([study]), {table.name: table for table in make_tables([study])}
-    entries = row_ledger(rows)
+    rows, found = evidence.rows, findings(evidence)
+    tables = [*make_tables([study]), *comparison_tables(evidence)]
+    parts = [Part.of_table(table, _table_html(table, evidence)) for table in tables]
+    parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
+    ledger = row_ledger(rows)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
-        tables={"electra": ""} | {name: html_fragment(table, _csv_inside(table)) for name, table in tables.items()},
-        picture=_embedder(drawn, images),
-        names=list(drawn),
-        incomplete=tables["dev"].sidecar["incomplete"],
-        num_cells=sum(len(row.cells) for row in rows),
-        comparisons=tables["dev"].sidecar["comparisons"],
-        titles={name: task.title for name, task in TASKS.items()},
-        ledger=entries,
-        ledger_notes=ledger_notes(entries),
+        headline=headline(evidence, found),
+        findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
+        caveats=caveats(evidence),
+        forest=next((part for part in parts if part.anchor == "picture-forest"), None),
+        sections=sections(parts),
+        has_comparisons=bool(evidence.comparisons),
+        incomplete=seed_notes(rows),
+        num_cells=len(evidence.cells),
+        other_data=other_data(evidence),
+        departures=departures_of(study),
+        cells=cells_with_runs(rows),
+        ledger=ledger,
+        ledger_notes=ledger_notes(ledger),
         hours=hours,
         trials_in_words=in_words,
-        p_text=_p_text,
         provenance=_provenance(study),
     )
 
 
-def _embedder(drawn: dict[str, Picture], images: dict[str, bytes]) -> Callable[[str], Markup]:
-    """A function that gives a picture by name as a figure with its caption; nothing where it was not drawn."""
-
-    def embed(name: str) -> Markup:
-        if name not in drawn:
-            return Markup("")
-        image = Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(
-            drawn[name].alt, base64.b64encode(images[name]).decode()
-        )
-        figure = '<figure id="picture-{}"><div class="scroll">{}</div><figcaption>{}</figcaption></figure>\n'
-        return Markup(figure).format(name, image, drawn[name].caption)
-
-    return embed
+def _table_html(table: Table, evidence: Evidence) -> Markup:
+    """The table with links to its runs, and to its CSV as an address that needs no other file."""
+    csv = f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
+    return Markup(html_fragment(linked(table, evidence.rows), csv))
 
 
-def _csv_inside(table: Table) -> str:
-    """The table's CSV as an address that needs no other file."""
-    return f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
-
-
-def _p_text(p_value: float) -> str:
-    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+def _picture_html(picture: Picture, image: bytes) -> Markup:
+    figure = (
+        '<figure id="picture-{}"><div class="title">{}</div><div class="scroll">'
+        '<img alt="{}" src="data:image/svg+xml;base64,{}"></div><figcaption>{}</figcaption></figure>\n'
+    )
+    return Markup(figure).format(
+        picture.name, picture.title, picture.alt, base64.b64encode(image).decode(), picture.caption
+    )
 
 
 def _provenance(study: Study) -> dict[str, str]:

@@ -40,7 +40,7 @@ def html_fragment(table: Table, csv_href: str | None = None) -> str:
     link = f' <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>' if csv_href else ""
     return (
         f'<figure class="table" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
-        f"<caption>{escape(table.title)}</caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
+        f"<caption><div>{escape(table.title)}</div></caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
         f"<figcaption>{escape(table.caption)}{link}{_notes(table.notes)}</figcaption>\n</figure>\n"
     )
 

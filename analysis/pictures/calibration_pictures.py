@@ -36,6 +36,7 @@ def posterior_picture(subject: Subject, found: Found) -> Picture | None:
     """How sure Λ is at each layer that its answer will do, against how often it does."""
     return _reliability(
         "reliability-of-posterior",
+        "What the posterior claims",
         subject,
         found,
         lambda own: own.posterior,
@@ -54,6 +55,7 @@ def confidence_picture(subject: Subject, found: Found) -> Picture | None:
     early = {place: own for place, own in found.items() if len(own.exits) > 1}
     return _reliability(
         "reliability-of-exits",
+        "What answers at exits claim",
         subject,
         early,
         lambda own: own.exits,
@@ -68,6 +70,7 @@ def confidence_picture(subject: Subject, found: Found) -> Picture | None:
 
 def _reliability(
     name: str,
+    title: str,
     subject: Subject,
     found: Found,
     layers_of: Callable[[Calibration], Layers | None],
@@ -96,7 +99,7 @@ def _reliability(
         axes.set_ylim(top=102)
         label_ends(axes, ends[task])
     alt = alt_texts.by_task({title: "; ".join(texts) for title, texts in seen.items()})
-    return finished(name, caption, alt, figure)
+    return finished(name, title, caption, alt, figure)
 
 
 def _populated(layers: Layers | None) -> Layers:

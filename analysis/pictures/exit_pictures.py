@@ -38,7 +38,7 @@ def exits_picture(subject: Subject) -> Picture | None:
         caption += " Black line: the posterior's mean probability of leaving there."
     if missing := subject.without_predictions:
         caption += f" Left out, because predictions are missing: {', '.join(missing)}."
-    return finished("exit-layers", caption, alt_texts.by_task(seen), figure)
+    return finished("exit-layers", "Where examples leave", caption, alt_texts.by_task(seen), figure)
 
 
 def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[tuple[str, str], Axes]]:

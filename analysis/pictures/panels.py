@@ -25,6 +25,7 @@ PANEL_INCHES = (2.75, 2.1)
 PANELS_PER_LINE = 3  # a picture is then hardly shrunk on paper, and its text stays readable
 MARGIN = 0.04  # of a span, above the highest possible score
 HIGHEST_LABEL = 0.96  # in heights of a panel: above it stands the title
+BESIDE = 0.05  # from a mark to the label beside it, in widths of a panel
 LABEL_GAP = 0.085  # between two labels at the ends of lines, in heights of a panel
 
 _METRICS = {
@@ -133,17 +134,18 @@ class End:
 
 def label_ends(axes: Axes, ends: list[End]) -> None:
     """Writes each label to the right of the panel, at the height of its end or as near as the others let it; beside the
-    end where that lies in the left half. To be called when the limits of the panel are final.
+    end where that lies in the left half, as far apart. To be called when the limits of the panel are final.
     """
     to_panel = axes.transData + axes.transAxes.inverted()
     places = {end: to_panel.transform((end.x, end.y)) for end in ends}
-    outside = sorted((end for end in ends if places[end][0] > 0.5), key=lambda end: end.y)
-    heights = spread_apart([float(places[end][1]) for end in outside], gap=LABEL_GAP)
-    for end, height in zip(outside, heights, strict=True):
-        axes.annotate(end.label, (1.02, height), xycoords="axes fraction", va="center", **_text(end))
-    for end in ends:
-        if end not in outside:
-            axes.annotate(end.label, (end.x, end.y), (5, 3), textcoords="offset points", **_text(end))
+    rising = sorted(ends, key=lambda end: end.y)
+    outside = [end for end in rising if places[end][0] > 0.5]
+    inside = [end for end in rising if places[end][0] <= 0.5]
+    for group in (outside, inside):
+        heights = spread_apart([float(places[end][1]) for end in group], gap=LABEL_GAP)
+        for end, height in zip(group, heights, strict=True):
+            left = 1.02 if group is outside else float(places[end][0]) + BESIDE
+            axes.annotate(end.label, (left, height), xycoords="axes fraction", va="center", **_text(end))
 
 
 def _text(end: End) -> dict[str, Any]:

@@ -37,6 +37,7 @@ class Picture:
     """A figure and its words."""
 
     name: str  # of its files
+    title: str
     caption: str  # how to read it, for whoever sees it
     alt: str  # what is seen in it, trends and numbers, for whoever does not
     figure: Figure
@@ -46,11 +47,11 @@ class Picture:
         return picture_bytes(self.figure, "svg").decode()
 
 
-def finished(name: str, caption: str, alt: str, figure: Figure) -> Picture:
+def finished(name: str, title: str, caption: str, alt: str, figure: Figure) -> Picture:
     """The picture, its panels laid out once and not again for every file format."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    return Picture(name, caption, alt, figure)
+    return Picture(name, title, caption, alt, figure)
 
 
 def picture_bytes(figure: Figure, format: Format) -> bytes:

@@ -91,7 +91,7 @@ def seeds_picture(subject: Subject) -> Picture | None:
         axes.set_xlim(-0.6, len(own) - 0.4)
     caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
     alt = alt_texts.by_task({title: "median and range of " + alt_texts.joined(texts) for title, texts in seen.items()})
-    return finished("seeds", caption, alt, figure)
+    return finished("seeds", "Scores of every seed", caption, alt, figure)
 
 
 @matplotlib.rc_context(STYLE)
@@ -100,6 +100,7 @@ def layers_picture(subject: Subject) -> Picture | None:
     return _curves_picture(
         subject,
         "score-against-layers",
+        "Score against layers run",
         x_of=layers_of,
         own_x=lambda exits: exits.mean_layers,
         xlabel="mean layers run per example",
@@ -114,6 +115,7 @@ def speed_up_picture(subject: Subject) -> Picture | None:
     picture = _curves_picture(
         subject,
         "score-against-speed-up",
+        "Score against speed-up",
         x_of=ratios_of,
         own_x=lambda exits: exits.num_layers / exits.mean_layers,
         xlabel="speed-up, times: layers of the model / mean layers run",
@@ -129,6 +131,7 @@ def q_picture(subject: Subject) -> Picture | None:
     return _curves_picture(
         subject,
         "score-against-q",
+        "Score against q",
         x_of=settings_of,
         own_x=None,
         xlabel="q: leave at the first layer whose cumulative probability is above it",
@@ -157,12 +160,13 @@ def fronts_picture(subject: Subject) -> Picture | None:
         f"thick: their median where all seeds' fronts reach; a mark: a method that always runs the same layers. {CUT}"
     )
     alt = alt_texts.by_task({TASKS[task].title: _fronts_seen(subject, task, drawn, trade_offs) for task in panels})
-    return finished("fronts", caption, alt, figure)
+    return finished("fronts", "Best score at equal layers", caption, alt, figure)
 
 
 def _curves_picture(
     subject: Subject,
     name: str,
+    title: str,
     *,
     x_of: XOf,
     own_x: Callable[[Exits], np.ndarray] | None,
@@ -206,7 +210,7 @@ def _curves_picture(
     if missing := subject.without_predictions:
         caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
     alt = alt_texts.by_task({TASKS[task].title: _curves_seen(task, curves, marks, at) for task in panels})
-    return finished(name, caption, alt, figure)
+    return finished(name, title, caption, alt, figure)
 
 
 def _mark(curves: list[Curve], exits: Exits, own_x: Callable[[Exits], np.ndarray] | None) -> Mark | None:

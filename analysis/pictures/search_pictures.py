@@ -64,7 +64,7 @@ def prior_picture(subject: Subject) -> Picture | None:
         "the range that λ was drawn from."
     )
     alt = alt_texts.by_task({title: "best trials: " + "; ".join(texts) for title, texts in seen.items()})
-    return finished("score-against-prior", caption, alt, figure)
+    return finished("score-against-prior", "Search score against the prior λ", caption, alt, figure)
 
 
 @matplotlib.rc_context(STYLE)
@@ -94,7 +94,7 @@ def progress_picture(subject: Subject) -> Picture | None:
     _label(panels, ends)
     caption = "Trials in the order in which they ended. Each panel has its own scale: tasks differ in size."
     alt = alt_texts.by_task({title: "; ".join(texts) for title, texts in seen.items()})
-    return finished("search-progress", caption, alt, figure)
+    return finished("search-progress", "Best search score against compute", caption, alt, figure)
 
 
 @matplotlib.rc_context(STYLE)
@@ -116,7 +116,9 @@ def curves_picture(subject: Subject, row: Row) -> Picture | None:
     share_x(panels.values())
     _legend(figure, panels.values())
     caption = f"Selection score of {row.label}, one line per trial. Each panel has its own scale."
-    return finished(f"learning-curves-{row.label}", caption, alt_texts.by_task(seen), figure)
+    return finished(
+        f"learning-curves-{row.label}", f"Learning curves of {row.label}", caption, alt_texts.by_task(seen), figure
+    )
 
 
 @matplotlib.rc_context(STYLE)
@@ -131,7 +133,7 @@ def hyperparameters_picture(subject: Subject, row: Row) -> Picture | None:
     figure.supylabel(f"{row.label}: points below the best trial of a task", fontsize=9)
     caption = f"Search trials of {row.label}, all tasks together. Filled: completed; open: stopped by ASHA."
     alt = " ".join(_slice_seen(row, field) for field in fields)
-    return finished(f"hyperparameters-{row.label}", caption, alt, figure)
+    return finished(f"hyperparameters-{row.label}", f"Search of {row.label} by hyperparameter", caption, alt, figure)
 
 
 @matplotlib.rc_context(STYLE)
@@ -158,7 +160,7 @@ def importance_picture(subject: Subject) -> Picture | None:
     )
     seen = {label: [_importance_seen(*item) for item in own.items()] for label, own in found.items()}
     texts = [f"{label}: {alt_texts.joined(fields)}." for label, fields in seen.items()]
-    return finished("importance", caption, " ".join(texts), figure)
+    return finished("importance", "Hyperparameters that mattered", caption, " ".join(texts), figure)
 
 
 def _importance_seen(field: str, importance: Importance) -> str:

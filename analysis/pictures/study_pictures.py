@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from analysis.layouts.evidence import Evidence
 from analysis.pictures.budget_pictures import budget_picture
 from analysis.pictures.calibration_pictures import calibrations, confidence_picture, posterior_picture
 from analysis.pictures.exit_pictures import exits_picture
+from analysis.pictures.forest_picture import forest_picture
+from analysis.pictures.panels import styles_of
 from analysis.pictures.picture import Picture
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
 from analysis.pictures.search_pictures import (
@@ -14,20 +17,19 @@ from analysis.pictures.search_pictures import (
     prior_picture,
     progress_picture,
 )
-from analysis.pictures.subject import subject_of
-from analysis.studies.joined import rows_of
-from analysis.studies.load import Study
+from analysis.pictures.subject import Subject
 
 
-def pictures(study: Study) -> list[Picture]:
-    """Every picture that the study has something to show in.
+def pictures(evidence: Evidence) -> list[Picture]:
+    """Every picture that the evidence of a study has something to show in.
 
     Raises:
         ValueError: a predictions file is broken.
     """
-    subject = subject_of(rows_of([study]))
+    subject = Subject(evidence.rows, styles_of(evidence.rows), evidence.exits)
     found = calibrations(subject)
     drawn = [
+        forest_picture(subject, evidence.comparisons, evidence.baseline),
         seeds_picture(subject),
         fronts_picture(subject),
         layers_picture(subject),

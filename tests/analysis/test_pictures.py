@@ -10,13 +10,13 @@ import pytest
 from helpers.made_studies import arm, predicted_study, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
+from analysis.layouts.evidence import gather
 from analysis.pictures import alt_texts
-from analysis.pictures.budget_pictures import budget_picture
-from analysis.pictures.calibration_pictures import calibrations, confidence_picture, posterior_picture
 from analysis.pictures.exit_pictures import exits_picture
-from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
+from analysis.pictures.panels import LABEL_GAP, End, Style, label_ends, metric_words, spread_apart, styles_of
 from analysis.pictures.picture import METADATA, picture_bytes
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
 from analysis.pictures.search_pictures import curves_picture, hyperparameters_picture, prior_picture
@@ -43,7 +43,7 @@ def subject(study):
 
 @pytest.fixture(scope="module")
 def drawn(study):
-    return pictures(load_study(study))
+    return pictures(gather([load_study(study)]))
 
 
 def panel(picture, title):
@@ -196,6 +196,7 @@ def test_seeds_picture_shows_every_confirm_score(study, subject):
 def test_every_question_has_its_picture(drawn):
     of_methods = [f"{name}-{method}" for name in ("learning-curves", "hyperparameters") for method in METHODS]
     assert [picture.name for picture in drawn] == [
+        "forest",
         "seeds",
         "fronts",
         "score-against-layers",
@@ -313,6 +314,17 @@ def test_lines_without_a_common_stretch_are_not_compared():
     assert alt_texts.beside("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
 
 
+def test_labels_beside_marks_at_the_same_place_do_not_overlap():
+    axes = Figure().subplots()
+    axes.set_xlim(1, 6)
+    axes.set_ylim(0, 100)
+    style = Style("black", "o", "-")
+    label_ends(axes, [End(name, style, 1, score) for name, score in (("albert", 90), ("electra-small", 91))])
+    axes.figure.draw_without_rendering()
+    lower, upper = sorted(axes.texts, key=lambda text: text.get_window_extent().y0)
+    assert lower.get_window_extent().y1 <= upper.get_window_extent().y0 + 1
+
+
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):
     alt = layers_picture(subject).alt
     palbert = subject.exits["palbert", "rte"]
@@ -375,20 +387,3 @@ def test_nine_tasks_fit_on_a_printed_page_with_text_of_seven_points(subject, dra
     width, height = draw(replace(subject, exits=exits)).figure.get_size_inches()
     shrunk = min(1.0, 7.2 / width)  # to the width of A4 within margins
     assert 9 * shrunk >= 7 and height * shrunk <= 10.6
-
-
-def test_reliability_has_a_posterior_of_ponder_models_alone_and_a_mark_per_layer(subject):
-    found = calibrations(subject)
-    picture = posterior_picture(subject, found)
-    for axes in picture.figure.axes:
-        for line in axes.get_lines():
-            if line.get_marker() not in ("", "None", None):
-                assert len(line.get_xdata()) == subject.exits["palbert", "rte"].num_layers - 1
-    assert "palbert" in picture.alt and "pabee" not in picture.alt
-    assert "pabee" in confidence_picture(subject, found).alt
-
-
-def test_expected_best_score_never_falls_with_the_budget(subject):
-    picture = budget_picture(subject)
-    lines = [line for axes in picture.figure.axes for line in axes.get_lines()]
-    assert lines and all((np.diff(line.get_ydata()) >= -1e-9).all() for line in lines)

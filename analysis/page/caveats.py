@@ -1,0 +1,63 @@
+"""What of a study is missing, or may not be held against other numbers: one line each, with its place in the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.layouts.evidence import Evidence
+from analysis.layouts.notes import seed_notes
+from analysis.page.findings import counted, search_in_words
+from analysis.statistics.costs import ledger_notes, row_ledger
+from analysis.studies.load import Study
+from analysis.studies.protocol_words import is_mini
+from trainables.data.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A line, and the part of the page that says more."""
+
+    text: str
+    anchor: str
+
+
+def caveats(evidence: Evidence) -> list[Caveat]:
+    """Incomplete cells, other data than the official GLUE, marks of configurations only, unlike compute, departures."""
+    incomplete = seed_notes(evidence.rows)
+    number = counted(len(evidence.cells), "cell")
+    whole = f"Nothing is missing: all {number} have the seeds of the protocol."
+    missing = f"{len(incomplete)} of {number} do not follow the protocol."
+    found = [Caveat(missing if incomplete else whole, "missing"), *_data(evidence)]
+    if searched := search_in_words(evidence.comparisons):
+        found.append(Caveat(searched, "comparisons"))
+    warnings = ledger_notes(row_ledger(evidence.rows))[1:]
+    found += [Caveat(_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
+    departures = sum(len(lines) for study in evidence.studies for lines in departures_of(study).values())
+    if departures:
+        found.append(Caveat(f"{counted(departures, 'departure')} from the papers and their code.", "departures"))
+    return found
+
+
+def departures_of(study: Study) -> dict[str, tuple[str, ...]]:
+    """The plan's departures, of the protocol and of each method that has any."""
+    return {who: lines for who, lines in study.file.plan.departures.items() if lines}
+
+
+def other_data(evidence: Evidence) -> dict[str, tuple[str, ...]]:
+    """How a task's data differ from the official GLUE, by title; tasks that do not are left out."""
+    found: dict[str, dict[str, None]] = {}
+    for _, cell in evidence.cells:
+        if cell.data_differences:
+            found.setdefault(TASKS[cell.task].title, {}).update(dict.fromkeys(cell.data_differences))
+    return {title: tuple(lines) for title, lines in found.items()}
+
+
+def _data(evidence: Evidence) -> list[Caveat]:
+    if any(map(is_mini, evidence.studies)):
+        return [Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol")]
+    titles = other_data(evidence)
+    return [Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing")] if titles else []
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,108 @@
+"""Where the tables and pictures of a page stand, and which of them are folded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from analysis.layouts.table import Table
+from analysis.pictures.picture import Picture
+
+LONGEST_OPEN = 12  # lines: a longer table is folded
+ALWAYS_OPEN = ("dev", "over_tasks", "verdicts")
+FOLDED_PICTURES = ("learning-curves", "hyperparameters")  # one per method
+
+# Anchor, title, and the beginnings of the anchors of what stands there, in this order.
+SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "scores",
+        "Scores",
+        (
+            "table-dev",
+            "table-over_tasks",
+            "table-verdicts",
+            "picture-seeds",
+            "table-intervals",
+            "table-spread",
+            "table-ablation",
+            "table-pabee",
+            "table-electra",
+        ),
+    ),
+    ("comparisons", "Comparisons", ("table-comparisons", "table-comparisons_of_others")),
+    (
+        "speed",
+        "Speed",
+        (
+            "picture-fronts",
+            "table-equal_layers",
+            "table-equal_score",
+            "picture-score-against-layers",
+            "picture-score-against-speed-up",
+            "picture-score-against-q",
+            "picture-exit-layers",
+            "table-speed",
+            "table-calibration",
+            "picture-reliability",
+        ),
+    ),
+    (
+        "search",
+        "Search",
+        (
+            "table-equal_compute",
+            "picture-score-against-budget",
+            "table-optimism",
+            "picture-search-progress",
+            "picture-score-against-prior",
+            "picture-importance",
+            "picture-learning-curves",
+            "picture-hyperparameters",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table or a picture of the page."""
+
+    anchor: str
+    title: str
+    html: Markup
+    is_folded: bool
+
+    @classmethod
+    def of_table(cls, table: Table, html: Markup) -> Part:
+        is_long = len(list(table.all_lines)) > LONGEST_OPEN and table.name not in ALWAYS_OPEN
+        return cls(f"table-{table.name}", table.title, html, is_long)
+
+    @classmethod
+    def of_picture(cls, picture: Picture, html: Markup) -> Part:
+        return cls(f"picture-{picture.name}", picture.title, html, picture.name.startswith(FOLDED_PICTURES))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading."""
+
+    anchor: str
+    title: str
+    parts: list[Part]
+
+
+def sections(parts: Sequence[Part]) -> list[Section]:
+    """The sections in their order; what none of them names stands in a last one, "Further". The forest is none's."""
+    left = {part.anchor: part for part in parts if part.anchor != "picture-forest"}
+    made = []
+    for anchor, title, wanted in SECTIONS:
+        own = [left.pop(name) for beginning in wanted for name in list(left) if _is_named(name, beginning)]
+        made.append(Section(anchor, title, own))
+    return [*made, Section("further", "Further", list(left.values()))] if left else made
+
+
+def _is_named(anchor: str, name: str) -> bool:
+    """Whether it is that table or picture, or the method's own picture of that kind."""
+    return anchor == name or anchor.startswith(f"{name}-")

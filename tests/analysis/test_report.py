@@ -1,0 +1,278 @@
+"""python -m pytest tests/analysis/test_report.py"""
+
+import re
+import warnings
+from html.parser import HTMLParser
+
+import pytest
+from helpers.made_studies import arm, edit_records, plan_of, predicted_study, write_plan_of, write_records, write_study
+from msgspec.structs import replace
+
+from analysis import report
+from analysis.layouts.evidence import gather
+from analysis.layouts.table import number_text
+from analysis.page.caveats import caveats
+from analysis.page.findings import findings, headline, sentence
+from analysis.studies.load import load_study
+from analysis.tables import make_tables
+
+VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """What a page is made of: ids, links, headings, images with their captions, and what every element stands in."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.ids, self.links, self.headings, self.images, self.unboxed = [], [], [], [], [], []
+        self.lang, self.captions, self.headers = None, [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if tag == "a" else []
+        self.headings += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
+        self.lang = attributes.get("lang", self.lang) if tag == "html" else self.lang
+        self.headers += [attributes.get("scope")] if tag == "th" else []
+        if tag in ("table", "img") and ("div", "scroll") not in self.open:
+            self.unboxed.append(tag)
+        if tag == "img":
+            self.images.append([attributes.get("alt", ""), ""])
+        if tag == "table":
+            self.captions.append("")
+        if tag not in VOID:
+            self.open.append((tag, attributes.get("class")))
+
+    def handle_endtag(self, tag):
+        while self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        if any(tag == "figcaption" for tag, _ in self.open) and self.images and not self.images[-1][1]:
+            self.images[-1][1] = data
+        if any(tag == "caption" for tag, _ in self.open):
+            self.captions[-1] += data
+
+
+def evidence_of(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gather([load_study(folder)])
+
+
+def sentences_of(evidence):
+    return {found.row: sentence(found, evidence.baseline) for found in findings(evidence)}
+
+
+def headline_of(evidence):
+    return headline(evidence, findings(evidence))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.6}
+    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
+
+
+@pytest.fixture(scope="module")
+def evidence(study):
+    return evidence_of(study)
+
+
+@pytest.fixture(scope="module")
+def page(study):
+    return report.write_report(study).read_text()
+
+
+@pytest.fixture(scope="module")
+def parsed(page):
+    return Page(page)
+
+
+@pytest.fixture(scope="module")
+def sidecars(study):
+    return {table.name: table.sidecar for table in make_tables([load_study(study)])}
+
+
+def test_report_needs_no_other_file_and_no_network(page):
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    assert "@import" not in page and "url(" not in page
+
+
+def test_first_screen_has_the_differences_of_the_tables(page, sidecars):
+    first_screen = page.partition('id="contents"')[0]
+    for fact in sidecars["over_tasks"]["over_tasks"]:
+        difference, low, high = (
+            number_text(100 * fact["difference"][name], signed=True) for name in ("difference", "low", "high")
+        )
+        expected = f"{difference} points to albert (mean over 2 tasks; 95 % interval {low} to {high})"
+        assert f"<b>{fact['row']}</b>: {expected}" in first_screen
+
+
+def test_first_screen_says_better_and_worse_of_what_the_tables_mark(evidence, sidecars):
+    marked = [one for one in sidecars["dev"]["comparisons"] if one["family"] == "baseline" and one["holds"]]
+    assert {(one["row"], one["other"], one["task"]) for one in marked} == {("albert", "palbert", "rte")}
+    assert headline_of(evidence) == "Better than albert: palbert on 1 of 2 tasks."
+    assert "marked above on 1 of 2 (RTE);" in sentences_of(evidence)["palbert"]
+
+
+def test_first_screen_has_the_costs_of_the_tables(evidence, sidecars):
+    cells = [cell for cell in sidecars["speed"]["cells"] if cell["row"] == "palbert"]
+    layers, ratio = (sum(cell[name] for cell in cells) / len(cells) for name in ("mean_layers", "layer_ratio"))
+    (compute,) = [one for one in sidecars["dev"]["compute"] if one["row"] == "palbert"]
+    hours = compute["total"]["gpu_seconds"] / 3600
+    expected = f"runs {layers:.2f} of 12 layers (speed-up {ratio:.2f}); {hours:.2f} h of GPU in all."
+    assert sentences_of(evidence)["palbert"].endswith(expected)
+    assert "runs all 12 layers" in sentences_of(evidence)["albert"]
+
+
+def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_found(evidence, sidecars):
+    own = [one for one in sidecars["dev"]["comparisons"] if {one["row"], one["other"]} == {"albert", "pondernet"}]
+    least, most = sorted(100 * one["detectable_difference"] for one in own)
+    text = sentences_of(evidence)["pondernet"]
+    assert "no difference was found (differences above" in text
+    assert f"{least:.1f} points on" in text and f"{most:.1f} points on" in text
+    assert "80 % of the time" in text and "marked" not in text
+
+
+def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
+    assert headline_of(evidence_of(folder)) == "No difference to albert was found in any of 1 comparison."
+
+
+def test_the_best_difference_stands_first_after_the_baseline(evidence):
+    found = findings(evidence)
+    assert [one.row for one in found][0] == "albert"
+    differences = [one.difference.difference for one in found[1:]]
+    assert differences == sorted(differences, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("methods", "baseline", "expected"),
+    [
+        (["palbert"], None, "One method, palbert: there is nothing to compare it with."),
+        (["albert"], "albert", "One method, albert: there is nothing to compare it with."),
+        (["palbert", "pabee"], None, "No method is tested: the plan names no baseline."),
+        (["palbert", "pabee"], "albert", "No method is tested: the baseline albert has no numbers here."),
+        (
+            ["albert", "palbert"],
+            "albert",
+            "No method is tested against albert: a test needs stored predictions of two seeds of both.",
+        ),
+    ],
+)
+def test_without_a_test_the_first_screen_says_why_and_what_there_is(tmp_path, methods, baseline, expected):
+    records = [row for method in methods for row in arm(method, "rte", [0.7, 0.71, 0.72, 0.73, 0.74])]
+    evidence = evidence_of(write_study(tmp_path, records, baseline=baseline))
+    assert headline_of(evidence) == expected
+    assert all("RTE 72.0" in text and "interval" not in text for text in sentences_of(evidence).values())
+
+
+def test_a_study_without_records_has_a_page_that_says_so(tmp_path):
+    folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
+    assert "<b>palbert</b>: no number." in report.write_report(folder).read_text()
+
+
+def test_departures_are_counted_and_linked(tmp_path):
+    departures = {"protocol": ("1 seed",), "palbert": ("float32", "no warm-up"), "albert": ()}
+    write_plan_of(tmp_path, replace(plan_of(["palbert"], ["rte"]), departures=departures))
+    write_records(tmp_path, [])
+    assert ("3 departures from the papers and their code.", "departures") in [
+        (one.text, one.anchor) for one in caveats(evidence_of(tmp_path))
+    ]
+
+
+def test_data_that_are_not_the_official_glue_are_named_on_the_first_screen(tmp_path):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
+    edit_records(folder, lambda rows: [row.update(data_differences=["dev has 3 rows, not 277"]) for row in rows])
+    assert "Not the official GLUE: RTE." in [one.text for one in caveats(evidence_of(folder))]
+
+
+def test_every_link_in_the_page_has_its_target_and_every_target_is_there_once(parsed):
+    targets = [href.removeprefix("#") for href in parsed.links if href.startswith("#")]
+    assert targets and set(targets) <= set(parsed.ids)
+    assert len(parsed.ids) == len(set(parsed.ids))
+
+
+def test_every_number_of_the_dev_table_links_to_its_runs(page, study):
+    rows = page.partition('id="table-dev"')[2].partition("</table>")[0]
+    for cell in gather([load_study(study)]).cells:
+        label, own = cell
+        anchor = f"runs-{label}/{own.task}"
+        assert f'href="#{anchor}"' in rows
+        runs = page.partition(f'id="{anchor}"')[2].partition("</table>")[0]
+        for record in own.records:
+            assert record.key in runs and f"predictions/{record.key}.npz" in runs
+
+
+def test_headings_are_in_order_under_one_title(parsed):
+    assert parsed.lang == "en"
+    assert parsed.headings.count(1) == 1 and parsed.headings[0] == 1
+    assert all(after <= before + 1 for before, after in zip(parsed.headings, parsed.headings[1:], strict=False))
+
+
+def test_every_picture_has_an_alt_text_that_its_caption_is_not(parsed):
+    assert len(parsed.images) > 5
+    assert all(alt and caption and alt != caption for alt, caption in parsed.images)
+
+
+def test_every_table_has_a_caption_and_headers_with_a_scope(parsed):
+    assert all(parsed.captions)
+    assert set(parsed.headers) <= {"row", "col", "rowgroup"}
+
+
+def test_whatever_may_be_wider_than_a_phone_scrolls_in_a_box_of_its_own(parsed):
+    assert parsed.unboxed == []
+
+
+def test_long_tables_are_folded_and_the_dev_table_is_not(page):
+    assert re.search(r'<details class="folded"><summary>Learning curves of palbert', page)
+    assert not re.search(r'</summary>\s*<figure class="table" id="table-dev"', page)
+
+
+def test_no_number_is_a_negative_zero(page):
+    assert not re.search(r"(?<![\d.])-0\.0+(?!\d)", re.sub(r"base64,[^\"]*", "", page))
+
+
+def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, study):
+    for part in ("table-dev", "table-speed", "table-optimism", "table-ablation", "table-comparisons"):
+        assert f'id="{part}"' in page
+    for part in ("picture-forest", "picture-seeds", "picture-exit-layers"):
+        assert f'id="{part}"' in page
+    assert "Nothing is missing: all 6 cells" in page
+    assert "Time of all trials, stopped and failed ones too." in page
+    assert load_study(study).protocol_hash in page
+
+
+def test_report_names_what_is_missing(tmp_path):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 3), tasks=["rte", "cola"])
+    page = report.write_report(folder).read_text()
+    assert "What is missing: 2 of 2 cells do not follow the protocol." in page
+    assert "palbert/cola: missing" in page
+
+
+def test_report_escapes_what_others_have_written(tmp_path):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), name="<script>alert(1)</script>")
+    assert "<script>" not in report.write_report(folder).read_text()
+
+
+def test_pictures_are_written_as_svg_and_png(page, study):
+    names = {path.name for path in (study / "pictures").iterdir()}
+    for name in (
+        "forest",
+        "seeds",
+        "score-against-layers",
+        "exit-layers",
+        "search-progress",
+        "learning-curves-palbert",
+    ):
+        assert {f"{name}.svg", f"{name}.png"} <= names
+
+
+@pytest.mark.slow
+def test_a_page_of_eight_tasks_and_five_methods_is_below_5_mb(tmp_path):
+    methods = {"albert": 0.7, "palbert": 0.8, "pondernet": 0.7, "pabee": 0.75, "electra-small": 0.9}
+    tasks = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
+    folder = predicted_study(tmp_path / "s", methods, tasks, num_examples=100)
+    assert report.write_report(folder).stat().st_size < 5_000_000
