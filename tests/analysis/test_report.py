@@ -276,3 +276,11 @@ def test_a_page_of_eight_tasks_and_five_methods_is_below_5_mb(tmp_path):
     tasks = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
     folder = predicted_study(tmp_path / "s", methods, tasks, num_examples=100)
     assert report.write_report(folder).stat().st_size < 5_000_000
+
+
+def test_a_picture_that_is_not_drawn_any_more_is_gone(tmp_path):
+    folder = write_study(tmp_path / "s", arm("palbert", "rte", [0.7] * 5))
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "fronts.svg").write_text("old")
+    report.write_report(folder)
+    assert not (folder / "pictures" / "fronts.svg").exists() and (folder / "pictures" / "seeds.svg").exists()
