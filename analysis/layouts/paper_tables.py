@@ -99,9 +99,9 @@ def ablation_table(evidence: Evidence) -> Table:
 
 
 def pabee_table(evidence: Evidence) -> Table:
-    """The table of PABEE's README: parameters, speed-up and scores."""
+    """The table of PABEE's README: parameters, speed-up and scores; with what other READMEs print of the same models."""
     studies, rows = evidence.studies, evidence.rows
-    placed = beside_published(rows, published_rows("PABEE README"), PAPER_METRICS, _sized_line)
+    placed = beside_published(rows, _pabee_published(), PAPER_METRICS, _sized_line)
     return Table(
         name="pabee",
         title=f"Parameters, speed-up and GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
@@ -110,7 +110,8 @@ def pabee_table(evidence: Evidence) -> Table:
         blocks=[
             Block(block.title, [_with_size(line, placed.published.get(line.label)) for line in block.lines])
             for block in placed.blocks
-        ],
+        ]
+        + _test_blocks(studies, ["COSEE Tab.3"]),
         caption=(
             "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / mean "
             f"layers run per dev example, mean over the tasks. {protocol_in_words(studies)}"
@@ -162,7 +163,7 @@ def has_electra_rows(studies: list[Study]) -> bool:
 def pairs_with_published(rows: list[Row]) -> list[Beside]:
     """Every number of ours with every published one that it may be held against, in all layouts."""
     papers = [(_paper_rows(rows), PAPER_METRICS), (published_rows("PALBERT Tab.1"), PAPER_METRICS)]
-    papers += [(published_rows("PABEE README"), PAPER_METRICS), (electra_published(), ELECTRA_METRICS)]
+    papers += [(_pabee_published(), PAPER_METRICS), (electra_published(), ELECTRA_METRICS)]
     placed = [beside_published(rows, published, metrics, _no_line) for published, metrics in papers]
     return [pair for each in placed for pair in each.pairs]
 
@@ -237,6 +238,12 @@ def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     papers = {paper: published_rows(paper) for paper in ("PALBERT Tab.2", "PALBERT Tab.3")}
     fitting = [found for found in papers.values() if found[0].backbone in backbones]
     return tuple(row for found in fitting or [papers["PALBERT Tab.2"]] for row in found)
+
+
+def _pabee_published() -> tuple[PublishedRow, ...]:
+    """The published rows that stand in PABEE's table."""
+    papers = ("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README")
+    return tuple(row for paper in papers for row in published_rows(paper))
 
 
 def _test_blocks(studies: list[Study], papers: Iterable[str]) -> list[Block]:

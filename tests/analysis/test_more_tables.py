@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
 import pytest
 from helpers.made_studies import arm, record, write_study
+from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
 from analysis.layouts.table import Table
@@ -144,3 +146,19 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
     shutil.rmtree(folder / "predictions")
     written = write_tables([folder], tmp_path / "out").files
     assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in written} | {"notes.md"}
+
+
+def test_every_published_number_is_printed_by_some_layout(tmp_path):
+    """On ALBERT or RoBERTa, dev or test."""
+    albert = write_study(tmp_path / "a", arm("albert", "rte", [0.7] * 5) + arm("electra-small", "rte", [0.7] * 5))
+    roberta = write_study(tmp_path / "r", arm("albert", "rte", [0.7] * 5), backbone="FacebookAI/roberta-base")
+    printed = {
+        line.label
+        for folder in (albert, roberta)
+        for table in tables_of(folder).values()
+        for _, line in table.all_lines
+        if line.published
+    }
+    with (ROOT / "analysis" / "published.csv").open() as file:
+        labels = {f"published {fact['label']}" for fact in csv.DictReader(file)}
+    assert labels - printed == set()
