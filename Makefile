@@ -5,7 +5,7 @@
 #   make table STUDY=runs/NAME
 
 SHELL := /bin/bash
-METHOD ?= palbert
+METHOD ?= albert,palbert
 STUDY ?= $(firstword $(shell ls -td runs/*/ 2>/dev/null))
 PYTHON ?= python3
 ARGS ?=
@@ -19,7 +19,7 @@ study: $(STAMP)
 	.venv/bin/python -m study.launch --method $(METHOD) $(ARGS)
 
 test: $(STAMP)
-	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	.venv/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP)
 	.venv/bin/ruff check .

@@ -1,9 +1,11 @@
-"""Recomputes everything that a study claims, and names what has drifted.
+"""Recomputes everything that studies claim, and names what has drifted.
 
-python -m analysis.verify runs/NAME
+python -m analysis.verify runs/NAME ... [--tables FOLDER [--separate]]
 
-Held against each other: the records and the journal, the stored predictions and the records, and the tables on disk
-and tables made anew from the records. Exit status 1 on any drift.
+Held against each other: the plan and its digest; the journal and what the plan's rules make of it, event by event;
+the records and the journal; the predictions, their digests in the records and the recorded numbers; the descriptions
+of models; `optuna.journal`; tables and report, made anew. With `--tables` also the tables of several studies in a
+folder. One line per drift, and exit status 1. What nothing in a folder repeats stands in `--help`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.studies.load import Study, load_study
-from analysis.studies.stored_predictions import disagreements, read_predictions
-from analysis.tables import make_tables, table_files
+from analysis.studies.load import load_studies, load_study
+from analysis.verification import optuna_file
+from analysis.verification.made_anew import has_report, report_drift, tables_drift
+from analysis.verification.not_covered import in_words
+from analysis.verification.plan_checks import plan_drift
+from analysis.verification.records_file import drift_without_journal, records_drift
+from analysis.verification.replay import replayed
+from analysis.verification.stored_files import models_drift, predictions_drift
 from study.command_line import Parser, guarded
 from study.facts import events
-from study.facts.record import Record
-from study.facts.study_folder import predictions_file
+from study.plans import plan_file
+from study.plans.plan_file import PlanFile, require_plan
 from trainables.schema import Typed
 
 
@@ -26,106 +33,99 @@ def verify(folder: Path) -> list[str]:
     """What has drifted, one line each; empty where all holds.
 
     Raises:
-        ValueError: the folder is no study.
+        ValueError: the folder has no plan.
     """
-    study = load_study(folder)
-    return [*journal_drift(study), *predictions_drift(study), *tables_drift(study)]
-
-
-def journal_drift(study: Study) -> list[str]:
-    """Where `records.jsonl` is not what the journal's `trial_ended` events say; nothing without a journal."""
-    if not (study.folder / events.FILE).exists():
-        return []
-    in_journal = {record.key: record for record in study.facts.records}
-    in_file = {record.key: record for record in study.records}
-    lost, strange = in_journal.keys() - in_file.keys(), in_file.keys() - in_journal.keys()
-    missing = [f"records.jsonl lacks the record of {key}, which the journal has" for key in lost]
-    unknown = [f"records.jsonl has {key}, which the journal does not know" for key in strange]
-    changed = [
-        f"records.jsonl and the journal differ about {_name(record)}: {', '.join(fields)}"
-        for key, record in in_file.items()
-        if key in in_journal and (fields := _differing(record, in_journal[key]))
-    ]
-    return sorted(missing) + sorted(unknown) + sorted(changed)
-
-
-def predictions_drift(study: Study) -> list[str]:
-    """Where a score is not what the stored predictions give; nothing where the study stored none."""
-    folder = study.folder / "predictions"
-    if not folder.is_dir():
-        return []
-    records = [record for record in study.records if record.phase == "confirm" and record.status == "completed"]
-    expected = {predictions_file(study.folder, record.key) for record in records}
-    strangers = sorted(path for path in folder.glob("*.npz") if path not in expected)
-    return [f"{path} belongs to no completed confirm record" for path in strangers] + [
-        line for record in records for line in _prediction_lines(study, record)
-    ]
-
-
-def tables_drift(study: Study) -> list[str]:
-    """Which files of `tables/` are not what the records give."""
     try:
-        tables = make_tables([study])
+        file = require_plan(folder)
     except ValueError as error:
-        return [f"the tables cannot be made anew: {error}"]
-    lines = []
-    for table in tables:
-        for name, text in table_files(table).items():
-            path = study.folder / "tables" / name
-            if not path.exists():
-                lines.append(f"{path} is missing; python -m analysis.tables {study.folder} writes it")
-            elif path.read_text(encoding="utf-8") != text:
-                lines.append(f"{path} is not what the records give")
-    return lines
-
-
-def _prediction_lines(study: Study, record: Record) -> list[str]:
-    path = predictions_file(study.folder, record.key)
-    try:
-        predictions = read_predictions(study, record)
-    except ValueError as error:
+        if not (folder / plan_file.FILE).exists():
+            raise
         return [str(error)]
-    if predictions is None:
-        return [f"{path} is missing: the predictions of {_name(record)}"]
-    differences = disagreements(record, predictions)
-    return [f"{path} does not belong to the record of {_name(record)}: {'; '.join(differences)}"] if differences else []
+    return facts_drift(folder, file) + numbers_drift(folder)
 
 
-def _differing(record: Record, told: Record) -> list[str]:
-    return [name for name in record.__struct_fields__ if getattr(record, name) != getattr(told, name)]
+def facts_drift(folder: Path, file: PlanFile) -> list[str]:
+    """What has drifted in the plan, the journal, the records and `optuna.journal`."""
+    if not (folder / events.FILE).exists():
+        return plan_drift(file) + drift_without_journal(folder, file)
+    facts, drift = replayed(folder, file)
+    return (
+        plan_drift(file) + drift + records_drift(folder, facts.records) + optuna_file.optuna_drift(folder, file, facts)
+    )
 
 
-def _name(record: Record) -> str:
-    return f"{record.method}/{record.task} {record.phase} seed {record.seed} (key {record.key})"
+def numbers_drift(folder: Path) -> list[str]:
+    """What has drifted in the predictions, the models, the tables and the report."""
+    try:
+        study = load_study(folder)
+        drift = predictions_drift(study) + models_drift(study)
+    except ValueError as error:
+        return [f"numbers cannot be made anew: {error}"]
+    return drift + tables_drift([study], folder / "tables") + report_drift(study)
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: str
+    studies: list[str]
+    tables: str | None
+    separate: bool
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if all agrees, 1 on any drift, 2 if the folder is no study."""
+    """0 if all agrees, 1 on any drift, 2 if a folder is no study."""
     return guarded("analysis.verify", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    parser = Parser("analysis.verify", "Recompute what a study claims.")
-    parser.add_argument("study", metavar="runs/NAME")
-    folder = Path(parser.options(Options, argv).study)
-    drift = verify(folder)
+    options = build_parser().options(Options, argv)
+    folders = [Path(name) for name in options.studies]
+    if options.separate and options.tables is None:
+        raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
+    statuses = [_tell(str(folder), verify(folder), _checked(folder)) for folder in folders]
+    if options.tables is not None:
+        drift = _joined_drift(folders, Path(options.tables), separate=options.separate, is_sound=not max(statuses))
+        statuses.append(_tell(options.tables, drift, "the tables agree with the records"))
+    return max(statuses)
+
+
+def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound: bool) -> list[str]:
+    """The drift of the tables of several studies; `is_sound`: whether none of these has drifted."""
+    try:
+        return tables_drift(load_studies(folders), tables, separate=separate)
+    except ValueError as error:
+        if is_sound:
+            raise
+        return [f"the tables cannot be made anew: {error}"]
+
+
+def _tell(name: str, drift: list[str], agreement: str) -> int:
     for line in drift:
         print(f"drift: {line}", file=sys.stderr)
-    if drift:
-        print(f"{len(drift)} drift(s) in {folder}")
-        return 1
-    present = {"journal": events.FILE, "predictions": "predictions"}
-    absent = [name for name, file in present.items() if not (folder / file).exists()]
+    print(f"{len(drift)} drift(s) in {name}" if drift else f"{name}: {agreement}")
+    return 1 if drift else 0
+
+
+def _checked(folder: Path) -> str:
+    """Which parts were checked and agree, and which the study does not have."""
+    has = {
+        "journal": (folder / events.FILE).exists(),
+        "optuna.journal": (folder / optuna_file.FILE).exists(),
+        "predictions": (folder / "predictions").is_dir(),
+        "report": has_report(folder),
+    }
+    absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
-    agreeing = ["records", *(name for name in present if name not in absent), "tables"]
-    print(f"{folder}: {', '.join(agreeing[:-1])} and {agreeing[-1]} agree{unchecked}")
-    return 0
+    present = ["plan", "records", *(name for name, is_there in has.items() if is_there)]
+    return f"{', '.join(present)} and tables agree{unchecked}"
+
+
+def build_parser() -> Parser:
+    parser = Parser("analysis.verify", "Recompute what studies claim.", epilog=in_words())
+    parser.add_argument("studies", nargs="+", metavar="runs/NAME")
+    parser.add_argument("--tables", metavar="FOLDER", help="tables of all of them, made with analysis.tables --out")
+    parser.add_argument("--separate", action="store_true", help="they were made with --separate")
+    return parser
 
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ def record(
         gpu_seconds=100.0,
         wall_seconds=100.0,
         model=None,
+        predictions_digest=None,
         backbone_fingerprint=arm.backbone_fingerprint,
         tokenizer_fingerprint=None,
         data_fingerprint=arm.data_fingerprint,

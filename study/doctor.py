@@ -17,7 +17,7 @@ from typing import Any
 
 from study.cluster.node_checks import Finding, check_packages, nearest_existing, versions_here
 from study.command_line import Parser, guarded
-from study.storage.addresses import is_uri, small_object, storage_address
+from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
 from trainables.data import glue
 from trainables.schema import Typed
 
@@ -149,7 +149,7 @@ def _findings(options: Options, storage: str) -> Iterator[Finding]:
         return  # nothing else would tell more than that
     yield from check_cluster(options.address, data=glue.seen_from_anywhere(options.data), storage=storage)
     if options.tracking_uri:
-        yield from check_tracking(options.tracking_uri)
+        yield from check_tracking(tracking_address(options.tracking_uri))
 
 
 def build_parser() -> Parser:

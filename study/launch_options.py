@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from study import profiles
 from study.command_line import Parser
 from study.plans.plan import Sampler
-from study.storage.addresses import storage_address
+from study.storage.addresses import storage_address, tracking_address
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.runs.trial import Selection
 from trainables.schema import Typed
@@ -20,8 +20,6 @@ seeds, and writes the median table. The same command again continues a study tha
 samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
-
-TRACKING_SCHEMES = ("http", "https", "sqlite", "file", "postgresql", "mysql", "mssql", "databricks")
 
 
 class LaunchOptions(Typed, frozen=True, kw_only=True):
@@ -128,10 +126,8 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--name is {options.name!r}; allowed: the name of a folder, which is made in --out")
     if options.storage:
         storage_address(options.storage)
-    scheme, separator, _ = (options.tracking_uri or "none").partition(":")
-    if separator and scheme not in TRACKING_SCHEMES:
-        allowed = ", ".join(TRACKING_SCHEMES)
-        raise ValueError(f"--tracking-uri is a {scheme} address; allowed: none, a folder, {allowed}")
+    if options.tracking_uri:
+        tracking_address(options.tracking_uri)
 
 
 def _check_at_most(name: str, value: float | str | None, most: float) -> None:

@@ -17,6 +17,7 @@ from study.command_line import Parser, guarded
 from study.facts import events
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, masked, prepare_environment
+from study.storage.addresses import tracking_address
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
 
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
     folder = Path(options.folder)
-    uri = options.tracking_uri or default_uri(folder)
+    uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")
     prepare_environment()

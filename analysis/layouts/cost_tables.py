@@ -128,7 +128,7 @@ def equal_score_table(evidence: Evidence) -> Table | None:
     for row in evidence.rows:
         for less in (0.0, 0.01):
             entries = {
-                task: _spread_entry(found[row.label, task].layers_for(wanted[task] - less), 1, 2)
+                task: _spread_entry(found[row.label, task].layers_for(wanted[task] - less), 1, 1)
                 for task in row.cells
                 if (row.label, task) in found and task in wanted
             }

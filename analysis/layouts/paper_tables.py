@@ -35,7 +35,7 @@ from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts
 from analysis.studies.cells import Row
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import protocol_in_words, seeds_in_words
+from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words
 
 ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
 ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -53,7 +53,7 @@ def dev_table(evidence: Evidence) -> Table:
         title=f"GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
         columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
         lines=placed.lines,
-        blocks=placed.blocks + _test_blocks(dict.fromkeys(row.paper for row in _paper_rows(rows))),
+        blocks=placed.blocks + _test_blocks(studies, dict.fromkeys(row.paper for row in _paper_rows(rows))),
         marks=mark_meanings(evidence.baseline),
         caption=" ".join(
             [
@@ -133,7 +133,7 @@ def electra_table(evidence: Evidence) -> Table:
             Block(block.title, [_with_size(line, placed.published.get(line.label)) for line in block.lines])
             for block in placed.blocks
         ]
-        + _test_blocks(("lmtuners", "electra_pytorch")),
+        + _test_blocks(studies, ("lmtuners", "electra_pytorch")),
         caption=(
             "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
             "matched and mismatched here and in lmtuners, matched only in ELECTRA's README. "
@@ -239,9 +239,9 @@ def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     return tuple(row for found in fitting or [papers["PALBERT Tab.2"]] for row in found)
 
 
-def _test_blocks(papers: Iterable[str]) -> list[Block]:
-    """The published test numbers beside the dev numbers; ours would come from the GLUE server."""
-    return [_test_block(paper) for paper in papers]
+def _test_blocks(studies: list[Study], papers: Iterable[str]) -> list[Block]:
+    """The published test numbers beside the dev numbers; ours would come from the GLUE server, none for mini-GLUE."""
+    return [] if any(map(is_mini, studies)) else [_test_block(paper) for paper in papers]
 
 
 def _test_block(paper: str) -> Block:

@@ -45,6 +45,8 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "picture-exit-layers",
             "table-speed",
             "table-calibration",
+            "picture-reliability-of-posterior",
+            "picture-reliability-of-exits",
         ),
     ),
     (
@@ -54,6 +56,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "table-equal_compute",
             "table-optimism",
             "picture-search-progress",
+            "picture-score-against-budget",
             "picture-score-against-prior",
             "picture-importance",
             "picture-learning-curves",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from analysis.layouts.evidence import Evidence
+from analysis.pictures.budget_pictures import budget_picture
+from analysis.pictures.calibration_pictures import calibrations, confidence_picture, posterior_picture
 from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.forest_picture import forest_picture
 from analysis.pictures.panels import styles_of
@@ -25,6 +27,7 @@ def pictures(evidence: Evidence) -> list[Picture]:
         ValueError: a predictions file is broken.
     """
     subject = Subject(evidence.rows, styles_of(evidence.rows), evidence.exits)
+    found = calibrations(subject)
     drawn = [
         forest_picture(subject, evidence.comparisons, evidence.baseline),
         seeds_picture(subject),
@@ -33,6 +36,9 @@ def pictures(evidence: Evidence) -> list[Picture]:
         speed_up_picture(subject),
         q_picture(subject),
         exits_picture(subject),
+        posterior_picture(subject, found),
+        confidence_picture(subject, found),
+        budget_picture(subject),
         progress_picture(subject),
         prior_picture(subject),
         *(curves_picture(subject, row) for row in subject.rows),

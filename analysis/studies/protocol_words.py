@@ -46,7 +46,7 @@ def setting_notes(studies: Sequence[Study]) -> list[str]:
     notes = []
     for name, study in zip(names_of(studies), studies, strict=True):
         asked = study.file.plan.asked
-        fields = {"at most epochs": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
+        fields = {"epochs, at most": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
         told = [f"{field} {value}" for field, value in fields.items() if value is not None]
         told += [f"{field} {json.dumps(value)}" for field, value in asked.settings.items()]
         told += [f"{arm} starts from {source}" for arm, source in asked.start_from.items()]

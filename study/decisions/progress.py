@@ -70,6 +70,11 @@ class ArmProgress:
         return [record for record in records if record and record.status == "completed"]
 
     @property
+    def best_confirmed(self) -> Record | None:
+        """The best of them, the lowest seed of equals; None if none completed."""
+        return max(self.confirmed, key=lambda record: (record.score, -record.seed), default=None)
+
+    @property
     def median(self) -> float | None:
         """The median score of the confirm trials that completed."""
         scores = [record.score for record in self.confirmed if record.score is not None]
@@ -145,9 +150,7 @@ class StudyProgress:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
         assert arm.arm.start_from is not None
         source = self.arm(arm.arm.start_from)
-        if self._is_under_way(source):
-            return None
-        return max(source.confirmed, key=lambda record: (record.score, -record.seed), default=None)
+        return None if self._is_under_way(source) else source.best_confirmed
 
     def can_start(self, arm: ArmProgress) -> bool:
         """Whether the arm's trials have what they begin from."""

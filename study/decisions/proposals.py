@@ -6,9 +6,18 @@ rebuilt from the journal goes on as if it had never stopped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+
 import msgspec
 import optuna
-from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    json_to_distribution,
+)
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import Trial, TrialState
 
@@ -24,7 +33,7 @@ STATES: dict[Status, TrialState] = {
     "stopped": TrialState.PRUNED,
     "failed": TrialState.FAIL,
 }
-_PROPOSALS_WITHOUT_NEWS = 50  # so many proposals in a row that were drawn before: the space is spent
+_ATTEMPTS = 50  # proposals in a row; where all were drawn before, the points of the space are gone through
 
 
 class Proposals:
@@ -41,7 +50,7 @@ class Proposals:
         self._reported: dict[str, int] = {}  # reports of each open trial that Optuna has
 
     def next(self, facts: ArmFacts) -> dict[str, Value] | None:
-        """Values of the tuned fields that no trial of the arm has had yet; None when the space is spent.
+        """Values of the tuned fields that no trial of the arm has had yet; None when every point was tried.
 
         The first proposals are the arm's `first` configurations, what they leave open sampled.
         """
@@ -53,8 +62,9 @@ class Proposals:
                 return point
         if self._sampler == "grid":
             return None
-        proposals = (self._sample(attempt) for attempt in range(_PROPOSALS_WITHOUT_NEWS))
-        return next((point for point in proposals if point not in self._drawn), None)
+        proposals = (self._sample(attempt) for attempt in range(_ATTEMPTS))
+        new = next((point for point in proposals if point not in self._drawn), None)
+        return new or next((point for point in points_of(self._space) if point not in self._drawn), None)
 
     def _catch_up(self, facts: ArmFacts) -> None:
         for trial in facts.search[len(self._drawn) :]:
@@ -88,3 +98,26 @@ class Proposals:
 def distributions_of(arm: Arm) -> dict[str, BaseDistribution]:
     """The arm's space in Optuna's terms."""
     return {name: json_to_distribution(msgspec.json.encode(allowed).decode()) for name, allowed in arm.space.items()}
+
+
+def points_of(space: Mapping[str, BaseDistribution]) -> Iterator[dict[str, Value]]:
+    """Every point of a finite space; none where a field has infinitely many values."""
+    values = [_values_of(distribution) for distribution in space.values()]
+    if all(own is not None for own in values):
+        for point in product(*(own for own in values if own is not None)):
+            yield dict(zip(space, point, strict=True))
+
+
+def _values_of(distribution: BaseDistribution) -> Sequence[Value] | None:
+    """Every value of a field; None where there are infinitely many."""
+    if isinstance(distribution, CategoricalDistribution):
+        return [*distribution.choices]
+    if isinstance(distribution, IntDistribution):
+        return range(distribution.low, distribution.high + 1, distribution.step)
+    assert isinstance(distribution, FloatDistribution)
+    if distribution.single():
+        return [distribution.low]
+    if distribution.step is None:
+        return None
+    steps = round((distribution.high - distribution.low) / distribution.step)
+    return [distribution.low + number * distribution.step for number in range(steps + 1)]

@@ -124,8 +124,11 @@ class Scheduler:
         self._handed_out.discard(key)
         return failures
 
-    def end(self, key: str, *, error: str | None = None) -> Record:
-        """The record of a trial that is over, safe on disk: failed if there is an error, stopped if ASHA said so."""
+    def end(self, key: str, *, error: str | None = None, predictions_digest: str | None = None) -> Record:
+        """The record of a trial that is over, safe on disk: failed if there is an error, stopped if ASHA said so.
+
+        `predictions_digest` is that of its predictions file, where it left one.
+        """
         trial, now = self.facts.trials[key], self._journal.now()
         record = build_record(
             trial,
@@ -133,6 +136,7 @@ class Scheduler:
             protocol_hash=self.plan.protocol_hash,
             arm=self.plan.arm(trial.started.arm),
             error=error,
+            predictions_digest=predictions_digest,
             provenance=self._provenance,
             ended=now,
         )

@@ -44,6 +44,7 @@ def build_record(
     protocol_hash: str,
     arm: Arm,
     error: str | None,
+    predictions_digest: str | None,
     provenance: Provenance,
     ended: str,
 ) -> Record:
@@ -84,6 +85,7 @@ def build_record(
         gpu_seconds=last.gpu_seconds if last else 0.0,
         wall_seconds=last.wall_seconds if last else 0.0,
         model=outcome.model if outcome else None,
+        predictions_digest=predictions_digest,
         backbone_fingerprint=arm.backbone_fingerprint,
         tokenizer_fingerprint=arm.tokenizer_fingerprint,
         data_fingerprint=arm.data_fingerprint,

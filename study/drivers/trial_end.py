@@ -7,7 +7,7 @@ from pathlib import Path
 from study.decisions.scheduler import Scheduler
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
-from study.facts.study_folder import predictions_file
+from study.facts.study_folder import predictions_digest, predictions_file
 from study.storage.trial_places import place_at, trial_address
 
 
@@ -16,8 +16,10 @@ def end_trial(
 ) -> Record:
     """The record of a trial that is over. Its predictions are in the study's folder before, its state goes after."""
     place = place_at(trial_address(storage, trial.key))
+    digest = None
     if trial.phase == "confirm" and error is None:
         place.fetch_predictions(predictions_file(folder, trial.key))
-    record = scheduler.end(trial.key, error=error)
+        digest = predictions_digest(folder, trial.key)
+    record = scheduler.end(trial.key, error=error, predictions_digest=digest)
     place.prune(record)
     return record

@@ -44,6 +44,7 @@ class Record(Typed, frozen=True, kw_only=True):
     gpu_seconds: NotNegative  # share of a GPU x seconds held
     wall_seconds: NotNegative  # from the trial's start to its end, waiting after a crash left out
     model: str | None  # where the selected model lies, a path or a URI
+    predictions_digest: str | None  # SHA-256 of the predictions file; None where none was stored
     backbone_fingerprint: str
     tokenizer_fingerprint: str | None  # where the tokenizer does not come with the backbone
     data_fingerprint: str

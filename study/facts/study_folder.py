@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 RECORDS = "records.jsonl"
@@ -10,3 +11,9 @@ RECORDS = "records.jsonl"
 def predictions_file(folder: Path, key: str) -> Path:
     """The predictions of a confirm trial."""
     return folder / "predictions" / f"{key}.npz"
+
+
+def predictions_digest(folder: Path, key: str) -> str | None:
+    """SHA-256 of the predictions of a confirm trial; None where none are stored."""
+    path = predictions_file(folder, key)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None

@@ -53,6 +53,36 @@ def storage_address(text: str) -> str:
 CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, ...)"
 
 
+TRACKING_SCHEMES = ("http", "https", "sqlite", "file", "postgresql", "mysql", "mssql", "databricks")
+_TRACKING_CREDENTIALS = (
+    "credentials are taken from variables (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or "
+    "MLFLOW_TRACKING_TOKEN; PGPASSWORD, or the database's own)"
+)
+
+
+def tracking_address(text: str) -> str:
+    """The folder or URI of an MLflow store that `--tracking-uri` names.
+
+    Raises:
+        ValueError: it is a kind of address that MLflow does not have; it holds a password, which would stand in the
+            plan, the journal, the report and in the list of processes.
+    """
+    scheme, separator, _ = text.partition(":")
+    if separator and scheme.partition("+")[0] not in TRACKING_SCHEMES:
+        raise ValueError(
+            f"--tracking-uri is a {scheme} address; allowed: none, a folder, {', '.join(TRACKING_SCHEMES)}"
+        )
+    _, host, path, query, _ = urlsplit(text)
+    user = (host + path).rpartition("@")[0] if "@" in host + path and scheme not in ("sqlite", "file") else ""
+    secret = [name for name, _ in parse_qsl(query) if any(word in name.lower() for word in _SECRET_WORDS)]
+    if ":" in user or secret:
+        raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
+    return text
+
+
+_SECRET_WORDS = ("password", "passwd", "secret", "token", "key")
+
+
 def join(address: str, name: str) -> str:
     """The path or URI of `name` under `address`; a URI keeps its parameters."""
     if not is_uri(address):

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 from helpers.journals import MadeJournal
-from helpers.made_studies import arm, edit_records, predicted_study, write_study
+from helpers.launched_studies import launched_study
+from helpers.made_studies import arm, edit_records, write_study
 from helpers.places import ROOT
 
 from analysis import explain, report, tables, verify
@@ -24,17 +25,6 @@ started = time.process_time()
 import analysis, analysis.tables
 print(time.process_time() - started)
 """
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.7}
-    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
-
-
-@pytest.fixture(scope="module")
-def page(study):
-    return report.write_report(study).read_text()
 
 
 def test_importing_takes_at_most_a_second_without_the_heavy_packages():
@@ -160,8 +150,9 @@ def test_no_study_is_an_error_that_names_the_folder(tmp_path):
         newest_study(tmp_path)
 
 
-def test_all_commands_work_on_a_whole_study(study, page):
+def test_all_commands_work_on_a_whole_study(tmp_path):
+    study = launched_study(tmp_path / "s")
     assert tables.main([str(study)]) == 0
+    assert report.main([str(study)]) == 0
     assert verify.main([str(study)]) == 0
-    assert explain.main([str(study), "pondernet/stsb"]) == 0
-    assert (study / "report.html").read_text() == page
+    assert explain.main([str(study), "pondernet/mrpc"]) == 0

@@ -168,6 +168,7 @@ class MadeJournal(MemoryJournal):
             "gpu_seconds": 0.0,
             "wall_seconds": 40.0,
             "model": None,
+            "predictions_digest": None,
             "backbone_fingerprint": "albert/albert-base-v2",
             "tokenizer_fingerprint": None,
             "data_fingerprint": "f00d",

@@ -13,7 +13,7 @@ from helpers.journals import MadeJournal
 from msgspec.structs import replace
 
 from study.facts.record import Record
-from study.facts.study_folder import RECORDS, predictions_file
+from study.facts.study_folder import RECORDS, predictions_digest, predictions_file
 from study.plans.identity import confirm_seeds, trial_key
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
@@ -169,6 +169,7 @@ def record(
         "gpu_seconds": 120.0,
         "wall_seconds": 120.0,
         "model": None,
+        "predictions_digest": None,
         **CONTENT,
         "data_differences": (),
         "versions": {"torch": "2.13.0"},
@@ -260,9 +261,9 @@ def predicted_study(
             for seed in SEEDS:
                 arrays = predictions(method, task, chance, seed=seed, num_examples=num_examples, salt=number)
                 row = record(method, task, 0.0, seed=seed, trial=seed - 42, protocol_hash=made.protocol_hash)
-                row = replace(row, **scores_of(task, arrays))
-                confirmed.append(row)
                 store_predictions(folder, row.key, arrays)
+                digest = predictions_digest(folder, row.key)
+                confirmed.append(replace(row, **scores_of(task, arrays), predictions_digest=digest))
             records += confirmed
             best = max(row.score for row in confirmed if row.score is not None)
             records += [_searched(confirmed[0], trial, best) for trial in range(4)]

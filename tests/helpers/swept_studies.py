@@ -11,6 +11,7 @@ from helpers.made_studies import CONFIG, SEEDS, plan_of, record, scores_of, stor
 from msgspec.structs import replace
 
 from study.facts.record import Record
+from study.facts.study_folder import predictions_digest
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 from trainables.models.exit_rules import (
     ExitResult,
@@ -61,8 +62,9 @@ def swept_study(
             for seed in SEEDS:
                 arrays = _arrays(method, task, seed, better_by, examples)
                 row = record(method, task, 0.0, seed=seed, config=best.config, protocol_hash=plan.protocol_hash)
-                confirmed.append(replace(row, trial=seed - 42, **scores_of(task, arrays)))
                 store_predictions(folder, row.key, arrays)
+                own = {"trial": seed - 42, "predictions_digest": predictions_digest(folder, row.key)}
+                confirmed.append(replace(row, **own, **scores_of(task, arrays)))
             for row in [*searched, *confirmed]:
                 epochs = range(1, row.epochs + 1)
                 scores = [(row.selection_score or 0) - 0.02 * abs(epoch - (row.epoch or 1)) for epoch in epochs]

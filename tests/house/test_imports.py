@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import predicted_study
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
 
 PACKAGES = ("study", "search_spaces", "trainables", "analysis")
@@ -30,6 +30,12 @@ OPTUNA_IS_IMPORTED_BY = "analysis.statistics.importance"  # of analysis, in a fu
 ANALYSIS_MAY_IMPORT = (
     "analysis",
     "study.facts",
+    "study.decisions.asha",
+    "study.decisions.budget",
+    "study.decisions.progress",
+    "study.decisions.specs",
+    "study.storage.addresses",
+    "study.storage.stored_models",
     "study.plans.plan",
     "study.plans.plan_file",
     "study.plans.resolved_plan",
@@ -135,6 +141,7 @@ def test_only_few_modules_import(package: str, allowed: tuple[str, ...]) -> None
     assert not outside(importers(package), allowed)
 
 
+@pytest.mark.slow
 def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp_path: Path) -> None:
     rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen")
     names = set(modules("study")) - outside(set(modules("study")), rooms) - {"study.forecast.probe"}
@@ -150,8 +157,9 @@ def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_pat
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_analysis_works_without_the_heavy_packages(tmp_path: Path) -> None:
-    study = predicted_study(tmp_path / "study", {"albert": 0.6, "palbert": 0.8}, ["rte"], num_examples=60)
+    study = launched_study(tmp_path / "study", mini_plan(methods=("albert", "palbert"), tasks=("rte",), seeds=5))
     code = """
 from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study
@@ -192,6 +200,7 @@ def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ..
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
     without = importers("ray") | {"study.mlflow_mirror.served_model"}  # blocked below, for all the others to show it
     names = [name for root in PACKAGES for name in modules(root) if name not in without]

@@ -163,6 +163,17 @@ def test_a_spent_space_ends_the_search_early():
     assert again.progress.is_finished and again.progress.total_trials == 5
 
 
+def test_every_point_of_a_finite_space_is_tried_before_it_is_spent():
+    """A sampler that likes a few points goes on proposing them long before the others were tried."""
+    fields = {"batch_size": [16, 32, 64, 128], "warmup_ratio": [0.0, 0.1, 0.2], "learning_rate": [1e-3, 2e-3, 3e-3]}
+    plan = with_grid(resolved(methods=("albert",), tasks=("rte",)), **fields)
+    plan = replace(plan, arms=(replace(plan.arms[0], samples=40, first=()),))
+    simulation = Simulation(plan)
+    simulation.launch()
+    points = {tuple(record.config[name] for name in fields) for record in ended(simulation) if record.phase == "search"}
+    assert len(points) == 36
+
+
 def test_an_arm_that_tunes_nothing_is_confirmed_at_once():
     everything = {"learning_rate": 1e-3}
     study = resolved(methods=("electra-small",), tasks=("rte",), samples=3, settings=everything)

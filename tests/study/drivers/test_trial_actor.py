@@ -42,6 +42,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()
@@ -65,6 +66,7 @@ def numbers(news):
     return kept if outcome is None else (*kept, outcome.score, outcome.epoch)
 
 
+@pytest.mark.slow
 def test_several_trials_of_one_actor_are_each_as_they_are_alone(tmp_path):
     together = TrialActor(assignment(*(assigned(tmp_path / "a", "albert", "rte", seed=s, epochs=s) for s in (1, 2))))
     news = [said(together).news, said(together).news]

@@ -1,4 +1,4 @@
-"""Which --storage is refused: pytest tests/study/storage/test_addresses.py"""
+"""Which addresses are refused: pytest tests/study/storage/test_addresses.py"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from helpers.storages import files_under
 
 from study import doctor, launch
 from study.cluster import node_checks
+from study.storage.addresses import tracking_address
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,30 @@ def test_storage_that_cannot_be_is_refused_in_one_line_and_nothing_is_made(tmp_p
     printed = capsys.readouterr()
     assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
     assert "SECRET" not in printed.err and "RET@" not in printed.err and not out.exists()
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://anna:SECRET@mlflow.example.org",
+        "postgresql://anna:SECRET@host/db",
+        "postgresql+psycopg2://anna:SEC/RET@host/db",
+        "https://mlflow.example.org/?token=SECRET",
+    ],
+)
+def test_a_password_in_the_address_of_the_tracking_server_is_refused(tmp_path, capsys, uri):
+    """It would stand in the plan, the journal, the report and the list of processes."""
+    out = tmp_path / "runs"
+    assert launch.main(["--task", "rte", "--tracking-uri", uri, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert "--tracking-uri holds a password; allowed: the address without it" in error and error.count("\n") == 1
+    assert "SECRET" not in error and "RET@" not in error and not out.exists()
+    assert doctor.main(["--tracking-uri", uri]) == 2
+
+
+@pytest.mark.parametrize("uri", ["none", "runs/mlflow", "sqlite:////home/a:b@c/mlflow.db", "http://127.0.0.1:5000"])
+def test_other_addresses_of_a_tracking_server_are_taken(uri):
+    assert tracking_address(uri) == uri
 
 
 def test_the_doctor_refuses_the_same_in_one_line(capsys):

@@ -139,6 +139,7 @@ ONE_EPOCH = "import json, os, sys; from study.drivers.trial_actor import TrialAc
 ONE_EPOCH += "TrialActor(json.loads(sys.argv[1])).step(); os._exit(9)"
 
 
+@pytest.mark.slow
 def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     spec = spec_of("palbert", "rte", config={"epochs": 3})
     whole = reports_of(assignment(str(tmp_path / "shared"), spec, predictions=str(tmp_path / "whole.npz")))
@@ -162,6 +163,7 @@ def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     assert (match, differ, missing) == (["model.safetensors", "model.json"], [], [])
 
 
+@pytest.mark.slow
 def test_a_trial_starts_from_a_model_under_a_uri_as_from_one_in_a_folder(tmp_path):
     spec = spec_of("albert", "rte", config={"epochs": 1})
     (source,) = reports_of(assignment(f"file://{tmp_path}/bucket/trials/a", spec, predictions="predictions.npz"))

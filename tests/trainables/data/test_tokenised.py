@@ -130,6 +130,7 @@ def _builder(cache: Path) -> tuple[bool, list[int]]:
     return bool(read), split.tokens.tolist()
 
 
+@pytest.mark.slow
 def test_of_processes_that_want_it_at_once_one_makes_it(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = list(pool.map(_builder, [tmp_path] * 4))

@@ -109,6 +109,7 @@ def resumed(cache, tmp_path_factory):
     return {method: (runs[method], folders[method]) for method in folders}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", RESUMED)
 def test_resumed_in_a_new_process_equals_uninterrupted(method, resumed, cache, tmp_path):
     run, folder = resumed[method]
@@ -133,6 +134,7 @@ def test_resuming_needs_a_saved_trial(cache, tmp_path):
         TrainingRun.resume(tmp_path, cache=cache)
 
 
+@pytest.mark.slow
 def test_killed_while_saving_leaves_a_whole_state(cache, tmp_path):
     """Kills at random moments of saving one epoch, a later one, the first ... in one folder; each time it loads."""
     run = TrainingRun(spec_of(config={"epochs": 9}), cache=cache)

@@ -1,0 +1,64 @@
+"""What `analysis.verify` cannot find changed, because nothing in a study's folder repeats it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class NotCovered(NamedTuple):
+    """A field, or a whole file where `field` is empty."""
+
+    file: str
+    field: str  # of one kind of event: KIND.FIELD
+    reason: str
+
+
+_WHO = "who ran a launch, and where, stands nowhere else"
+_ORDER = "only their order follows"
+_NOT_SELECTED = "of the selected epoch the record repeats it, of others nothing does"
+_BEFORE_LAST = "of the last epoch the record repeats it, of earlier ones nothing does"
+
+NOT_COVERED = (
+    NotCovered("events.jsonl", "launch_began.command", _WHO),
+    NotCovered("events.jsonl", "launch_began.host", _WHO),
+    NotCovered("events.jsonl", "launch_began.pid", _WHO),
+    NotCovered("events.jsonl", "launch_began.max_gpu_hours", "where it closed no search"),
+    NotCovered("events.jsonl", "launch_began.versions", "of a launch in which no trial ended; else records repeat it"),
+    NotCovered("events.jsonl", "launch_began.git_commit", "as its versions"),
+    NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C or two ended it"),
+    NotCovered("events.jsonl", "trial_retried.error", "why a process was gone stands nowhere else"),
+    NotCovered("events.jsonl", "trial_retried.failures", "whether this retry counts stands nowhere else"),
+    NotCovered("events.jsonl", "launch_began.time", _ORDER),
+    NotCovered("events.jsonl", "launch_ended.time", _ORDER),
+    NotCovered("events.jsonl", "start_chosen.time", _ORDER),
+    NotCovered("events.jsonl", "epoch_reported.time", _ORDER),
+    NotCovered("events.jsonl", "asha_decided.time", _ORDER),
+    NotCovered("events.jsonl", "trial_retried.time", _ORDER),
+    NotCovered("events.jsonl", "search_closed.time", _ORDER),
+    NotCovered("events.jsonl", "epoch_reported.report.row.train_loss", "measured once"),
+    NotCovered("events.jsonl", "epoch_reported.report.row.train_seconds", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.row.eval_seconds", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.row.mean_layers", "of a sampled exit: decimals behind the 12th"),
+    NotCovered("events.jsonl", "epoch_reported.report.row.metrics.sample_std", _NOT_SELECTED),
+    NotCovered("events.jsonl", "epoch_reported.report.row.metrics.expected_accuracy", _NOT_SELECTED),
+    NotCovered("events.jsonl", "epoch_reported.report.row.metrics.expected_mean_layers", _NOT_SELECTED),
+    NotCovered("events.jsonl", "epoch_reported.report.outcome.eval_seconds", "of a confirm trial: measured once"),
+    NotCovered("events.jsonl", "epoch_reported.report.wall_seconds", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.gpu_seconds", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.host", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.device", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.gpu_share", "measured once"),
+    NotCovered("optuna.journal", "worker_id", "which process wrote a line"),
+    NotCovered("trials/KEY/model-epoch-N/model.safetensors", "", "weights are not hashed: gigabytes in a study"),
+    NotCovered("trials/KEY/model-epoch-N/tokenizer*", "", "files of the backbone's, not of the study's"),
+    NotCovered("trials under a URI", "", "no model is fetched"),
+    NotCovered("mlflow.db", "", "an output of the mirror"),
+    NotCovered("mirror.log", "", "free text"),
+    NotCovered("launch.lock", "", "free text"),
+)
+
+
+def in_words() -> str:
+    """All of it in one line."""
+    items = [f"{item.file}{' ' if item.field else ''}{item.field} ({item.reason})" for item in NOT_COVERED]
+    return f"Not covered, because nothing in the folder repeats it: {'; '.join(items)}."

@@ -1,0 +1,35 @@
+"""Whether a plan follows from what was asked for, as far as no search space and no data are needed."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from analysis.verification.differences import differences
+from study.plans.identity import confirm_seeds
+from study.plans.plan_file import FILE, PlanFile
+from study.plans.resolved_plan import Arm
+from trainables.schema import to_plain
+
+
+def plan_drift(file: PlanFile) -> list[str]:
+    """What in `plan.json` does not follow from the rest of it. Its digest is checked where it is read."""
+    plan, asked = file.plan, file.plan.asked
+    lines = differences(f"{FILE}: protocol_hash", file.protocol_hash, plan.protocol_hash)
+    for rule in ("selection", "sampler", "early_stopping"):
+        found, wanted = to_plain(getattr(plan.protocol, rule)), to_plain(getattr(asked, rule))
+        lines += differences(f"{FILE}: protocol {rule}", found, wanted)
+    names = [f"{method}/{task}" for method, task in product(asked.methods, asked.tasks)]
+    lines += differences(f"{FILE}: arms", [arm.name for arm in plan.arms], names)
+    return lines + [line for arm in plan.arms for line in _arm_drift(file, arm)]
+
+
+def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:
+    asked, where = file.plan.asked, f"{FILE}: {arm.name}"
+    settings = {name: arm.fixed.get(name) for name in asked.settings}
+    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings}
+    expected = {
+        "start_from": asked.start_of(arm.method, arm.task),
+        "seeds": list(confirm_seeds(len(arm.seeds))),
+        "settings": dict(asked.settings),
+    }
+    return differences(where, found, expected)

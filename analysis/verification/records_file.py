@@ -1,0 +1,73 @@
+"""`records.jsonl` against the journal: line by line the records of its `trial_ended` events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from analysis.verification.differences import differences, unlike
+from study.facts.record import READER, Record
+from study.facts.study_folder import RECORDS
+from study.plans.identity import search_seed
+from study.plans.plan_file import PlanFile
+from trainables.schema import to_plain
+
+
+def name_of(record: Record) -> str:
+    """The record in words: arm, phase, seed and key."""
+    return f"{record.method}/{record.task} {record.phase} seed {record.seed} (key {record.key})"
+
+
+def records_drift(folder: Path, in_journal: Sequence[Record]) -> list[str]:
+    """Where `records.jsonl` is not what these records of the journal give."""
+    lines, drift = _read(folder)
+    expected = {record.key: record for record in in_journal}
+    found = {record.key: record for record in lines.values()}
+    drift += [
+        f"{RECORDS} lacks the record of {name_of(expected[key])}, which the journal has"
+        for key in expected
+        if key not in found
+    ]
+    for number, record in lines.items():
+        where = f"{RECORDS}:{number} {name_of(record)}"
+        if record.key not in expected:
+            drift.append(f"{where}: the journal has no such record")
+        else:
+            drift += differences(f"{where}:", to_plain(record), to_plain(expected[record.key]))
+    order = [key for key in (record.key for record in lines.values()) if key in expected]
+    wanted = [key for key in expected if key in found]
+    if not drift and order != wanted:
+        drift.append(f"{RECORDS} has its records in another order than the journal, or one of them twice")
+    return drift
+
+
+def drift_without_journal(folder: Path, file: PlanFile) -> list[str]:
+    """Where a record of `records.jsonl` is not of the plan: its key and, of a search trial, its seed."""
+    lines, drift = _read(folder)
+    arms = {arm.name: arm for arm in file.plan.arms}
+    for number, record in lines.items():
+        if record.arm not in arms:
+            continue  # `load_study` says so
+        identity = {"phase": record.phase, "config": record.config, "seed": record.seed, "start": record.start}
+        expected: dict[str, object] = {"key": file.plan.trial_key(arms[record.arm], **identity)}  # type: ignore[arg-type]
+        if record.phase == "search":
+            expected["seed"] = search_seed(record.arm, record.trial)
+        drift += [f"{RECORDS}:{number} {name_of(record)}: {fault}" for fault in unlike(record, expected)]
+    return drift
+
+
+def _read(folder: Path) -> tuple[dict[int, Record], list[str]]:
+    """The records by line number, and a line for each that cannot be read, or is not as the journal writes it."""
+    path, records, broken = folder / RECORDS, {}, []
+    content = path.read_bytes() if path.exists() else b""
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        try:
+            records[number] = READER.read(line, where=f"{RECORDS}:{number}")
+        except ValueError as error:
+            broken.append(str(error))
+            continue
+        if line != msgspec.json.encode(records[number]) + b"\n":
+            broken.append(f"{RECORDS}:{number} is not written as the journal writes it")
+    return records, broken

@@ -1,0 +1,171 @@
+"""The journal replayed: every event is what the plan and the events before it make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from analysis.verification import trial_rules
+from analysis.verification.differences import unlike
+from analysis.verification.epoch_rules import EpochRules
+from analysis.verification.journal_lines import JournalLine, read_journal
+from study.decisions.budget import searches_to_close
+from study.decisions.progress import StudyProgress
+from study.facts.events import (
+    AshaDecided,
+    EpochReported,
+    Event,
+    LaunchBegan,
+    LaunchEnded,
+    SearchClosed,
+    StartChosen,
+    TrialEnded,
+    TrialRetried,
+    TrialStarted,
+)
+from study.facts.study_facts import StudyFacts
+from study.plans.plan_file import PlanFile
+
+
+def replayed(folder: Path, file: PlanFile) -> tuple[StudyFacts, list[str]]:
+    """The facts of a study's journal, and a line for every field that is not what it should be."""
+    lines, drift = read_journal(folder)
+    replay = Replay(file, lines)
+    for line in lines:
+        drift += replay.take(line)
+    return replay.facts, drift + replay.conclude()
+
+
+class Replay:
+    """The state of a study while its journal is read again."""
+
+    def __init__(self, file: PlanFile, lines: Sequence[JournalLine]) -> None:
+        self.facts = StudyFacts()
+        self._file = file
+        self._progress = StudyProgress(file.plan, self.facts, max_gpu_hours=None)
+        self._epochs = EpochRules(file.plan.protocol.selection)
+        self._last_launch = max((line.event.launch for line in lines if isinstance(line.event, LaunchBegan)), default=0)
+        self._is_running = False  # between the two events of a launch
+        self._time = ""
+        self._unclaimed: list[tuple[str, TrialEnded]] = []  # ends whose record names no launch so far
+
+    def take(self, line: JournalLine) -> list[str]:
+        """What is wrong with the next event, and where; then it is a fact."""
+        event = line.event
+        faults = self._time_faults(event)
+        try:
+            faults += self._faults(event, line.where)
+            self.facts.apply(event)
+        except ValueError as error:
+            faults.append(str(error))
+        except KeyError as error:
+            faults.append(f"{error} is not there")
+        drift = [f"{line.where}: {fault}" for fault in faults]
+        if isinstance(event, LaunchBegan):
+            self._progress = StudyProgress(self._file.plan, self.facts, max_gpu_hours=event.max_gpu_hours)
+            drift += self._claim(event)
+        return drift
+
+    def conclude(self) -> list[str]:
+        """What is wrong with the records that the last command may have written before a launch began."""
+        return self._claim(self._file)
+
+    def _faults(self, event: Event, where: str) -> list[str]:
+        match event:
+            case LaunchBegan():
+                self._is_running = True
+                return unlike(event, {"launch": self.facts.launch_number + 1})
+            case LaunchEnded():
+                return self._launch_end_faults(event)
+            case SearchClosed():
+                return self._closing_faults(event)
+            case StartChosen():
+                return self._arm_faults(event.arm) or trial_rules.choice_faults(event, self._progress)
+            case TrialStarted():
+                return self._arm_faults(event.arm) or [
+                    *trial_rules.start_faults(event, self._progress),
+                    *self._overdue_closing(event),
+                ]
+        return self._trial_faults(event, where)
+
+    def _trial_faults(self, event: EpochReported | AshaDecided | TrialRetried | TrialEnded, where: str) -> list[str]:
+        trial = self.facts.trials.get(event.key)
+        if trial is None:
+            return []  # the facts will say so
+        if trial.ended is not None:
+            return [f"trial {event.key} has ended before"]
+        match event:
+            case EpochReported():
+                stopped = [f"ASHA had stopped {event.key}"] * (trial.stopped_at is not None)
+                undecided = trial_rules.undecided_rungs(trial, self._progress)
+                return stopped + undecided + self._epochs.faults(trial, event)
+            case AshaDecided():
+                return trial_rules.asha_faults(event, trial, self._progress)
+            case TrialRetried():
+                allowed = (trial.failures, trial.failures + 1)
+                wrong = event.failures not in allowed
+                return [f"failures is {event.failures}; should be {allowed[0]} or {allowed[1]}"] * wrong
+        faults = trial_rules.end_faults(event, trial, self._file)
+        if event.record.status != "failed":
+            faults += trial_rules.undecided_rungs(trial, self._progress)
+        began = self.facts.last_launch.began if self.facts.last_launch else None
+        if began is None or trial_rules.provenance_faults(event, began.versions, began.git_commit):
+            self._unclaimed.append((where, event))  # what a launch finds unsettled it ends before it begins
+        return faults
+
+    def _time_faults(self, event: Event) -> list[str]:
+        before, self._time = self._time, max(self._time, event.time)
+        try:
+            moment = datetime.fromisoformat(event.time)
+        except ValueError:
+            return [f"time is {event.time!r}; should be UTC, ISO 8601 with microseconds"]
+        if moment.tzinfo is None or moment.astimezone(UTC).isoformat(timespec="microseconds") != event.time:
+            return [f"time is {event.time!r}; should be UTC, ISO 8601 with microseconds"]
+        return [f"time is {event.time}; should be {before} or later, as the event before"] * (event.time < before)
+
+    def _arm_faults(self, name: str) -> list[str]:
+        names = [arm.name for arm in self._file.plan.arms]
+        running = [] if self._is_running else ["no launch is running"]
+        return running + ([] if name in names else [f"no arm named {name}; the plan has {', '.join(names)}"])
+
+    def _launch_end_faults(self, event: LaunchEnded) -> list[str]:
+        if not self._is_running:
+            return ["no launch is running"]
+        self._is_running = False
+        lines = unlike(event, {"launch": self.facts.launch_number})
+        is_last = event.launch == self._last_launch  # what an earlier one was asked for is known no more
+        has_work = bool(self.facts.under_way) or (is_last and not self._progress.is_finished)
+        wrong = (event.status == "complete" and has_work) or (event.status == "drained" and self._progress.is_finished)
+        return lines + [f"status is {event.status}; trials are {'left' if has_work else 'all done'}"] * wrong
+
+    def _closing_faults(self, event: SearchClosed) -> list[str]:
+        if faults := [fault for name in event.arms for fault in self._arm_faults(name)]:
+            return faults
+        lines = [
+            f"arms has {name}, of which no search trial is left"
+            for name in event.arms
+            if not self._progress.arm(name).search_trials_to_start
+        ]
+        if event.max_gpu_hours is None:
+            wrong = len(event.arms) != 1 or not self._file.plan.arm(event.arms[0]).space
+            return lines + ["max_gpu_hours is null, for a spent space; should be of one arm"] * wrong
+        lines += unlike(event, {"max_gpu_hours": self._progress.max_gpu_hours})
+        if self.facts.launch_number == self._last_launch:
+            lines += unlike(event, {"arms": searches_to_close(self._progress)})
+        return lines
+
+    def _overdue_closing(self, event: TrialStarted) -> list[str]:
+        """Whether searches should have been closed to leave GPU time; of earlier launches the plan is not known."""
+        if self.facts.launch_number != self._last_launch:
+            return []
+        return [f"the search of {name} should have been closed" for name in searches_to_close(self._progress)]
+
+    def _claim(self, made_by: LaunchBegan | PlanFile) -> list[str]:
+        """Records that name no launch before must be of this command, which ended them before its launch began."""
+        claimed, self._unclaimed = self._unclaimed, []
+        return [
+            f"{where}: {fault}, as in its launch"
+            for where, event in claimed
+            for fault in trial_rules.provenance_faults(event, made_by.versions, made_by.git_commit)
+        ]

@@ -1,0 +1,129 @@
+"""python -m pytest tests/analysis/test_verify_journal.py"""
+
+import shutil
+
+import pytest
+from helpers.edited_studies import edit_events, has, without, write_events
+from helpers.launched_studies import eventful_study, launch, launched_study, mini_plan
+
+from analysis.tables import write_tables
+from analysis.verify import verify
+from study.facts.events import (
+    FILE,
+    AshaDecided,
+    EpochReported,
+    LaunchBegan,
+    LaunchEnded,
+    SearchClosed,
+    StartChosen,
+    TrialEnded,
+    read_events,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return launched_study(tmp_path_factory.mktemp("runs") / "s")
+
+
+@pytest.fixture
+def study(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "s")
+
+
+@pytest.fixture(scope="module")
+def eventful_made(tmp_path_factory):
+    return eventful_study(tmp_path_factory.mktemp("runs") / "eventful")
+
+
+@pytest.fixture
+def eventful(eventful_made, tmp_path):
+    return shutil.copytree(eventful_made, tmp_path / "eventful")
+
+
+def test_a_study_that_was_killed_extended_and_short_of_time_verifies(eventful):
+    kinds = {type(event) for event in read_events(eventful)}
+    assert {AshaDecided, SearchClosed, StartChosen} < kinds
+    assert verify(eventful) == []
+
+
+def test_a_launch_that_is_under_way_verifies(tmp_path):
+    launch(tmp_path / "s", mini_plan(), killed_after=30)
+    write_tables([tmp_path / "s"], tmp_path / "s" / "tables")
+    assert verify(tmp_path / "s") == []
+
+
+def test_a_broken_event_is_a_drift_and_the_rest_is_checked(study):
+    path = study / FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b'{"event":"epoch\n', *lines[3:]]))
+    assert has(verify(study), f"{FILE}:3: not a JSON object")
+
+
+def test_a_record_that_the_reports_do_not_give_is_found(study):
+    edit_events(study, TrialEnded, lambda event: event["record"].update(selection_score=0.875))
+    assert has(verify(study), "trial_ended: record selection_score is 0.875; should be ")
+
+
+def test_another_code_than_the_launchs_is_found(study):
+    edit_events(study, TrialEnded, lambda event: event["record"].update(git_commit="beef"))
+    assert has(verify(study), 'record git_commit is "beef"; should be "0123abc4", as in its launch')
+
+
+def test_a_decision_of_asha_that_the_rungs_do_not_give_is_found(study):
+    stopped = [event.decision for event in read_events(study) if isinstance(event, AshaDecided)].index("stop")
+    edit_events(study, AshaDecided, lambda event: event.update(decision="continue"), number=stopped)
+    assert has(verify(study), 'asha_decided: decision is "continue"; should be "stop"')
+
+
+def test_a_missing_decision_of_asha_is_found(study):
+    without(study, AshaDecided)
+    assert has(verify(study), "ASHA did not decide about", "at rung 1")
+
+
+def test_a_start_that_is_not_the_best_is_found(eventful):
+    edit_events(eventful, StartChosen, lambda event: event.update(model="/models/other"))
+    assert has(verify(eventful), 'start_chosen: model is "/models/other"; should be ')
+
+
+def test_a_search_that_was_not_closed_is_found(eventful):
+    without(eventful, SearchClosed)
+    assert has(verify(eventful), "the search of ", "should have been closed")
+
+
+def test_a_search_that_was_closed_for_nothing_is_found(eventful):
+    edit_events(eventful, SearchClosed, lambda event: event.update(arms=["albert/rte"]))
+    assert has(verify(eventful), "search_closed: arms")
+
+
+def test_time_that_runs_backwards_is_found(study):
+    edit_events(study, AshaDecided, lambda event: event.update(time="2020-01-01T00:00:00.000000+00:00"))
+    assert has(verify(study), "asha_decided: time is 2020-01-01T00:00:00.000000+00:00; should be ")
+
+
+def test_events_outside_of_a_launch_are_found(study):
+    without(study, LaunchBegan)
+    assert has(verify(study), f"{FILE}:1 trial_started: no launch is running")
+
+
+def test_a_launch_that_left_nothing_to_do_was_complete(study):
+    edit_events(study, LaunchEnded, lambda event: event.update(status="drained"))
+    assert has(verify(study), "launch_ended: status is drained; trials are all done")
+
+
+def test_an_epoch_after_the_trials_end_is_found(study):
+    lines = (study / FILE).read_bytes().splitlines()
+    last = next(line for line in reversed(lines) if b'"event":"epoch_reported"' in line)
+    write_events(study, [*lines[:-1], last, lines[-1]])
+    assert has(verify(study), "epoch_reported: trial ", "has ended before")
+
+
+def test_an_epoch_that_improved_nothing_is_found(study):
+    edit_events(study, EpochReported, lambda event: event["report"]["row"].update(improved=False))
+    assert has(verify(study), "epoch_reported: report row improved is false; should be true")
+
+
+def test_events_in_another_order_are_found(study):
+    lines = (study / FILE).read_bytes().splitlines()
+    write_events(study, [*lines[:1], lines[2], lines[1], *lines[3:]])
+    assert verify(study)

@@ -1,0 +1,268 @@
+"""Every digit of a study's folder is changed once: pytest tests/analysis/test_verify_walk.py
+
+What `verify` does not find changed is exactly what NOT_COVERED says.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from helpers.launched_studies import eventful_study
+
+from analysis.report import write_report
+from analysis.studies.load import load_study
+from analysis.verification.epoch_rules import TOLERANCE
+from analysis.verification.not_covered import NOT_COVERED
+from analysis.verification.stored_files import models_drift, predictions_drift
+from analysis.verify import facts_drift, numbers_drift, verify
+from study.plans.plan_file import require_plan
+
+pytestmark = pytest.mark.slow
+
+OTHER_CHOICES = {
+    "complete": "interrupted",
+    "continue": "stop",
+    "stop": "continue",
+    "completed": "stopped",
+    "stopped": "completed",
+    "search": "confirm",
+    "confirm": "search",
+}
+NOT_A_FIELD = {"trials under a URI"}  # of no file here
+Path_ = tuple[str | int, ...]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = eventful_study(tmp_path_factory.mktemp("runs") / "s7")
+    write_report(folder)
+    assert verify(folder) == []
+    return folder
+
+
+@pytest.fixture
+def study(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "s7")
+
+
+def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    """Every number, text and null within a plain value, and where it stands."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, inner in items:
+            yield from leaves(inner, (*path, name))
+    else:
+        yield path, value
+
+
+def variants(value: Any) -> Iterator[Any]:
+    """The value with one digit or character changed."""
+    if isinstance(value, bool):
+        yield not value
+    elif value is None:
+        yield from (1, 1.5, "x")
+    elif isinstance(value, str):
+        if value in OTHER_CHOICES:
+            yield OTHER_CHOICES[value]
+        yield from _changed_texts(value or "x")
+    else:
+        for text in _changed_texts(json.dumps(value)):
+            other = json.loads(text) if not re.match(r"-?0\d", text) else value
+            if other != value:
+                yield other
+
+
+def _changed_texts(text: str) -> Iterator[str]:
+    """With the first, the last microsecond's or the last digit changed; without digits, with another letter."""
+    digits = [match.start() for match in re.finditer(r"[0-9]", text)]
+    steps = [(digits[:1], 1), (digits[-5:-4], 1), (digits[-1:], 1), (digits[-1:], 9)]
+    for place, step in [(place, step) for places, step in steps for place in places]:
+        yield text[:place] + str((int(text[place]) + step) % 10) + text[place + 1 :]
+    if not digits:
+        place = len(text) // 2
+        yield text[:place] + ("q" if text[place] != "q" else "w") + text[place + 1 :]
+
+
+def replaced(value: Any, path: Path_, new: Any) -> Any:
+    """A copy of a plain value with another leaf."""
+    value = copy.deepcopy(value)
+    inner = value
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = new
+    return value
+
+
+def name_of(path: Path_) -> str:
+    """The place of a field in its line: `report.row.epoch`; places in a list are one."""
+    return ".".join(name for name in path if isinstance(name, str))
+
+
+def listed(file: str, field: str) -> str | None:
+    """The entry of NOT_COVERED that holds the field."""
+    fields = [entry.field for entry in NOT_COVERED if entry.file == file]
+    return next((one for one in fields if field == one or field.startswith(f"{one}.")), None)
+
+
+def undetected(
+    path: Path, lines: list[int], kind: Callable[[dict], str], drift: Callable[[], list[str]]
+) -> Iterator[tuple[str, int, Path_, Any]]:
+    """The changes to these lines of a file of JSON lines that go unseen: field, line, place and new value."""
+    before = path.read_bytes()
+    content = before.splitlines()
+    for number in lines:
+        plain = json.loads(content[number])
+        for place, value in leaves(plain):
+            for new in variants(value):
+                changed = [*content]
+                changed[number] = msgspec.json.encode(replaced(plain, place, new))
+                path.write_bytes(b"\n".join(changed) + b"\n")
+                if not drift():
+                    yield f"{kind(plain)}{name_of(place)}", number, place, new
+    path.write_bytes(before)
+
+
+def one_of_each(path: Path, kind: Callable[[dict], tuple]) -> list[int]:
+    """The number of the first line of each kind."""
+    first: dict[tuple, int] = {}
+    for number, line in enumerate(path.read_bytes().splitlines()):
+        first.setdefault(kind(json.loads(line)), number)
+    return list(first.values())
+
+
+def rows_of(path: Path) -> list[dict]:
+    """The rows of all epochs that the journal has."""
+    plain = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return [event["report"]["row"] for event in plain if event["event"] == "epoch_reported"]
+
+
+def kind_of_event(plain: dict) -> tuple:
+    """What tells lines of the journal apart, beyond the event."""
+    report, record = plain.get("report", {}), plain.get("record", {})
+    row = report.get("row", {})
+    return (
+        plain["event"],
+        plain.get("launch") if plain["event"] == "launch_began" else None,
+        plain.get("phase") or (record.get("phase"), record.get("status")),
+        (row.get("improved"), row.get("finished"), "sample_std" in row.get("metrics", {})),
+        (report.get("outcome") or {}).get("model") is None,
+        plain.get("decision"),
+    )
+
+
+def test_every_field_of_the_journal(study: Path) -> None:
+    path, plan = study / "events.jsonl", require_plan(study)
+    lines = one_of_each(path, kind_of_event)
+    unseen = list(
+        undetected(path, lines, lambda plain: f"{plain['event']}.", lambda: facts_drift(study, plan)),
+    )
+    fields = {field for field, *_ in unseen}
+    assert {field for field in fields if listed("events.jsonl", field) is None} == set()
+    entries = {entry.field for entry in NOT_COVERED if entry.file == "events.jsonl"}
+    assert {listed("events.jsonl", field) for field in fields} == entries
+    small = [new for field, _, _, new in unseen if field == "epoch_reported.report.row.mean_layers"]
+    before = {row["mean_layers"] for row in rows_of(path)}
+    assert all(min(abs(new - value) for value in before) < TOLERANCE for new in small)
+
+    # All of them at once, in the whole folder: neither tables nor report repeat one of them.
+    plain = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for _, number, place, new in unseen:
+        plain[number] = replaced(plain[number], place, new)
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in plain))
+    assert numbers_drift(study) == []
+
+
+def test_every_field_of_the_records(study: Path) -> None:
+    path, plan = study / "records.jsonl", require_plan(study)
+    lines = one_of_each(path, lambda plain: (plain["phase"], plain["status"]))
+    assert list(undetected(path, lines, lambda _: "", lambda: facts_drift(study, plan))) == []
+
+
+def test_every_field_of_optunas_journal(study: Path) -> None:
+    path, plan = study / "optuna.journal", require_plan(study)
+    lines = one_of_each(path, lambda plain: (plain["op_code"], plain.get("state"), plain.get("study_name")))
+    unseen = {field for field, *_ in undetected(path, lines, lambda _: "", lambda: facts_drift(study, plan))}
+    assert unseen == {entry.field for entry in NOT_COVERED if entry.file == "optuna.journal"}
+
+
+@pytest.mark.parametrize("name", ["plan.json", "model.json"])
+def test_every_field_of_a_json_file(study: Path, name: str) -> None:
+    path = next(study.rglob(name))
+    loaded = load_study(study)
+    plain, before = json.loads(path.read_text()), path.read_text()
+    unseen = []
+    for place, value in leaves(plain):
+        for new in variants(value):
+            path.write_text(json.dumps(replaced(plain, place, new)))
+            if not (verify(study) if name == "plan.json" else models_drift(loaded)):
+                unseen.append((name_of(place), value, new))
+    path.write_text(before)
+    assert unseen == []
+
+
+def test_every_array_of_the_predictions(study: Path) -> None:
+    loaded, rng = load_study(study), np.random.default_rng(0)
+    records = {record.method: record for record in loaded.records if record.phase == "confirm"}
+    for record in records.values():
+        path = study / "predictions" / f"{record.key}.npz"
+        before = path.read_bytes()
+        with np.load(path) as file:
+            arrays = dict(file)
+        for name, array in arrays.items():
+            for place in {0, int(rng.integers(array.size)), array.size - 1}:
+                changed = array.copy()
+                changed.flat[place] = (
+                    f"{changed.flat[place]}"[::-1] if array.dtype.kind == "U" else _next(changed, place)
+                )
+                np.savez(path, **(arrays | {name: changed}))
+                assert predictions_drift(loaded), (record.method, name, place)
+        path.write_bytes(before)
+    assert predictions_drift(loaded) == []
+
+
+def _next(array: np.ndarray, place: int) -> Any:
+    """The smallest change of a number."""
+    value = array.flat[place]
+    return np.nextafter(value, array.dtype.type(9)) if array.dtype.kind == "f" else value + 1
+
+
+def test_every_table_and_the_report(study: Path) -> None:
+    folders = (study / "tables", study / "pictures")
+    files = [study / "report.html", *(path for folder in folders for path in folder.iterdir())]
+    for path in files:
+        content = bytearray(path.read_bytes())
+        place = next(i for i in range(len(content) // 2, len(content)) if chr(content[i]).isdigit())
+        content[place] = ord("1") if content[place] != ord("1") else ord("2")
+        path.write_bytes(bytes(content))
+    drift = numbers_drift(study)
+    assert len(drift) == len(files) > 40
+    assert [path for path in files if not any(line.startswith(f"{path} is not what") for line in drift)] == []
+
+
+def test_every_file_is_walked_or_not_covered(study: Path) -> None:
+    walked = ["plan.json", "events.jsonl", "records.jsonl", "optuna.journal", "predictions/*.npz", "tables/*"]
+    walked += ["report.html", "pictures/*", "trials/*/model-epoch-*/model.json"]
+    whole = [entry.file for entry in NOT_COVERED if not entry.field and entry.file not in NOT_A_FIELD]
+    patterns = [*walked, *(file.replace("KEY", "*").replace("-N/", "-*/") for file in whole)]
+    found = {pattern: set(study.glob(pattern)) for pattern in patterns}
+    assert [pattern for pattern, paths in found.items() if not paths] == []
+    files = {path for path in study.rglob("*") if path.is_file()}
+    assert files == {path for paths in found.values() for path in paths}
+
+
+def test_files_that_are_not_covered_are_not_read(study: Path) -> None:
+    whole = [entry.file for entry in NOT_COVERED if not entry.field and entry.file not in NOT_A_FIELD]
+    for pattern in whole:
+        for path in study.glob(pattern.replace("KEY", "*").replace("-N/", "-*/")):
+            path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    loaded = load_study(study)
+    assert facts_drift(study, require_plan(study)) + predictions_drift(loaded) + models_drift(loaded) == []

@@ -1,0 +1,194 @@
+"""A study folder as launches leave it: everything is the product's own but the training, which follows curves.
+
+Plan, scheduler, journal, `optuna.journal`, the end of trials and tables are real, so all of it can be replayed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+from helpers.made_studies import predictions, scores_of, store_predictions
+from helpers.simulation import unit
+from msgspec.structs import replace
+
+from analysis.tables import write_tables
+from study import profiles
+from study.decisions.optuna_journal import OptunaJournal
+from study.decisions.scheduler import Scheduler
+from study.decisions.specs import Provenance, trial_spec
+from study.drivers.trial_end import end_trial
+from study.facts.events import Report
+from study.facts.journal import Journal
+from study.facts.study_facts import TrialFacts
+from study.plans.plan_file import PlanFile, write_plan
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.data.tasks import TASKS, score
+from trainables.runs.trial import EpochRow, Outcome
+from trainables.schema import to_plain
+
+PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4")
+EXAMPLES, LAYERS = 60, 12
+METHODS = ("albert", "pondernet")
+GPU_HOURS = 0.018  # closes a search of the last launch
+
+
+def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("rte", "mrpc"), seeds: int = 2, **more):
+    """A plan of few, short trials; MRPC starts from RTE where both are there."""
+    starts = {"mrpc": "rte"} if {"rte", "mrpc"} <= set(tasks) else {}
+    small = {"methods": methods, "tasks": tasks, "seeds": seeds, "samples": 3, "sampler": "random", "epochs": 4}
+    return resolve(replace(profiles.load("mini"), **small, start_from=starts, **more))
+
+
+def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
+    """A whole study: one launch."""
+    launch(folder, plan or mini_plan())
+    return folder
+
+
+def eventful_study(folder: Path) -> Path:
+    """Every kind of event, every file but a report: killed twice, then extended, with too little GPU time to search."""
+    launch(folder, mini_plan(seeds=1), killed_after=1)
+    launch(folder, mini_plan(seeds=1), killed_after=30)
+    launch(folder, mini_plan(seeds=2), max_gpu_hours=GPU_HOURS)
+    (folder / "mirror.log").write_text("followed 12 events\n")
+    (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
+    return folder
+
+
+def launch(
+    folder: Path, plan: ResolvedPlan, *, killed_after: int | None = None, max_gpu_hours: float | None = None
+) -> None:
+    """One launch, two trials at a time; `killed_after` so many reports its process is gone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(Journal(folder)) as journal:
+        _write_plan(folder, plan)
+        scheduler = Scheduler(folder.name, plan, journal, PROVENANCE, max_gpu_hours=max_gpu_hours)
+        optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
+        scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
+        if scheduler.facts.under_way:
+            scheduler.retry(next(iter(scheduler.facts.under_way)), "node 7 is gone", counts=True)
+        running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch
+        for number in count():
+            while len(running) < 2 and (trial := scheduler.next_trial()) is not None:
+                running.append((trial, 1))
+            if not running:
+                break
+            if number == killed_after:
+                return
+            trial, epoch = running.popleft()
+            reported = report_of(folder, plan, scheduler, trial, epoch)
+            if scheduler.report(trial.key, reported) == "stop" or reported.row.finished:
+                end_trial(scheduler, trial, storage=str(folder.resolve()), folder=folder)
+                optuna.add_ended(plan.arm(trial.started.arm))
+            else:
+                running.append((trial, epoch + 1))
+        assert scheduler.progress.is_finished
+        write_tables([folder], folder / "tables")
+        scheduler.end_launch("complete")
+
+
+def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: int) -> Report:
+    """What a trial says after an epoch; a confirm trial leaves predictions and a model with its last one."""
+    history = [row_of(trial, number) for number in range(1, epoch + 1)]
+    row = history[-1]
+    outcome = _outcome(trial, history) if row.finished else None
+    if outcome is not None and trial.phase == "confirm":
+        model = _save_model(folder, plan, scheduler, trial, outcome)
+        outcome = replace(outcome, **_predict(folder, trial, row), model=model)
+    share = 0.25 + unit(trial.key) / 2
+    costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
+    return Report(row=row, outcome=outcome, host="node-1", device="cuda:0", **costs)
+
+
+def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
+    """An epoch on a curve that configuration and seed decide, best before its end."""
+    metrics = [_metrics(trial, number) for number in range(1, epoch + 1)]
+    scores = [score(TASKS[trial.started.task], found) for found in metrics]
+    best = scores.index(max(scores)) + 1
+    histogram = [float((7 * layer + epoch) % 5) for layer in range(LAYERS - 1)]
+    histogram.append(EXAMPLES - sum(histogram))
+    return EpochRow(
+        epoch=epoch,
+        selection_score=scores[-1],
+        score=scores[-1],
+        metrics=metrics[-1],
+        mean_layers=sum(layer * number for layer, number in enumerate(histogram, start=1)) / EXAMPLES,
+        num_layers=LAYERS,
+        exit_histogram=histogram,
+        train_loss=0.7 / epoch,
+        train_examples=128 * epoch,
+        train_seconds=1.0625 * epoch,
+        eval_seconds=0.125 * epoch,
+        best_epoch=best,
+        improved=best == epoch,
+        finished=epoch == trial.config["epochs"],
+    )
+
+
+def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:
+    plateau = 0.5 + 0.4 * unit(trial.started.task, sorted(trial.config.items()), trial.seed)
+    level = round(plateau * (1 - 0.5**epoch) - 0.1 * (epoch == 4), 6)
+    metrics = {name: round(level - 0.05 * i, 6) for i, name in enumerate(TASKS[trial.started.task].metrics)}
+    drawn = {"sample_std": 0.0125, "expected_mean_layers": 7.5, "expected_accuracy": 0.625}
+    return metrics | (drawn if trial.started.method == "pondernet" else {})
+
+
+def _outcome(trial: TrialFacts, history: list[EpochRow]) -> Outcome:
+    last = history[-1]
+    selected = history[last.best_epoch - 1]
+    return Outcome(
+        score=selected.selection_score,
+        selection_score=selected.selection_score,
+        metrics=selected.metrics,
+        epoch=selected.epoch,
+        epochs=last.epoch,
+        num_layers=LAYERS,
+        num_parameters=11_700_000,
+        mean_layers=selected.mean_layers,
+        train_examples=last.train_examples,
+        train_seconds=last.train_seconds,
+        eval_seconds=last.eval_seconds,
+        data_differences=("400 rows",),
+        model=None,
+    )
+
+
+def _predict(folder: Path, trial: TrialFacts, last: EpochRow) -> dict[str, object]:
+    """Writes the predictions; gives the fields of the outcome that come from evaluating once more."""
+    method, task = trial.started.method, trial.started.task
+    arrays = predictions(method, task, 0.8, seed=trial.seed, num_examples=EXAMPLES, salt=len(method))
+    store_predictions(folder, trial.key, arrays)
+    found = scores_of(task, arrays)
+    own = {name: found[name] for name in ("score", "metrics", "mean_layers")}
+    return own | {"eval_seconds": last.eval_seconds + 0.0625}
+
+
+def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, outcome: Outcome) -> str:
+    model = folder.resolve() / "trials" / trial.key / f"model-epoch-{outcome.epoch}"
+    model.mkdir(parents=True, exist_ok=True)
+    spec = trial_spec(plan, scheduler.facts.arm(trial.started.arm), trial)
+    selected = {"epoch": outcome.epoch, "selection_score": outcome.selection_score}
+    encoder = {"model_type": "albert", "hidden_size": 32, "layer_norm_eps": 1e-12}
+    description = {"spec": to_plain(spec), **selected, "encoder": encoder}
+    (model / "model.json").write_text(json.dumps(description, indent=1) + "\n")
+    (model / "model.safetensors").write_bytes(b"weights 123")
+    (model / "tokenizer.json").write_text('{"version": "1.0"}')
+    return str(model)
+
+
+def _write_plan(folder: Path, plan: ResolvedPlan) -> None:
+    content = PlanFile(
+        name=folder.name,
+        created="2026-01-01T00:00:00.000000+00:00",
+        command="python -m study.launch --task rte",
+        versions=PROVENANCE.versions,
+        git_commit=PROVENANCE.git_commit,
+        protocol_hash=plan.protocol_hash,
+        plan=plan,
+    )
+    write_plan(folder, content)
