@@ -54,6 +54,9 @@ def write_report(folder: Path) -> Path:
     (study.folder / "pictures").mkdir(exist_ok=True)
     for name, content in files.items():
         write_bytes(study.folder / name, content)
+    for path in (study.folder / "pictures").iterdir():
+        if f"pictures/{path.name}" not in files:
+            path.unlink()  # of a picture that the study does not give any more
     return study.folder / PAGE
 
 

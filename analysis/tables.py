@@ -64,6 +64,9 @@ LAYOUTS = (
 )
 
 
+TABLES = [layout.__name__.removesuffix("_table") for layout in (dev_table, *LAYOUTS, electra_table)]
+
+
 class IncompleteTables(ValueError):
     """A cell has other seeds than the protocol's, and that was to be an error."""
 
@@ -95,6 +98,9 @@ def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:
     texts = {out / name: text for table in tables for name, text in table_files(table).items()}
     for path, text in texts.items():
         write_text(path, text)
+    for path in sorted(out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
+        if path not in texts:
+            path.unlink(missing_ok=True)  # of a table that these records do not give any more
     return WrittenTables(tables=tables, files=list(texts), incomplete=incomplete)
 
 

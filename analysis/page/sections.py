@@ -45,8 +45,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "picture-exit-layers",
             "table-speed",
             "table-calibration",
-            "picture-reliability-of-posterior",
-            "picture-reliability-of-exits",
+            "picture-reliability",
         ),
     ),
     (
@@ -54,9 +53,9 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Search",
         (
             "table-equal_compute",
+            "picture-score-against-budget",
             "table-optimism",
             "picture-search-progress",
-            "picture-score-against-budget",
             "picture-score-against-prior",
             "picture-importance",
             "picture-learning-curves",

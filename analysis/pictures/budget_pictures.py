@@ -40,4 +40,4 @@ def budget_picture(subject: Subject) -> Picture | None:
         "stopped and failed trials are part of the cost. Biased downwards at the right end. Panels have own scales."
     )
     alt = alt_texts.by_task({title: "; ".join(texts) for title, texts in seen.items()})
-    return finished("score-against-budget", "Expected best search score against budget", caption, alt, figure)
+    return finished("score-against-budget", "Expected best search score against epochs", caption, alt, figure)

@@ -36,7 +36,7 @@ def posterior_picture(subject: Subject, found: Found) -> Picture | None:
     """How sure Λ is at each layer that its answer will do, against how often it does."""
     return _reliability(
         "reliability-of-posterior",
-        "Reliability of the posterior",
+        "What the posterior claims",
         subject,
         found,
         lambda own: own.posterior,
@@ -55,7 +55,7 @@ def confidence_picture(subject: Subject, found: Found) -> Picture | None:
     early = {place: own for place, own in found.items() if len(own.exits) > 1}
     return _reliability(
         "reliability-of-exits",
-        "Reliability of exits",
+        "What answers at exits claim",
         subject,
         early,
         lambda own: own.exits,

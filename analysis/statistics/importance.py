@@ -29,8 +29,8 @@ class Importance:
 
 
 def tuned_fields(row: Row) -> list[str]:
-    """The fields of the method's configuration that differ between the search trials of an arm, by name."""
-    arms = [_search_records(records) for records in (cell.arm_records for cell in row.cells.values())]
+    """The fields of the method's configuration that differ between the scored search trials of an arm, by name."""
+    arms = [_scored(cell.arm_records) for cell in row.cells.values()]
     fields = {
         field
         for records in arms

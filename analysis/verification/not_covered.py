@@ -14,7 +14,7 @@ class NotCovered(NamedTuple):
 
 
 _WHO = "who ran a launch, and where, stands nowhere else"
-_ORDER = "only their order follows"
+_ORDER = "only the order of times is checked"
 _NOT_SELECTED = "of the selected epoch the record repeats it, of others nothing does"
 _BEFORE_LAST = "of the last epoch the record repeats it, of earlier ones nothing does"
 
@@ -59,6 +59,9 @@ NOT_COVERED = (
 
 
 def in_words() -> str:
-    """All of it in one line."""
-    items = [f"{item.file}{' ' if item.field else ''}{item.field} ({item.reason})" for item in NOT_COVERED]
+    """All of it in one line, fields with one reason together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for item in NOT_COVERED:
+        groups.setdefault((item.file, item.reason), []).append(item.field)
+    items = [f"{' '.join([file, ', '.join(fields)]).strip()} ({reason})" for (file, reason), fields in groups.items()]
     return f"Not covered, because nothing in the folder repeats it: {'; '.join(items)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from helpers.made_studies import arm, record, write_study
@@ -10,7 +11,7 @@ from helpers.swept_studies import swept_study
 
 from analysis.layouts.table import Table
 from analysis.studies.load import load_study
-from analysis.tables import make_tables
+from analysis.tables import make_tables, write_tables
 
 
 def tables_of(folder) -> dict[str, Table]:
@@ -133,3 +134,13 @@ def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, c
     with pytest.raises(ValueError, match=rf"records.jsonl:3.*{message}") as refused:
         load_study(folder)
     assert "\n" not in str(refused.value)
+
+
+def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
+    folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
+    write_tables([folder], tmp_path / "out")
+    assert (tmp_path / "out" / "calibration.md").exists()
+    (tmp_path / "out" / "notes.md").write_text("mine")
+    shutil.rmtree(folder / "predictions")
+    written = write_tables([folder], tmp_path / "out").files
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in written} | {"notes.md"}

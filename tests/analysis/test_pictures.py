@@ -14,8 +14,6 @@ from matplotlib.text import Annotation
 
 from analysis.layouts.evidence import gather
 from analysis.pictures import alt_texts
-from analysis.pictures.budget_pictures import budget_picture
-from analysis.pictures.calibration_pictures import calibrations, confidence_picture, posterior_picture
 from analysis.pictures.exit_pictures import exits_picture
 from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
 from analysis.pictures.picture import METADATA, picture_bytes
@@ -377,20 +375,3 @@ def test_nine_tasks_fit_on_a_printed_page_with_text_of_seven_points(subject, dra
     width, height = draw(replace(subject, exits=exits)).figure.get_size_inches()
     shrunk = min(1.0, 7.2 / width)  # to the width of A4 within margins
     assert 9 * shrunk >= 7 and height * shrunk <= 10.6
-
-
-def test_reliability_has_a_posterior_of_ponder_models_alone_and_a_mark_per_layer(subject):
-    found = calibrations(subject)
-    picture = posterior_picture(subject, found)
-    for axes in picture.figure.axes:
-        for line in axes.get_lines():
-            if line.get_marker() not in ("", "None", None):
-                assert len(line.get_xdata()) == subject.exits["palbert", "rte"].num_layers - 1
-    assert "palbert" in picture.alt and "pabee" not in picture.alt
-    assert "pabee" in confidence_picture(subject, found).alt
-
-
-def test_expected_best_score_never_falls_with_the_budget(subject):
-    picture = budget_picture(subject)
-    lines = [line for axes in picture.figure.axes for line in axes.get_lines()]
-    assert lines and all((np.diff(line.get_ydata()) >= -1e-9).all() for line in lines)

@@ -5,7 +5,16 @@ import warnings
 from html.parser import HTMLParser
 
 import pytest
-from helpers.made_studies import arm, edit_records, plan_of, predicted_study, write_plan_of, write_records, write_study
+from helpers import made_studies
+from helpers.made_studies import (
+    arm,
+    edit_records,
+    plan_of,
+    predicted_study,
+    write_plan_of,
+    write_records,
+    write_study,
+)
 from msgspec.structs import replace
 
 from analysis import report
@@ -295,3 +304,22 @@ def test_a_page_of_eight_tasks_and_five_methods_is_below_5_mb(tmp_path):
     tasks = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
     folder = predicted_study(tmp_path / "s", methods, tasks, num_examples=100)
     assert report.write_report(folder).stat().st_size < 5_000_000
+
+
+def test_a_picture_that_is_not_drawn_any_more_is_gone(tmp_path):
+    folder = write_study(tmp_path / "s", arm("palbert", "rte", [0.7] * 5))
+    (folder / "pictures").mkdir()
+    (folder / "pictures" / "fronts.svg").write_text("old")
+    report.write_report(folder)
+    assert not (folder / "pictures" / "fronts.svg").exists() and (folder / "pictures" / "seeds.svg").exists()
+
+
+def test_a_study_of_which_every_search_trial_failed_has_its_page(tmp_path):
+    failed = [
+        made_studies.record(
+            "albert", "rte", None, phase="search", seed=i, trial=i, config={"learning_rate": i * 1e-5, "epochs": 3}
+        )
+        for i in (1, 2, 3)
+    ]
+    page = report.write_report(write_study(tmp_path, failed)).read_text()
+    assert "albert/rte: missing" in page

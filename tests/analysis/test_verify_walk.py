@@ -55,9 +55,9 @@ def study(made: Path, tmp_path: Path) -> Path:
 
 
 def leaves(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    """Every number, text and null within a plain value, and where it stands."""
+    """Every number, text and null within a plain value, and where it stands; of a list its first and last."""
     if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
+        items = value.items() if isinstance(value, dict) else [(i, value[i]) for i in (0, -1) if value]
         for name, inner in items:
             yield from leaves(inner, (*path, name))
     else:
@@ -85,7 +85,8 @@ def _changed_texts(text: str) -> Iterator[str]:
     """With the first, the last microsecond's or the last digit changed; without digits, with another letter."""
     digits = [match.start() for match in re.finditer(r"[0-9]", text)]
     steps = [(digits[:1], 1), (digits[-5:-4], 1), (digits[-1:], 1), (digits[-1:], 9)]
-    for place, step in [(place, step) for places, step in steps for place in places]:
+    places = dict.fromkeys((place, step) for own, step in steps for place in own)
+    for place, step in places:
         yield text[:place] + str((int(text[place]) + step) % 10) + text[place + 1 :]
     if not digits:
         place = len(text) // 2
