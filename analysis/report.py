@@ -25,7 +25,7 @@ from analysis.layouts.table import Table
 from analysis.page.caveats import caveats, departures_of, other_data
 from analysis.page.cell_runs import cells_with_runs, linked
 from analysis.page.comparison_tables import comparison_tables
-from analysis.page.findings import findings, headline, sentence
+from analysis.page.findings import counted, findings, headline, sentence
 from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, picture_bytes
 from analysis.pictures.study_pictures import pictures
@@ -80,9 +80,10 @@ def report_page(study: Study, evidence: Evidence, drawn: list[Picture], images: 
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
+        about=_about(study),
         headline=headline(evidence, found),
         findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
-        caveats=caveats(evidence),
+        caveats=caveats(evidence, found),
         forest=next((part for part in parts if part.anchor == "picture-forest"), None),
         sections=sections(parts),
         has_comparisons=bool(evidence.comparisons),
@@ -97,6 +98,13 @@ def report_page(study: Study, evidence: Evidence, drawn: list[Picture], images: 
         trials_in_words=in_words,
         provenance=_provenance(study),
     )
+
+
+def _about(study: Study) -> str:
+    asked = study.file.plan.asked
+    numbers = (study.methods, "method"), (study.tasks, "task"), (study.seeds, "seed")
+    methods, tasks, seeds = (counted(len(things), noun) for things, noun in numbers)
+    return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {asked.data}."
 
 
 def _table_html(table: Table, evidence: Evidence) -> Markup:

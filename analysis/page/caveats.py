@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.notes import seed_notes
-from analysis.page.findings import counted, search_in_words
+from analysis.page.findings import Finding, counted, search_in_words
 from analysis.statistics.costs import ledger_notes, row_ledger
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import is_mini
@@ -21,21 +22,21 @@ class Caveat:
     anchor: str
 
 
-def caveats(evidence: Evidence) -> list[Caveat]:
-    """Incomplete cells, other data than the official GLUE, marks of configurations only, unlike compute, departures."""
+def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
+    """Incomplete and untested cells, other data than the official GLUE, marks, unlike compute, departures."""
     incomplete = seed_notes(evidence.rows)
     number = counted(len(evidence.cells), "cell")
     whole = f"Nothing is missing: all {number} have the seeds of the protocol."
     missing = f"{len(incomplete)} of {number} do not follow the protocol."
-    found = [Caveat(missing if incomplete else whole, "missing"), *_data(evidence)]
+    told = [Caveat(missing if incomplete else whole, "missing"), *_untested(evidence, found), *_data(evidence)]
     if searched := search_in_words(evidence.comparisons):
-        found.append(Caveat(searched, "comparisons"))
+        told.append(Caveat(searched, "comparisons"))
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
-    found += [Caveat(_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
+    told += [Caveat(_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
     departures = sum(len(lines) for study in evidence.studies for lines in departures_of(study).values())
     if departures:
-        found.append(Caveat(f"{counted(departures, 'departure')} from the papers and their code.", "departures"))
-    return found
+        told.append(Caveat(f"{counted(departures, 'departure')} from the papers and their code.", "departures"))
+    return told
 
 
 def departures_of(study: Study) -> dict[str, tuple[str, ...]]:
@@ -50,6 +51,16 @@ def other_data(evidence: Evidence) -> dict[str, tuple[str, ...]]:
         if cell.data_differences:
             found.setdefault(TASKS[cell.task].title, {}).update(dict.fromkeys(cell.data_differences))
     return {title: tuple(lines) for title, lines in found.items()}
+
+
+def _untested(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
+    """The cells of tested methods that could not be held against the baseline."""
+    tested = [finding for finding in found if finding.tasks]
+    cells = [f"{one.row} on {TASKS[task].title}" for one in tested for task in one.medians if task not in one.tasks]
+    if not cells:
+        return []
+    text = f"Not tested against {evidence.baseline}, for want of predictions of both: {', '.join(cells)}."
+    return [Caveat(text, "comparisons")]
 
 
 def _data(evidence: Evidence) -> list[Caveat]:

@@ -21,7 +21,7 @@ from trainables.data.tasks import TASKS
 WIDTH = 4.1  # inches: a phone shows it hardly shrunk
 LINE_INCHES = 0.08  # from one method's interval to the next
 SPREAD = 0.74  # share of a task's height that its intervals take
-MACRO = "macro"
+MACRO = "macro"  # `ForestLine.name` of the mean over the tasks
 
 
 @matplotlib.rc_context(STYLE)
@@ -30,38 +30,39 @@ def forest_picture(subject: Subject, comparisons: Sequence[Comparison], baseline
     if baseline is None:
         return None
     tests = {row.label: by_task(comparisons, row.label, baseline) for row in subject.rows if row.label != baseline}
-    lines = {label: _ordered(forest(own)) for label, own in tests.items() if own}
+    tasks = [task for task in TASKS if any(task in own for own in tests.values())]
+    lines = {label: _shown(forest(own), tasks) for label, own in tests.items() if own}
     if not lines:
         return None
-    tasks = [task for task in TASKS if any(task in own for own in tests.values())]
-    names = [*tasks, *([MACRO] if len(tasks) > 1 else [])]
+    names = [name for name in (*tasks, MACRO) if any(line.name == name for own in lines.values() for line in own)]
     marked = marks(subject.rows, comparisons)
     figure, axes = _panel(names, len(lines))
     offsets = np.linspace(-0.5, 0.5, len(lines)) * SPREAD * (len(lines) - 1) / len(lines)
     for (label, own), offset in zip(lines.items(), offsets, strict=True):
         for line in own:
-            if line.name in names:
-                place = names.index(line.name) + offset
-                _draw(axes, subject.styles[label], line, place, is_marked=(label, line.name) in marked)
+            place = names.index(line.name) + offset
+            _draw(axes, subject.styles[label], line, place, is_marked=(label, line.name) in marked)
     _finish(figure, axes, {label: subject.styles[label] for label in lines}, baseline)
     caption = (
         f"Mean score minus {baseline}'s with its 95 % interval over seeds and dev examples. Filled: marked at the 5 % "
-        f"level (Holm over all comparisons with {baseline}); hollow: not. The intervals are not adjusted. Macro: the "
-        "mean over the tasks, which has no mark."
+        f"level (Holm over all comparisons with {baseline}); hollow: not. The intervals are not adjusted. Mean: "
+        "over all of these tasks; it has no mark."
     )
-    return finished("forest", f"Differences to {baseline}", caption, _seen(lines, names, marked), figure)
+    return finished("forest", f"Differences to {baseline}", caption, _seen(lines, marked), figure)
 
 
-def _ordered(lines: list[ForestLine]) -> list[ForestLine]:
-    order = [*TASKS, MACRO]
-    return sorted(lines, key=lambda line: order.index(line.name))
+def _shown(lines: list[ForestLine], tasks: list[str]) -> list[ForestLine]:
+    """In the order of the tasks, with their mean where it is over several and over all."""
+    own = {line.name: line for line in lines}
+    names = [*tasks, *([MACRO] if len(own) == len(tasks) + 1 > 2 else [])]
+    return [own[name] for name in names if name in own]
 
 
 def _panel(names: list[str], methods: int) -> tuple[Figure, Axes]:
     height = 0.95 + 0.2 * -(-methods // 2) + len(names) * max(LINE_INCHES * methods / SPREAD, 0.22)
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots()
-    axes.set_yticks(range(len(names)), [TASKS[name].title if name in TASKS else name for name in names])
+    axes.set_yticks(range(len(names)), [_title(name) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
@@ -91,14 +92,17 @@ def _finish(figure: Figure, axes: Axes, styles: dict[str, Style], baseline: str)
     figure.legend(handles=handles, loc="outside upper left", ncols=min(2, len(handles)), handlelength=1.6)
 
 
-def _seen(lines: dict[str, list[ForestLine]], names: list[str], marked: dict[tuple[str, str], str]) -> str:
+def _title(name: str) -> str:
+    return "mean" if name == MACRO else TASKS[name].title
+
+
+def _seen(lines: dict[str, list[ForestLine]], marked: dict[tuple[str, str], str]) -> str:
     texts = []
     for label, own in lines.items():
         told = [
-            f"{TASKS[line.name].title if line.name in TASKS else line.name} "
-            f"{gap_entry(line.difference, line.low, line.high).text}" + ", marked" * ((label, line.name) in marked)
+            f"{_title(line.name)} {gap_entry(line.difference, line.low, line.high).text}"
+            + ", marked" * ((label, line.name) in marked)
             for line in own
-            if line.name in names
         ]
         texts.append(f"{label}: {alt_texts.joined(told)}.")
     return " ".join(texts)

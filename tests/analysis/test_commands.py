@@ -7,7 +7,7 @@ import sys
 import pytest
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study
-from helpers.made_studies import arm, edit_records, predicted_study, write_study
+from helpers.made_studies import arm, edit_records, write_study
 from helpers.places import ROOT
 
 from analysis import explain, report, tables, verify
@@ -25,17 +25,6 @@ started = time.process_time()
 import analysis, analysis.tables
 print(time.process_time() - started)
 """
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    methods = {"albert": 0.6, "palbert": 0.8, "pondernet": 0.7}
-    return predicted_study(tmp_path_factory.mktemp("runs") / "s", methods, ["rte", "stsb"], num_examples=60)
-
-
-@pytest.fixture(scope="module")
-def page(study):
-    return report.write_report(study).read_text()
 
 
 def test_importing_takes_at_most_a_second_without_the_heavy_packages():

@@ -25,10 +25,18 @@ def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(tmp_pa
     }
     arrows = marks(evidence.rows, evidence.comparisons)
     assert drawn == {round(100 * test.difference, 6): ("pondernet", task) in arrows for task, test in own.items()}
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["RTE", "STS-B", "macro"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["RTE", "STS-B", "mean"]
 
 
 def test_no_forest_without_a_baseline(tmp_path):
     subject = subject_of(rows_of([load_study(write_study(tmp_path, arm("albert", "rte", [0.7] * 5)))]))
     assert forest_picture(subject, [], None) is None
     assert forest_picture(subject, [], "albert") is None
+
+
+def test_the_mean_is_of_methods_that_were_tested_on_all_tasks(tmp_path):
+    folder = swept_study(tmp_path / "s", ["albert", "pondernet", "pabee"], ["rte", "stsb"], examples=80)
+    evidence = gather([load_study(folder)])
+    comparisons = [one for one in evidence.comparisons if (one.other, one.task) != ("pabee", "rte")]
+    alt = forest_picture(subject_of(evidence.rows), comparisons, "albert").alt
+    assert "mean" in alt.partition("pabee:")[0] and "mean" not in alt.partition("pabee:")[2]

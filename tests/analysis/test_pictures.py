@@ -10,13 +10,12 @@ import pytest
 from helpers.made_studies import arm, predicted_study, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
-from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from analysis.layouts.evidence import gather
 from analysis.pictures import alt_texts
 from analysis.pictures.exit_pictures import exits_picture
-from analysis.pictures.panels import LABEL_GAP, End, Style, label_ends, metric_words, spread_apart, styles_of
+from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
 from analysis.pictures.picture import METADATA, picture_bytes
 from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
 from analysis.pictures.search_pictures import curves_picture, hyperparameters_picture, prior_picture
@@ -312,17 +311,6 @@ def test_which_line_lies_above_in_words(y, expected):
 
 def test_lines_without_a_common_stretch_are_not_compared():
     assert alt_texts.beside("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
-
-
-def test_labels_beside_marks_at_the_same_place_do_not_overlap():
-    axes = Figure().subplots()
-    axes.set_xlim(1, 6)
-    axes.set_ylim(0, 100)
-    style = Style("black", "o", "-")
-    label_ends(axes, [End(name, style, 1, score) for name, score in (("albert", 90), ("electra-small", 91))])
-    axes.figure.draw_without_rendering()
-    lower, upper = sorted(axes.texts, key=lambda text: text.get_window_extent().y0)
-    assert lower.get_window_extent().y1 <= upper.get_window_extent().y0 + 1
 
 
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):

@@ -24,6 +24,7 @@ from analysis.page.caveats import caveats
 from analysis.page.findings import findings, headline, sentence
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
+from study.facts.study_folder import predictions_file
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -74,6 +75,10 @@ def sentences_of(evidence):
     return {found.row: sentence(found, evidence.baseline) for found in findings(evidence)}
 
 
+def caveats_of(evidence):
+    return caveats(evidence, findings(evidence))
+
+
 def headline_of(evidence):
     return headline(evidence, findings(evidence))
 
@@ -102,6 +107,10 @@ def parsed(page):
 @pytest.fixture(scope="module")
 def sidecars(study):
     return {table.name: table.sidecar for table in make_tables([load_study(study)])}
+
+
+def test_the_report_is_made_again_byte_for_byte(study, page):
+    assert report.write_report(study).read_text() == page
 
 
 def test_report_needs_no_other_file_and_no_network(page):
@@ -183,19 +192,29 @@ def test_a_study_without_records_has_a_page_that_says_so(tmp_path):
     assert "<b>palbert</b>: no number." in report.write_report(folder).read_text()
 
 
+def test_cells_without_a_test_are_named_on_the_first_screen_and_in_no_mean(tmp_path):
+    folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte", "cola"], num_examples=60)
+    record = next(row for row in load_study(folder).records if row.arm == "palbert/rte" and row.phase == "confirm")
+    predictions_file(folder, record.key).unlink()
+    evidence = evidence_of(folder)
+    told = [one.text for one in caveats_of(evidence)]
+    assert "Not tested against albert, for want of predictions of both: palbert on RTE." in told
+    assert "points to albert (CoLA; 95 % interval" in sentences_of(evidence)["palbert"]
+
+
 def test_departures_are_counted_and_linked(tmp_path):
     departures = {"protocol": ("1 seed",), "palbert": ("float32", "no warm-up"), "albert": ()}
     write_plan_of(tmp_path, replace(plan_of(["palbert"], ["rte"]), departures=departures))
     write_records(tmp_path, [])
     assert ("3 departures from the papers and their code.", "departures") in [
-        (one.text, one.anchor) for one in caveats(evidence_of(tmp_path))
+        (one.text, one.anchor) for one in caveats_of(evidence_of(tmp_path))
     ]
 
 
 def test_data_that_are_not_the_official_glue_are_named_on_the_first_screen(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_records(folder, lambda rows: [row.update(data_differences=["dev has 3 rows, not 277"]) for row in rows])
-    assert "Not the official GLUE: RTE." in [one.text for one in caveats(evidence_of(folder))]
+    assert "Not the official GLUE: RTE." in [one.text for one in caveats_of(evidence_of(folder))]
 
 
 def test_every_link_in_the_page_has_its_target_and_every_target_is_there_once(parsed):
