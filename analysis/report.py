@@ -32,7 +32,7 @@ from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import hours, ledger_notes, row_ledger
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
-from analysis.tables import make_tables
+from analysis.tables import tables_of
 from study.command_line import Parser, guarded
 from study.facts.ledger import in_words
 from trainables.atomic_files import write_bytes
@@ -73,7 +73,7 @@ def report_files(study: Study) -> dict[str, bytes]:
 def report_page(study: Study, evidence: Evidence, drawn: list[Picture], images: dict[str, bytes]) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
     rows, found = evidence.rows, findings(evidence)
-    tables = [*make_tables([study]), *comparison_tables(evidence)]
+    tables = [*tables_of(evidence), *comparison_tables(evidence)]
     parts = [Part.of_table(table, _table_html(table, evidence)) for table in tables]
     parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
     ledger = row_ledger(rows)

@@ -25,7 +25,7 @@ from analysis.layouts.cost_tables import (
     equal_score_table,
     speed_table,
 )
-from analysis.layouts.evidence import gather
+from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, has_electra_rows, pabee_table
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.table import Table
@@ -73,9 +73,13 @@ class IncompleteTables(ValueError):
 
 def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
     """All tables of these studies, the dev table first. Deterministic: the same records give the same texts."""
-    evidence = gather(studies, separate=separate)
+    return tables_of(gather(studies, separate=separate))
+
+
+def tables_of(evidence: Evidence) -> list[Table]:
+    """All tables of what was gathered."""
     tables = [dev_table(evidence), *(layout(evidence) for layout in LAYOUTS)]
-    if has_electra_rows(studies):
+    if has_electra_rows(evidence.studies):
         tables.append(electra_table(evidence))
     return [table for table in tables if table is not None]
 

@@ -14,6 +14,7 @@ from analysis.layouts.cell_facts import (
     median_interval,
     optimism_of,
     points_interval,
+    range_entry,
 )
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
 from analysis.layouts.notes import seed_notes, verdict_notes
@@ -77,8 +78,8 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         line
         for (row, label, paper), entries in differences.items()
         for line in (
-            Line(f"{row} - {label} ({paper})", entries),
-            Line(f"{row} - {label}, 95 %", widths[row, label, paper]),
+            Line(f"{row} - {label} ({paper.removeprefix('PALBERT ')})", entries),
+            Line("± at 95 %", widths[row, label, paper]),
         )
     ]
     return Table(
@@ -88,8 +89,8 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         lines=lines,
         marks={mark: f"{word}" for word, mark in VERDICT_MARKS.items()},
         caption=(
-            "Points, with 95 % intervals that know the spread over seeds of both numbers; where the published one's is "
-            "not printed, ours stands in. =: the interval lies within "
+            "Points; beneath each line the half width of the 95 % interval, which knows the spread over seeds of both "
+            "numbers: where the published one's is not printed, ours stands in. =: the interval lies within "
             f"{100 * MARGIN:g} point; ≠: it excludes no difference, and the difference is larger than that; ?: "
             "undecided. No verdict on a number that does not say of how many seeds it is the median or mean. "
             f"{protocol_in_words(studies)}"
@@ -168,10 +169,10 @@ def over_tasks_table(evidence: Evidence) -> Table | None:
             continue
         mean = macro_test(tests)
         improvement = probability_of_improvement(_scores(row, tests), _scores(other, tests))
-        bounds = improvement.probability, improvement.low, improvement.high
+        share, low, high = (100 * value for value in (improvement.probability, improvement.low, improvement.high))
         entries = {
             "difference": gap_entry(mean.difference, mean.low, mean.high),
-            "probability": gap_entry(*bounds),
+            "probability": range_entry(share, low, high, 0),
             "tasks": number_entry(len(tests), 0),
         }
         lines.append(Line(row.label, entries))

@@ -14,8 +14,8 @@ import unicodedata
 from analysis.layouts.table import Entry, Line, Table
 
 LINE = 345 / 8.5  # em of \footnotesize (cmr8, 8.5 pt)
-_WIDE = 10  # columns; from here on they stand closer
-_LONGEST_WORD = 14  # characters; longer ones break, after -, /, _ and = where they have them
+_WIDE = 8  # columns; from here on they stand closer
+_LONGEST_WORD = 13  # characters; longer ones break, after -, /, _ and = where they have them
 
 # Advance widths of Computer Modern Roman in em, rounded up; checked against the font in tests/analysis/test_latex.py.
 _WIDTHS = {
@@ -35,7 +35,7 @@ _WIDTHS = {
     0.69: "EP",
     0.73: "BCTwΛ",
     0.75: "AHNRUVXY",
-    0.79: "DGKOQ&+−<=>@±×≤≥",
+    0.79: "DGKOQ&+−<=>@±×≤≥≠",
     0.84: "m#%",
     0.92: "M",
     1.03: "W",
@@ -170,15 +170,17 @@ def _in_column(text: str) -> str:
 
 
 def _marks_by_column(table: Table) -> dict[str, str]:
-    """A mark for every column: a number without one leaves its room, so that digits stand below digits."""
-    marks = {name: entry.mark for _, line in table.all_lines for name, entry in line.entries.items() if entry.mark}
-    return {name: marks.get(name, "") for name in table.shown}
+    """The widest mark, for every column that has any: a number without one leaves its room, so that digits stand below
+    digits."""
+    marked = {name: entry.mark for _, line in table.all_lines for name, entry in line.entries.items() if entry.mark}
+    widest = max((e.mark for _, line in table.all_lines for e in line.entries.values()), key=_width, default="")
+    return {name: widest if name in marked else "" for name in table.shown}
 
 
 def _texts(line: Line, marks: dict[str, str]) -> list[str]:
     """The entries as they are laid out, with the room of their column's mark."""
     entries = [(line.entries.get(name), mark) for name, mark in marks.items()]
-    return [_tied(entry.text) + (entry.mark or mark) + _seeds(entry) if entry else "" for entry, mark in entries]
+    return [_tied(entry.text) + mark + _seeds(entry) if entry else "" for entry, mark in entries]
 
 
 def _row(line: Line, marks: dict[str, str]) -> str:

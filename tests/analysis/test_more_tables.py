@@ -35,9 +35,9 @@ def test_every_published_number_beside_ours_has_a_verdict_and_they_are_counted(t
     far = arm("palbert", "rte", [0.70, 0.701, 0.70, 0.702, 0.699])
     tables = tables_of(write_study(tmp_path, near + far))
     verdicts = tables["verdicts"]
-    assert line(verdicts, "albert - ALBERT (PALBERT Tab.2)")["rte"].mark == "="
-    assert line(verdicts, "palbert - PALBERT (PALBERT Tab.2)")["rte"].mark == "≠"
-    assert line(verdicts, "palbert - PALBERT (PALBERT Tab.2)")["rte"].text == "-8.3"
+    assert line(verdicts, "albert - ALBERT (Tab.2)")["rte"].mark == "="
+    assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].mark == "≠"
+    assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].text == "-8.3"
     told = "of 2 published numbers beside ours: 1 reproduced, 1 not reproduced"
     assert any(note.startswith(told) for note in tables["dev"].notes)
 
