@@ -103,6 +103,8 @@ def verdicts_table(evidence: Evidence) -> Table | None:
 def optimism_table(evidence: Evidence) -> Table:
     """How much better the best search trial looked than its configuration is on fresh seeds."""
     studies, rows = evidence.studies, evidence.rows
+    covered = [found.of_search.coverage for _, cell in evidence.cells if (found := optimism_of(cell))]
+    coverage = f"{100 * min(covered):.4g} % or more" if covered else "nothing: there are too few seeds"
     parts = {"search": "of_search"}
     if studies[0].protocol.selection != "dev":
         parts["slice"] = "of_slice"
@@ -112,7 +114,7 @@ def optimism_table(evidence: Evidence) -> Table:
         columns=task_columns(studies, PAPER_TASKS),
         lines=[line for row in rows for part, name in parts.items() for line in _optimism_lines(row, part, name)],
         caption=(
-            "Points, with the range of order statistics that covers the median over all seeds with 93.75 % of five. "
+            f"Points, with the range of order statistics that covers the median over all seeds with {coverage}. "
             "Search: the best search trial's selection score minus the median of the confirm trials' own selection "
             "scores, on one and the same split. Slice, where another split selects than the one reported: the confirm "
             f"trials' selection score minus their dev score. {protocol_in_words(studies)}"
@@ -150,7 +152,8 @@ def spread_table(evidence: Evidence) -> Table | None:
         caption=(
             "Points: standard deviation of one model's score, had one thing alone been different: the seed; the dev "
             "examples, as many of the same kind; the configuration, after another search (a gap where the search has "
-            f"too few trials to tell). {protocol_in_words(studies)}"
+            "too few trials to tell). The parts overlap: they do not add up. "
+            f"{protocol_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, cell_names)
@@ -187,7 +190,8 @@ def over_tasks_table(evidence: Evidence) -> Table | None:
         caption=(
             f"Mean difference to {baseline} over the tasks that both have, in points, with its 95 % interval (seeds "
             "and dev examples; not adjusted). Runs above: in how many of 100 pairs of a run of each on the same task "
-            f"the row's is the better one, with the 95 % bootstrap interval over seeds. {protocol_in_words(studies)}"
+            "the row's is the better one, with the bootstrap interval over seeds (95 % in name, about 93 % with five; "
+            f"it says nothing where every run is above or below). {protocol_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, cell_names) | {"over_tasks": facts},

@@ -30,9 +30,9 @@ from analysis.layouts.notes import (
     verdict_notes,
 )
 from analysis.layouts.published_numbers import PublishedRow, published_rows
-from analysis.layouts.table import Block, Line, Table, number_entry
+from analysis.layouts.table import Block, Entry, Line, Table, number_entry
 from analysis.statistics.comparisons import marks
-from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts
+from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.studies.cells import Row
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words
@@ -112,7 +112,7 @@ def pabee_table(evidence: Evidence) -> Table:
             for block in placed.blocks
         ],
         caption=(
-            "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / mean "
+            "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers "
             f"layers run per dev example, mean over the tasks. {protocol_in_words(studies)}"
         ),
         notes=[*seed_notes(rows), *study_notes(studies, rows), *placed.notes],
@@ -194,12 +194,15 @@ def _deviation_line(row: Row) -> Line:
 def _sized_line(row: Row) -> Line:
     facts = [speed_facts(cell) for cell in row.cells.values() if cell.records]
     parameters = [own["parameters"] for own in facts if own["parameters"] is not None]
-    ratios = [own["layer_ratio"] for own in facts if own["layer_ratio"] is not None]
     sizes = {
-        "parameters": number_entry(float(np.median(parameters)) if parameters else None, 0),
-        "speed_up": number_entry(float(np.mean(ratios)) if ratios else None, 2),
+        "parameters": _size_entry(float(np.median(parameters)) if parameters else None),
+        "speed_up": number_entry(speed_up(facts), 2),
     }
     return Line(row.label, sizes | {task: score_entry(cell, cell.median) for task, cell in row.cells.items()})
+
+
+def _size_entry(millions: float | None) -> Entry:
+    return number_entry(millions, 0 if millions is None or millions >= 1 else 3)
 
 
 def _electra_line(row: Row) -> Line:

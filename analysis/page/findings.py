@@ -16,7 +16,7 @@ from analysis.layouts.paper_tables import macro
 from analysis.layouts.table import number_text
 from analysis.statistics.across_tasks import by_task, macro_test
 from analysis.statistics.comparisons import Comparison, baseline_method, marks
-from analysis.statistics.costs import Compute, row_ledger, speed_facts
+from analysis.statistics.costs import Compute, row_ledger, speed_facts, speed_up
 from analysis.statistics.power import POWER
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row
@@ -38,7 +38,7 @@ class Finding:
     detectable: dict[str, float]  # task -> the difference that would have been marked with 80 % power
     layers: float | None  # run per dev example, mean over the tasks
     depths: tuple[int, ...]  # layers of its models, each number once
-    speed_up: float | None  # all layers / layers run, mean over the tasks
+    speed_up: float | None  # all layers / layers run, both summed over the tasks
     compute: Compute
 
 
@@ -117,7 +117,7 @@ def _finding(evidence: Evidence, row: Row, arrows: dict[tuple[str, str], str], c
         },
         layers=_mean([facts["mean_layers"] for facts in speeds]),
         depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),
-        speed_up=_mean([facts["layer_ratio"] for facts in speeds]),
+        speed_up=speed_up(speeds),
         compute=compute,
     )
 

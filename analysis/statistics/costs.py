@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Compute:
 
     def in_words(self) -> str:
         told = [f"{hours(self.gpu_seconds)} of GPU"] * (self.gpu_seconds > 0)
-        told += [f"{hours(self.cpu_seconds)} of CPU"] * (self.cpu_seconds > 0)
+        told += [f"{hours(self.cpu_seconds)} by the clock on CPU"] * (self.cpu_seconds > 0)
         return " and ".join(told) or hours(0.0)
 
 
@@ -99,6 +99,9 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
 
 
 def _warnings(computes: dict[str, Compute]) -> list[str]:
+    computes = {row: own for row, own in computes.items() if own.gpu_seconds or own.cpu_seconds}
+    if len(computes) < 2:
+        return []
     devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
     if len(set(devices.values())) > 1:
         told = ", ".join(f"{row} {compute.in_words()}" for row, compute in computes.items())
@@ -128,13 +131,14 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     parameters = median(lambda record: record.num_parameters)
+    depth, run = median(lambda record: record.num_layers), median(lambda record: record.mean_layers)
     return {
         "parameters": None if parameters is None else parameters / 1e6,
-        "num_layers": median(lambda record: record.num_layers),
-        "mean_layers": median(lambda record: record.mean_layers),
+        "num_layers": depth,
+        "mean_layers": run,
         "fewest_layers": min(layers, default=None),
         "most_layers": max(layers, default=None),
-        "layer_ratio": median(_layer_ratio),
+        "layer_ratio": depth / run if depth and run else None,
         "eval_seconds_per_epoch": median(lambda record: record.eval_seconds / record.epochs if record.epochs else None),
         "train_examples_per_second": median(
             lambda record: record.train_examples / record.train_seconds if record.train_seconds else None
@@ -143,5 +147,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _layer_ratio(record: Record) -> float | None:
-    return record.num_layers / record.mean_layers if record.num_layers and record.mean_layers else None
+def speed_up(facts: Sequence[Mapping[str, Any]]) -> float | None:
+    """All layers / layers run over the cells with these `speed_facts`, both summed; None without any."""
+    pairs = [(own["num_layers"], own["mean_layers"]) for own in facts if own["num_layers"] and own["mean_layers"]]
+    return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

@@ -14,11 +14,11 @@ from analysis.statistics.comparisons import Sample
 class VarianceComponents:
     """Standard deviations of one model's score, had one thing alone been different; scores in [-1, 1].
 
-    The parts are independent: their squares add up to the variance of one trial on a new dev set after a new search.
+    Seed and dev examples overlap: models of several seeds err on the same dev examples, and differ on these examples.
     """
 
     seed: float  # another seed, the same dev examples
-    dev_examples: float  # other dev examples, beyond what they change from seed to seed
+    dev_examples: float  # other dev examples, as many and of the same kind; the same model
     search: float | None  # another search: the expected score of what it would have chosen; None where it cannot tell
 
     def to_json(self) -> dict[str, Any]:
@@ -29,15 +29,11 @@ class VarianceComponents:
 def variance_components(sample: Sample) -> VarianceComponents:
     """From a cell's scores on the dev set and its resamples, seeds x dev examples, and the luck of its search.
 
-    The bootstrap's variance of the mean over seeds, less the part that differs from seed to seed, is that of the dev
-    examples: models that err alike err on the same examples.
+    That of the dev examples is the bootstrap's variance of each model's score, mean over the seeds.
     """
-    seeds = sample.resampled.shape[1]
-    of_mean = float(np.var(sample.resampled.mean(axis=1), ddof=1))
-    deviations = sample.resampled - sample.resampled.mean(axis=1, keepdims=True)
-    differing = float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1))  # of one seed
+    of_one_model = float(np.var(sample.resampled, axis=0, ddof=1).mean())
     return VarianceComponents(
         seed=float(np.std(sample.scores, ddof=1)),
-        dev_examples=max(0.0, of_mean - differing / seeds) ** 0.5,
+        dev_examples=of_one_model**0.5,
         search=None if sample.search is None else sample.search.value**0.5,
     )

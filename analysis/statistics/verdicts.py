@@ -55,9 +55,10 @@ def verdict(
     a median of five it is 1.43 times that of a mean (order statistics of normal seeds). Where no deviation is printed,
     ours stands in for the published one's: the runs are then taken to have spread alike. Both of the same dev set.
 
-    "reproduced": the interval lies within the margin, which is two one-sided tests at 2.5 %; that leaves room for
-    skewed seeds, whose intervals are a little short. "not reproduced": the interval excludes no difference, and the
-    difference is beyond the margin. "undecided": all else, which five seeds make of most small tasks.
+    "reproduced": the interval lies within the margin, which is two one-sided tests at 2.5 %; with seeds as skewed as
+    lognormal ones, whose intervals are a little short, a difference of the margin is so called in up to 6 %.
+    "not reproduced": the interval excludes no difference, and the difference is beyond the margin. "undecided": all
+    else, which five seeds make of most small tasks.
     `python -m benchmarks.statistics verdict` prints how often the interval covers and each word is wrong.
 
     Args:

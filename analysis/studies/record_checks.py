@@ -32,7 +32,15 @@ def check_record(record: Record) -> list[str]:
     mean = score(TASKS[record.task], found)
     if not lines and record.score is not None and abs(mean - record.score) > TOLERANCE:
         lines.append(f"score is {record.score}; the mean of {', '.join(found)} is {mean:.6f}")
-    return lines
+    return lines + _layers(record)
+
+
+def _layers(record: Record) -> list[str]:
+    """A model runs at least one layer per example and at most all that it has."""
+    run, depth = record.mean_layers, record.num_layers
+    if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
+        return []
+    return [f"mean_layers is {run}; allowed: 1 to {depth}, the model's num_layers"]
 
 
 def _not_a_share(name: str, value: float | None) -> list[str]:

@@ -129,6 +129,7 @@ def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T
 
 def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
     resolution = resolve_configuration(plan, method, task)
+    tokenizer = resolution.tokenizer.value
     samples = len(resolution.first) if plan.samples is None else plan.samples
     if plan.sampler == "grid":
         samples = min(samples, len(resolution.first))
@@ -144,8 +145,8 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
         backbone=resolution.backbone.value,
         backbone_fingerprint=backbone_fingerprint(resolution.backbone.value),
-        tokenizer=resolution.tokenizer.value,
-        tokenizer_fingerprint=resolution.tokenizer.value and backbone_fingerprint(resolution.tokenizer.value),
+        tokenizer=tokenizer,
+        tokenizer_fingerprint=tokenizer and backbone_fingerprint(tokenizer, kind="tokenizer"),
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
     )

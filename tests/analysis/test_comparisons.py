@@ -60,7 +60,10 @@ def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No marks: they need stored predictions of a row and of a baseline that all plans name." in text
+    assert (
+        "No marks: the baseline (none that all plans name; --baseline) is not exactly one row with numbers here."
+        in text
+    )
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -69,7 +72,10 @@ def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_capt
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No marks: they need stored predictions of a row and of a baseline that all plans name." in text
+    assert (
+        "No marks: the baseline (none that all plans name; --baseline) is not exactly one row with numbers here."
+        in text
+    )
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -112,7 +118,7 @@ def test_intervals_are_the_range_over_seeds_and_a_bootstrap_over_examples(tmp_pa
 def test_without_predictions_nothing_is_marked_and_the_caption_says_why(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.9] * 5) + arm("albert", "rte", [0.5] * 5))], tmp_path)
     text = (tmp_path / "dev.md").read_text()
-    assert "No marks: they need stored predictions" in text
+    assert "No marks: no other row has stored predictions of the same examples as albert." in text
     assert "↑ |" not in text
 
 
@@ -233,7 +239,7 @@ def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
 def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
     compute, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert "palbert 0.20 h of GPU (" in compute and "albert 0.20 h of CPU (" in compute
+    assert "palbert 0.20 h of GPU (" in compute and "albert 0.20 h by the clock on CPU (" in compute
     assert "not all rows ran on the same kind of device" in warning
 
 
@@ -257,3 +263,10 @@ def test_hand_made_predictions_agree_with_their_records():
     arrays = make_predictions("palbert", "rte", 0.7, seed=1, num_examples=300, salt=0)
     correct = arrays["logits"][0].argmax(axis=1) == arrays["labels"]
     assert scores_of("rte", arrays)["score"] == pytest.approx(correct.mean())
+
+
+def test_a_row_that_spent_nothing_is_no_other_device(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
+    records += [record("albert", "rte", None, seed=1, phase="search", gpu_seconds=0.0, wall_seconds=0.0)]
+    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert not any("warning" in note for note in notes)

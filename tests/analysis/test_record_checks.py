@@ -50,3 +50,10 @@ def test_metrics_beside_the_tasks_own_may_be_anything():
 
 def test_a_stopped_trial_under_holdout_has_no_score():
     assert check_record(changed(status="stopped", score=None, metrics={})) == []
+
+
+@pytest.mark.parametrize("layers", [0.5, 70.0])
+def test_layers_that_no_example_can_run_are_named(layers):
+    assert check_record(record("palbert", "rte", 0.7, mean_layers=layers)) == [
+        f"mean_layers is {layers}; allowed: 1 to 12, the model's num_layers"
+    ]

@@ -61,13 +61,13 @@ def check_tokenizer(name: str) -> None:
     _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS})
 
 
-def backbone_fingerprint(backbone: str) -> str:
+def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """What identifies a backbone's or tokenizer's files: of a folder the hash of them all, else the name itself."""
     if not _is_path(backbone):
         return backbone
     folder = Path(backbone)
     digest = hashlib.sha256()
-    for name in sorted(_folder_files("backbone", backbone)):
+    for name in sorted(_folder_files(kind, backbone)):
         digest.update(name.encode())
         digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
     return f"sha256:{digest.hexdigest()[:16]}"

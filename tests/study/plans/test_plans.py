@@ -134,3 +134,15 @@ def test_what_all_methods_share_is_said_once():
     plan = resolved_from("--method", "albert,pabee")
     shared = replace(plan, departures={"protocol": (), "albert": ("one", "two"), "pabee": ("two", "three")})
     assert departures_in_words(shared)[1:] == ["  all methods: two", "  albert: one", "  pabee: three"]
+
+
+def test_what_is_set_by_hand_is_said_to_overrule_the_departures():
+    lines = resolved_from("--set", "weight_decay=0.01", "--epochs", "5").departures["protocol"]
+    assert any("set by hand" in line and "weight_decay" in line for line in lines)
+    assert any("at most 5 epochs, whatever is said of epochs below" in line for line in lines)
+    assert any("variants" in line for line in resolved_from("--method", "palbert:a").departures["protocol"])
+
+
+def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
+    assert launch.main(["--task", "rte", "--tokenizer", "/nowhere", "--dry-run"]) == 2
+    assert "tokenizer '/nowhere' is not a folder" in capsys.readouterr().err
