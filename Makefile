@@ -19,7 +19,7 @@ study: $(STAMP)
 	.venv/bin/python -m study.launch --method $(METHOD) $(ARGS)
 
 test: $(STAMP)
-	.venv/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMP)
 	.venv/bin/ruff check .

@@ -14,24 +14,13 @@ from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study, newest_study
 from study.plans.identity import digest
 
-BLOCKING = """
-import sys, time
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "ray", "mlflow", "transformers", "datasets", "optuna"):
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Blocked())
-started = time.process_time()
-import analysis, analysis.tables
-print(time.process_time() - started)
-"""
+SLOW_TO_IMPORT = ("pandas", "matplotlib", "sklearn", "scipy.stats", "torch", "ray", "mlflow", "optuna")
+LOADED = f"import sys, analysis.tables; print(*[name for name in {SLOW_TO_IMPORT} if name in sys.modules])"
 
 
-def test_importing_takes_at_most_a_second_without_the_heavy_packages():
-    # Of processor time: a second of the clock depends on who else uses the machine.
-    found = subprocess.run([sys.executable, "-c", BLOCKING], capture_output=True, text=True, cwd=ROOT)
-    assert found.returncode == 0, found.stderr
-    assert float(found.stdout) <= 1.0
+def test_importing_the_tables_loads_nothing_that_takes_long():
+    found = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, cwd=ROOT)
+    assert (found.returncode, found.stdout) == (0, "\n"), found.stderr
 
 
 @pytest.mark.parametrize("module", [tables, verify, report, explain], ids=lambda module: module.__name__)

@@ -31,7 +31,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=300)
+    return subprocess.run(command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=900)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     try:
         wait_for_event(folder, "epoch_reported", first)
         first.send_signal(signal.SIGINT)
-        printed, errors = first.communicate(timeout=120)
+        printed, errors = first.communicate(timeout=900)
     finally:
         first.kill()
     assert first.returncode == 1 and "continue:" in printed, errors
@@ -162,7 +162,7 @@ def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
         wait_for_event(folder, "epoch_reported", process)
         size = (folder / "events.jsonl").stat().st_size + 50
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=900)
     finally:
         process.kill()
     assert process.returncode == 1 and "Traceback" not in errors, errors
