@@ -50,7 +50,7 @@ class Picture:
 def finished(name: str, title: str, caption: str, alt: str, figure: Figure) -> Picture:
     """The picture, its panels laid out once and not again for every file format."""
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # "none" leaves a placeholder, for which every file is drawn twice
     return Picture(name, title, caption, alt, figure)
 
 

@@ -15,7 +15,7 @@ def plan() -> Plan:
     return Plan(
         profile="mini",
         methods=("palbert",),
-        tasks=("sst2", "rte", "cola", "mrpc"),
+        tasks=("sst2", "cola"),
         data="mini",
         samples=4,
         seeds=5,

@@ -162,7 +162,7 @@ def record(
         "epochs": 8,
         "num_layers": 12,
         "num_parameters": 11_700_000,
-        "mean_layers": 12.0 if method == "albert" else 8.0,
+        "mean_layers": float(fields.get("num_layers", 12)) if method == "albert" else 8.0,
         "train_examples": 20_000,
         "train_seconds": 100.0,
         "eval_seconds": 16.0,
