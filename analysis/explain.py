@@ -1,6 +1,6 @@
 """From a cell to its runs.
 
-python -m analysis.explain runs/NAME palbert/rte
+python -m analysis.explain runs/NAME palbert/cola
 """
 
 from __future__ import annotations

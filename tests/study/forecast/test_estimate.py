@@ -20,7 +20,8 @@ def test_asha_saves_most_of_a_long_search():
 
 def test_expected_epochs_are_those_of_a_simulated_study():
     mini = profiles.load("mini")
-    plan = replace(mini, methods=("albert",), samples=27, seeds=2, sampler="random", epochs=9)
+    tasks = ("sst2", "rte", "cola", "mrpc")
+    plan = replace(mini, methods=("albert",), tasks=tasks, samples=27, seeds=2, sampler="random", epochs=9)
     simulation = Simulation(resolve(plan), slots=1)
     simulation.launch()
     records = [event.record for event in simulation.journal.of(TrialEnded)]
