@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trainables import VARIANT, base_method
 from trainables.schema import Configuration, Value
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ class SearchSpace:
     seeds: int | None  # confirm trials, where the method has a number of its own
 
 
-VARIANT = ":"  # between a method's name and its variant's
-
-
 def available() -> list[str]:
     """Names of all methods that have a search space, in alphabetical order; their variants not counted."""
     files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
@@ -61,10 +59,10 @@ def check(method: str) -> None:
     Raises:
         ValueError: none has.
     """
-    base, separator, _ = method.partition(VARIANT)
+    base = base_method(method)
     if base not in available():
         raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
-    if separator and method not in variants(base):
+    if method != base and method not in variants(base):
         menu = ", ".join(variants(base)) or "none"
         raise ValueError(f"no variant named {method!r}; variants of {base}: {menu}")
 

@@ -83,13 +83,18 @@ def prepare(
 
 
 def default_name(resolved: ResolvedPlan) -> str:
-    """The methods, and digits that anything else would change that is not an extension."""
+    """The methods, and digits that anything else would change that is not an extension.
+
+    A backbone or tokenizer counts by its content, wherever it lies.
+    """
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
-    rest = replace(rest, data=glue.seen_from_anywhere(asked.data))
-    content = sorted({arm.backbone_fingerprint for arm in resolved.arms}) if asked.backbone else []
-    return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
+    rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
+    content = {(arm.backbone_fingerprint, arm.tokenizer_fingerprint or "") for arm in resolved.arms}
+    if not (asked.backbone or asked.tokenizer):
+        content = set()
+    return "-".join([*map(in_file_names, names), digest([to_plain(rest), sorted(content)], length=6)])
 
 
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:

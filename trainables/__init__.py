@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from trainables.configuration import TrainingConfig
     from trainables.schema import Configuration
 
+VARIANT = ":"  # between a method's name and its variant's
+
+
+def base_method(method: str) -> str:
+    """The method without its variant: `palbert` of `palbert:a`."""
+    return method.partition(VARIANT)[0]
+
 
 def available() -> list[str]:
     """Names of all methods, in alphabetical order."""
@@ -32,8 +39,8 @@ def load(method: str) -> ModuleType:
     Raises:
         ValueError: no method has this name, or nothing follows the colon.
     """
-    name, colon, variant = method.partition(":")
-    if name not in available() or (colon and not variant):
+    name = base_method(method)
+    if name not in available() or method == f"{name}{VARIANT}":
         raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
     return importlib.import_module(f"trainables.{name.replace('-', '_')}")
 

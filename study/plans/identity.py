@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from trainables import VARIANT
 from trainables.schema import Configuration
 
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
@@ -47,4 +48,4 @@ def search_seed(arm: str, number: int) -> int:
 
 def in_file_names(method: str) -> str:
     """A method's name as names of files and of registered models can hold it."""
-    return method.replace(":", "-")
+    return method.replace(VARIANT, "-")

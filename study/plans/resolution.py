@@ -21,14 +21,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 
 import search_spaces
 import trainables
-from search_spaces import VARIANT, SearchSpace
+from search_spaces import SearchSpace
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, confirm_seeds
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.encoders.backbones import MINI_BACKBONES, backbone_fingerprint, check_backbone
+from trainables.encoders.backbones import MINI_BACKBONES, backbone_fingerprint, check_backbone, check_depth
 from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
 
@@ -72,6 +72,9 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
     _check_starts({arm.name: arm for arm in arms})
     for backbone, tokenizer in {(arm.backbone, arm.tokenizer): None for arm in arms}:
         _content(lambda: check_backbone(backbone, tokenizer), backbone, unchecked)
+    for arm in arms:
+        depth = trainables.configure(arm.method, arm.any_configuration).num_hidden_layers
+        _content(lambda: check_depth(arm.backbone, depth, of=arm.method), arm.backbone, unchecked)
     return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan), departures=departures(plan, arms))
 
 
@@ -190,7 +193,7 @@ def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> L
         (f"{space.file} FIXED", space.fixed),
         (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
         (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
-        (f"{space.file} VARIANTS[{space.method.partition(VARIANT)[2]!r}]", space.variant),
+        (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
         ("--epochs", {} if plan.epochs is None else {"epochs": plan.epochs}),
         ("--set", plan.settings),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+import trainables
 from study.plans.identity import digest, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
 from trainables.runs.trial import Selection
@@ -50,7 +51,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def base_method(self) -> str:
         """The method without its variant: `palbert` of `palbert:a`."""
-        return self.method.partition(":")[0]
+        return trainables.base_method(self.method)
 
     @property
     def epochs(self) -> int:

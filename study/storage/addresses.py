@@ -80,7 +80,7 @@ def tracking_address(text: str) -> str:
     return text
 
 
-_SECRET_WORDS = ("password", "passwd", "secret", "token", "key")
+_SECRET_WORDS = ("password", "passwd", "secret", "token", "access_key", "api_key", "apikey")
 
 
 def join(address: str, name: str) -> str:

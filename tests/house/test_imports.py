@@ -47,7 +47,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.data.tasks",
     "trainables.runs.trial",
 )
-SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables.schema")
+SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables", "trainables.schema")
 
 # Refuses to import the packages named in its first argument, as if they were not installed; then runs the second.
 BLOCKING = """

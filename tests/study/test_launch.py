@@ -73,6 +73,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
         (["--start-from", "rte"], "--start-from rte: allowed: ARM=ARM"),
         (["--task", "rte", "--start-from", "rte=mnli"], "palbert/rte starts from palbert/mnli, which is not studied"),
+        (
+            ["--method", "albert:9-layers"],
+            "num_hidden_layers of albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
+        ),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
         (["--dry-run", "--explain", "rte"], "--explain rte: no such arm; available: palbert/sst2, palbert/cola"),
@@ -182,3 +186,20 @@ def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
     assert "palbert/rte" in capsys.readouterr().out
     assert launch.main(["--task", "stsb", "--data", str(SHARED_GLUE), "--out", str(tmp_path)]) == 2
     assert "STS-B/train.tsv" in capsys.readouterr().err
+
+
+def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypatch):
+    for name, vocabulary in (("one", "[PAD]"), ("other", "[PAD]"), ("third", "[MASK]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text('{"model_type": "bert", "num_hidden_layers": 2}')
+        (tmp_path / name / "model.safetensors").write_bytes(b"weights")
+        (tmp_path / name / "vocab.txt").write_text(vocabulary)
+    monkeypatch.chdir(tmp_path)
+
+    def name_of(*arguments: str) -> str:
+        return launch.default_name(resolve(plan_from("--profile", "mini", *arguments)))
+
+    names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
+    assert names[0] == names[1] == names[2] != names[3]
+    tokenizers = [name_of("--tokenizer", tokenizer) for tokenizer in ("./one", "./other", "./third")]
+    assert len({*tokenizers, name_of()}) == 4 - 1 and tokenizers[0] == tokenizers[1]

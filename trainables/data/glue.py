@@ -20,6 +20,7 @@ import numpy as np
 
 from trainables.data import mini_glue
 from trainables.data.tasks import Task
+from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable
 
 if TYPE_CHECKING:
@@ -115,14 +116,7 @@ def _split_fingerprint(task: Task, split: str, data: str) -> str:
         return hashlib.sha256(repr(mini_glue.generate(task, split)).encode()).hexdigest()
     if data == "hub":
         return f"{HUB_NAME} {_hub_revision(task)}"
-    file = _existing_file(task, split, data)
-    return _hash_of_file(file, file.stat().st_size, file.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=None)
-def _hash_of_file(file: Path, size: int, modified: int) -> str:  # by size and time: hashed again once it changes
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return hash_of_file(_existing_file(task, split, data))
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,14 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable
 
 FAMILIES = ("albert", "bert", "electra", "roberta")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
+MINI_LAYERS = 6
 
 _WEIGHTS = (
     "model.safetensors",
@@ -52,6 +55,17 @@ def check_weights(backbone: str) -> None:
         family_of(backbone)
 
 
+def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
+    """Passes if the backbone has so many layers; 0 is all. `of`: who asks.
+
+    Raises:
+        ValueError: it has fewer.
+    """
+    depth = _depth(backbone)
+    if depth is not None and num_layers > depth:
+        raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
+
+
 def check_tokenizer(name: str) -> None:
     """Passes if a tokenizer can be loaded from here by its hub name or folder.
 
@@ -69,7 +83,7 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     digest = hashlib.sha256()
     for name in sorted(_folder_files(kind, backbone)):
         digest.update(name.encode())
-        digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
+        digest.update(bytes.fromhex(hash_of_file(folder / name)))
     return f"sha256:{digest.hexdigest()[:16]}"
 
 
@@ -86,15 +100,24 @@ def family_of(backbone: str) -> str:
     """
     if backbone in MINI_BACKBONES:
         return backbone.removeprefix("mini-")
+    family = _configuration(backbone).get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
+    return family
+
+
+def _depth(backbone: str) -> int | None:
+    """Number of layers; None where the configuration leaves that to its family's default."""
+    return MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
+
+
+def _configuration(backbone: str) -> dict[str, Any]:
     path = Path(backbone) / "config.json" if _is_path(backbone) else _hub_configuration(backbone)
     try:
         configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"backbone {backbone!r}: config.json is not JSON ({error})") from error
-    family = configuration.get("model_type") if isinstance(configuration, dict) else None
-    if family not in FAMILIES:
-        raise ValueError(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
-    return family
+    return configuration if isinstance(configuration, dict) else {}
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> None:

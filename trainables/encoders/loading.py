@@ -16,7 +16,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import TrainingConfig
-from trainables.encoders.backbones import MINI_BACKBONES, check_tokenizer, check_weights, family_of
+from trainables.encoders.backbones import MINI_BACKBONES, MINI_LAYERS, check_tokenizer, check_weights, family_of
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 
 MINI_VOCABULARY = 8_000  # words
@@ -71,7 +71,7 @@ def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
 
 
 def _mini_model(family: str, vocab_size: int, config: TrainingConfig) -> PreTrainedModel:
-    """Six layers of width 32: seconds on a CPU, and deep enough for exits to mean something.
+    """Few layers of width 32: seconds on a CPU, and deep enough for exits to mean something.
 
     Twice the width takes twice the time and learns mini-GLUE no better within nine epochs.
     """
@@ -80,7 +80,7 @@ def _mini_model(family: str, vocab_size: int, config: TrainingConfig) -> PreTrai
         vocab_size=vocab_size,
         embedding_size=32,
         hidden_size=32,
-        num_hidden_layers=6,
+        num_hidden_layers=MINI_LAYERS,
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=config.max_length + _reserved_positions(family, pad_token_id=0),
