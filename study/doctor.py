@@ -135,21 +135,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
     faults = 0
-    for finding in _findings(options, storage_address(options.storage)):
+    tracking = None if options.tracking_uri is None else tracking_address(options.tracking_uri)
+    for finding in _findings(options, storage_address(options.storage), tracking):
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
     print("ready" if not faults else f"{faults} fault(s)")
     return 1 if faults else 0
 
 
-def _findings(options: Options, storage: str) -> Iterator[Finding]:
+def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[Finding]:
     here = check_packages()
     yield from here
     if any(finding.is_fault for finding in here):
         return  # nothing else would tell more than that
     yield from check_cluster(options.address, data=glue.seen_from_anywhere(options.data), storage=storage)
-    if options.tracking_uri:
-        yield from check_tracking(tracking_address(options.tracking_uri))
+    if tracking is not None:
+        yield from check_tracking(tracking)
 
 
 def build_parser() -> Parser:

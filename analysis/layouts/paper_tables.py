@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from analysis.layouts.beside_published import Beside, beside_published
+from analysis.layouts.beside_published import Beside, Placed, beside_published
 from analysis.layouts.cell_facts import (
     ELECTRA_METRICS,
     PAPER_METRICS,
@@ -106,11 +106,8 @@ def pabee_table(evidence: Evidence) -> Table:
         name="pabee",
         title=f"Parameters, speed-up and GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
         columns={"parameters": "#Param", "speed_up": "speed"} | task_columns(studies, PABEE_TASKS),
-        lines=[_with_size(line, placed.published.get(line.label)) for line in placed.lines],
-        blocks=[
-            Block(block.title, [_with_size(line, placed.published.get(line.label)) for line in block.lines])
-            for block in placed.blocks
-        ],
+        lines=_with_sizes(placed.lines, placed),
+        blocks=[Block(block.title, _with_sizes(block.lines, placed)) for block in placed.blocks],
         caption=(
             "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers "
             f"layers run per dev example, mean over the tasks. {protocol_in_words(studies)}"
@@ -214,6 +211,10 @@ def _electra_line(row: Row) -> Line:
     }
     entries = {task: score_entry(cell, medians.get(task, np.nan)) for task, cell in row.cells.items()}
     return Line(row.label, {"parameters": parameters} | entries)
+
+
+def _with_sizes(lines: Sequence[Line], placed: Placed) -> list[Line]:
+    return [_with_size(line, placed.published.get(line.label)) for line in lines]
 
 
 def _with_size(line: Line, published: PublishedRow | None) -> Line:

@@ -86,6 +86,12 @@ def test_a_tracking_server_that_is_away_is_a_fault_without_its_password() -> Non
     assert finding.is_fault and "refused" in finding.text and "secret" not in finding.text
 
 
+def test_an_address_with_a_password_is_refused_before_anything_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(["--tracking-uri", "http://anna:secret@127.0.0.1"]) == 2
+    answer = capsys.readouterr()
+    assert answer.out == "" and "--tracking-uri holds a password" in answer.err and "secret" not in answer.err
+
+
 def test_a_check_that_breaks_is_a_finding_too() -> None:
     def broken() -> list[Finding]:
         raise ImportError("libcudart.so not found")
