@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import warnings
@@ -41,12 +42,18 @@ class Parser(argparse.ArgumentParser):
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
     """The exit status of a command: what `main` returns; 2 after a `ValueError`, 1 after Ctrl-C or a fault of the disk.
 
-    Each of these is told in one line, which ends with `after_interrupt` where nothing was wrong with the request.
+    Each of these is told in one line, which ends with `after_interrupt` where nothing was wrong with the request. A
+    reader of the output that goes away (`| head`) ends the command without a word.
     """
     warnings.formatwarning = _one_line
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
-        return main()
+        status = main()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the output wants no more of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:

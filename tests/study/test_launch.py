@@ -203,3 +203,11 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     assert names[0] == names[1] == names[2] != names[3]
     tokenizers = [name_of("--tokenizer", tokenizer) for tokenizer in ("./one", "./other", "./third")]
     assert tokenizers[0] == tokenizers[1] and len({*tokenizers, name_of()}) == 3
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):
+    command = [sys.executable, "-m", "study.launch", "--dry-run", "--json", "--profile", "mini", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 141
+    process.stderr.close()
