@@ -27,7 +27,7 @@ from analysis.page.cell_runs import cells_with_runs, linked
 from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import counted, findings, headline, sentence
 from analysis.page.sections import Part, sections
-from analysis.pictures.picture import Picture, picture_bytes
+from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import hours, ledger_notes, row_ledger
 from analysis.studies.load import Study, load_study
@@ -64,9 +64,8 @@ def report_files(study: Study) -> dict[str, bytes]:
     """Every file of the report by its name in the study's folder. The same study gives the same bytes."""
     evidence = gather([study])
     drawn = pictures(evidence)
-    images = {picture.name: picture_bytes(picture.figure, "svg") for picture in drawn}
+    images = {picture.name: svg(picture.figure) for picture in drawn}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
-    files |= {f"pictures/{picture.name}.png": picture_bytes(picture.figure, "png") for picture in drawn}
     return files | {PAGE: report_page(study, evidence, drawn, images).encode()}
 
 

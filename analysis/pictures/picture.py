@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-
-Format = Literal["svg", "png"]
 
 # Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
 STYLE: Any = {
@@ -27,9 +25,8 @@ STYLE: Any = {
     "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: small files that can be searched
     "svg.hashsalt": "study",  # the names of an SVG's parts do not change from run to run
-    "savefig.dpi": 150,
 }
-METADATA: dict[Format, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+METADATA = {"Date": None, "Creator": None}
 
 
 @dataclass(frozen=True)
@@ -44,19 +41,19 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         """What a notebook shows."""
-        return picture_bytes(self.figure, "svg").decode()
+        return svg(self.figure).decode()
 
 
 def finished(name: str, title: str, caption: str, alt: str, figure: Figure) -> Picture:
-    """The picture, its panels laid out once and not again for every file format."""
+    """The picture, its panels laid out once and not again whenever it is written."""
     figure.draw_without_rendering()
-    figure.set_layout_engine(None)  # "none" leaves a placeholder, for which every file is drawn twice
+    figure.set_layout_engine(None)  # "none" leaves a placeholder, for which a file is drawn twice
     return Picture(name, title, caption, alt, figure)
 
 
-def picture_bytes(figure: Figure, format: Format) -> bytes:
-    """The figure as a file of this format, without dates and versions."""
+def svg(figure: Figure) -> bytes:
+    """The figure as an SVG file, without dates and versions."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format=format, metadata=METADATA[format])
+        figure.savefig(buffer, format="svg", metadata=METADATA)
     return buffer.getvalue()

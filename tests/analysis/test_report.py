@@ -286,7 +286,7 @@ def test_report_escapes_what_others_have_written(tmp_path):
     assert "<script>" not in report.write_report(folder).read_text()
 
 
-def test_pictures_are_written_as_svg_and_png(page, study):
+def test_pictures_are_written_as_files(page, study):
     names = {path.name for path in (study / "pictures").iterdir()}
     for name in (
         "forest",
@@ -296,7 +296,7 @@ def test_pictures_are_written_as_svg_and_png(page, study):
         "search-progress",
         "learning-curves-palbert",
     ):
-        assert {f"{name}.svg", f"{name}.png"} <= names
+        assert f"{name}.svg" in names
 
 
 @pytest.mark.slow

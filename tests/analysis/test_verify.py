@@ -227,7 +227,7 @@ def test_surplus_table_is_found(study):
 def test_edited_report_and_surplus_picture_are_found(study):
     write_report(study)
     assert verify(study) == []
-    page, picture = study / "report.html", study / "pictures" / "seeds.png"
+    page, picture = study / "report.html", study / "pictures" / "seeds.svg"
     page.write_text(page.read_text().replace("42", "43", 1))
     picture.write_bytes(picture.read_bytes()[:-1])
     (study / "pictures" / "old.svg").write_text("")

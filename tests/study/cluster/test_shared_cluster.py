@@ -13,12 +13,13 @@ from study.facts.record import read_records
 
 pytestmark = pytest.mark.slow
 
-SMALL = ["--method", "albert", "--task", "rte", "--samples", "2", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
+SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
 
 
 @pytest.fixture
 def cluster():
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    """Slots for two studies of two trials at a time, whatever the machine has."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
     yield cluster
     cluster.shutdown()
 
@@ -42,11 +43,10 @@ def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
         _, errors = process.communicate(timeout=900)
         assert process.returncode == 0, errors
     first, second = ({record.key: record for record in read_records(f / "records.jsonl")} for f in folders)
-    assert len(first) == len(second) == 4
-    in_full = [key for key in first.keys() & second.keys() if first[key].status == second[key].status == "completed"]
-    assert in_full  # which trials ASHA stops depends on who is first, so the winners may differ
-    for key in in_full:
-        assert (first[key].score, first[key].epoch) == (second[key].score, second[key].epoch)
+    assert len(first) == len(second) == 3
+    assert {key: (row.score, row.epoch) for key, row in first.items()} == {
+        key: (row.score, row.epoch) for key, row in second.items()
+    }
 
 
 def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, cluster):
@@ -66,4 +66,4 @@ def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, c
     finally:
         another.shutdown()
     keys = [record.key for record in read_records(tmp_path / "study" / "records.jsonl")]
-    assert len(keys) == len(set(keys)) == 4
+    assert len(keys) == len(set(keys)) == 3
