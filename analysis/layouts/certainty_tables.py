@@ -140,11 +140,7 @@ def spread_table(evidence: Evidence) -> Table | None:
         lines=[
             Line(
                 f"{row.label}, {source}",
-                {
-                    task: _points_entry(getattr(found[row.label, task], name))
-                    for task in row.cells
-                    if (row.label, task) in found
-                },
+                {task: _points_entry(getattr(found.get((row.label, task)), name, None)) for task in row.cells},
             )
             for row in rows
             for source, name in names.items()
@@ -218,7 +214,7 @@ def _optimism_lines(row: Row, part: str, name: str) -> list[Line]:
     values = {task: cell_entry(row.cells[task], _difference_entry(gap.difference)) for task, gap in gaps.items() if gap}
     ranges = {task: interval_entry(100 * gap.low, 100 * gap.high) for task, gap in gaps.items() if gap}
     missing = {task: Entry() for task, gap in gaps.items() if gap is None}
-    return [Line(f"{row.label}, {part}", values | missing), Line(f"{row.label}, {part}, range", ranges)]
+    return [Line(f"{row.label}, {part}", values | missing), Line(f"{row.label}, {part}, range", ranges | missing)]
 
 
 def _verdict_facts(pair: Beside) -> dict[str, object]:
