@@ -112,8 +112,11 @@ def undecided_rungs(trial: TrialFacts, progress: StudyProgress) -> list[str]:
     ]
 
 
-def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str]:
-    """What is wrong with a record, but for its provenance: see `provenance_faults`."""
+def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile, *, journal_head: str) -> list[str]:
+    """What is wrong with a record, but for its provenance: see `provenance_faults`.
+
+    `journal_head` is the chain of the line before.
+    """
     record, last = event.record, trial.last
     if record.status == "completed" and not (last and last.report.row.finished):
         return [f"record status is completed; the last report, of epoch {trial.epochs}, is not the trial's last"]
@@ -127,6 +130,7 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str
             error=record.error,
             predictions_digest=record.predictions_digest if has_predictions else None,
             provenance=Provenance(versions=record.versions, git_commit=record.git_commit),
+            journal_head=journal_head,
             ended=event.time,
         )
     except ValueError as error:

@@ -39,6 +39,7 @@ class EventLog(Protocol):
     """Where events go: the journal of a study's folder."""
 
     facts: StudyFacts  # after all events so far
+    head: str  # chain of the last line
 
     def now(self) -> str:
         """The time of an event that happens now."""
@@ -138,6 +139,7 @@ class Scheduler:
             error=error,
             predictions_digest=predictions_digest,
             provenance=self._provenance,
+            journal_head=self._journal.head,
             ended=now,
         )
         self._journal.append(TrialEnded(time=now, key=key, record=record))

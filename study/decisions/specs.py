@@ -46,6 +46,7 @@ def build_record(
     error: str | None,
     predictions_digest: str | None,
     provenance: Provenance,
+    journal_head: str,
     ended: str,
 ) -> Record:
     """The record of a trial that is over now: failed if there is an error, stopped if ASHA said so.
@@ -94,6 +95,7 @@ def build_record(
         git_commit=provenance.git_commit,
         host=last.host if last else "",
         device=last.device if last else "",
+        journal_head=journal_head,
         started=started.time,
         ended=ended,
     )

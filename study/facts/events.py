@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from trainables.configuration import AtLeastOne, Count, NotNegative
@@ -138,7 +139,19 @@ Event = (
     | SearchClosed
 )
 
-READER = Reader(Event)
+
+class _EventReader(Reader):
+    """Reads a line without its chain, which `study.facts.chain` checks."""
+
+    def read(self, line: bytes, *, where: str) -> Event:
+        body, chain = unlinked(line)
+        event: Event = super().read(body, where=where)
+        if not chain:
+            raise ValueError(f"{where}: the field chain is missing")
+        return event
+
+
+READER = _EventReader(Event)
 
 
 def read_events(folder: Path) -> list[Event]:

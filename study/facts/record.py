@@ -53,6 +53,7 @@ class Record(Typed, frozen=True, kw_only=True):
     git_commit: str | None
     host: str
     device: str
+    journal_head: str  # chain of the journal's line before its `trial_ended`
     started: str  # UTC, ISO 8601
     ended: str
 
