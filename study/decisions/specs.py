@@ -22,14 +22,15 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
 def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpec:
     """All that the trial's numbers depend on."""
-    started, tokenizer = trial.started, plan.arm(trial.started.arm).tokenizer
+    started, made_of = trial.started, plan.arm(trial.started.arm)
+    tokenizer = made_of.pinned_tokenizer
     return TrialSpec(
         method=started.method,
         task=started.task,
         config=started.config,
         seed=started.seed,
         data=glue.seen_from_anywhere(plan.asked.data),
-        backbone=backbones.seen_from_anywhere(plan.arm(started.arm).backbone),
+        backbone=backbones.seen_from_anywhere(made_of.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
         report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
