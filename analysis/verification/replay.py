@@ -24,7 +24,7 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
-from study.facts.study_facts import StudyFacts
+from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 
 
@@ -101,7 +101,7 @@ class Replay:
             case EpochReported():
                 stopped = [f"ASHA had stopped {event.key}"] * (trial.stopped_at is not None)
                 undecided = trial_rules.undecided_rungs(trial, self._progress)
-                return stopped + undecided + self._epochs.faults(trial, event)
+                return stopped + undecided + self._epochs.faults(trial, event) + self._attestation_faults(event, trial)
             case AshaDecided():
                 return trial_rules.asha_faults(event, trial, self._progress)
             case TrialRetried():
@@ -112,9 +112,15 @@ class Replay:
         if event.record.status != "failed":
             faults += trial_rules.undecided_rungs(trial, self._progress)
         began = self.facts.last_launch.began if self.facts.last_launch else None
-        if began is None or trial_rules.provenance_faults(event, began.versions, began.git_commit):
+        if began is None or trial_rules.provenance_faults(event, began):
             self._unclaimed.append((line.where, event))  # what a launch finds unsettled it ends before it begins
         return faults
+
+    def _attestation_faults(self, event: EpochReported, trial: TrialFacts) -> list[str]:
+        if self.facts.last_launch is None:
+            return []  # said of the trial's start
+        arm = self._progress.arm(trial.started.arm)
+        return trial_rules.attestation_faults(event, trial, arm, self.facts.last_launch.began)
 
     def _time_faults(self, event: Event) -> list[str]:
         before, self._time = self._time, max(self._time, event.time)
@@ -169,5 +175,5 @@ class Replay:
         return [
             f"{where}: {fault}, as in its launch"
             for where, event in claimed
-            for fault in trial_rules.provenance_faults(event, made_by.versions, made_by.git_commit)
+            for fault in trial_rules.provenance_faults(event, made_by)
         ]

@@ -13,7 +13,8 @@ from study.decisions import asha
 from study.decisions.budget import searches_to_close
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.specs import Provenance, build_record
+from study.decisions.specs import Provenance, build_record, expected_attestation
+from study.facts.attestation import Attestation, contradictions
 from study.facts.events import (
     AshaDecided,
     EpochReported,
@@ -88,6 +89,7 @@ class Scheduler:
                 pid=pid,
                 versions=self._provenance.versions,
                 git_commit=self._provenance.git_commit,
+                code_digest=self._provenance.code_digest,
                 max_gpu_hours=self.progress.max_gpu_hours,
             )
         )
@@ -105,8 +107,14 @@ class Scheduler:
         return trial
 
     def report(self, key: str, report: Report) -> Literal["continue", "stop"]:
-        """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own."""
+        """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.
+
+        Raises:
+            ValueError: it was trained on something else than the plan says; nothing is noted.
+        """
         trial, row = self.facts.trials[key], report.row
+        if report.attested is not None:
+            self.check_attested(key, report.attested, host=report.host)
         if row.epoch > trial.epochs:
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
         if trial.phase == "confirm" or row.finished:
@@ -114,6 +122,24 @@ class Scheduler:
         if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
             self._decide(trial, row.epoch, row.selection_score)
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
+
+    def expected_attestation(self, trial: TrialFacts) -> Attestation:
+        """What a worker must find of the trial."""
+        arm = self.progress.arm(trial.started.arm)
+        return expected_attestation(arm.arm, arm.facts, trial, by=self._provenance)
+
+    def check_attested(self, key: str, attested: Attestation, *, host: str) -> None:
+        """Passes if a worker trains what the plan says, with the code of this launch.
+
+        Raises:
+            ValueError: it does not; all that differs is named.
+        """
+        trial = self.facts.trials[key]
+        if found := contradictions(attested, self.expected_attestation(trial)):
+            raise ValueError(
+                f"trial {key} of {trial.started.arm} on {host} is not what the plan says: {'; '.join(found)}; nothing "
+                "of it was noted. Mend that, and the same command continues"
+            )
 
     def retry(self, key: str, error: str, *, counts: bool) -> int:
         """Takes back a trial whose process is gone, to be handed out again; its failures so far.

@@ -140,7 +140,13 @@ class TuneDriver:
     # ---- inside
 
     def _is_over(self, news: News) -> bool:
-        """Takes in the news of one trial, and ends it if it is over."""
+        """Takes in the news of one trial, and ends it if it is over.
+
+        Raises:
+            ValueError: what a worker trains is not what the plan says.
+        """
+        if news.refused is not None:
+            self.scheduler.check_attested(news.key, news.refused, host=news.host)
         if news.report is None:
             self._end(news.key, error=news.failure)
             return True
@@ -177,6 +183,7 @@ class TuneDriver:
         return AssignedTrial(
             key=trial.key,
             spec=trial_spec(self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm), trial),
+            expected=self.scheduler.expected_attestation(trial),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
         )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from study.facts.attestation import Attestation
 from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
@@ -38,6 +39,7 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     pid: Count
     versions: Mapping[str, str]
     git_commit: str | None
+    code_digest: str  # of the sources of the packages that make numbers
     max_gpu_hours: NotNegative | None  # None: no limit
 
 
@@ -85,6 +87,7 @@ class Report(Typed, frozen=True, kw_only=True):
     host: str
     device: str
     gpu_share: NotNegative | None  # largest part of the GPU's memory held; None on a CPU
+    attested: Attestation | None = None  # with the first epoch that a process trains
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):

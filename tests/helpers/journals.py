@@ -82,6 +82,7 @@ class MadeJournal(MemoryJournal):
             pid=pid or os.getpid(),
             versions={},
             git_commit=None,
+            code_digest="",
             max_gpu_hours=max_gpu_hours,
         )
 
@@ -176,8 +177,11 @@ class MadeJournal(MemoryJournal):
             "tokenizer_fingerprint": None,
             "data_fingerprint": "f00d",
             "data_differences": (),
+            "tokens_digest": None,
+            "backbone_digest": None,
             "versions": {},
             "git_commit": None,
+            "code_digest": "",
             "host": "node-1",
             "device": "cpu",
             "journal_head": self.head,

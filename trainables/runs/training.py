@@ -21,13 +21,15 @@ from torch import Tensor
 
 import trainables
 from trainables.data.examples import Examples
+from trainables.data.glue import fingerprint
 from trainables.data.tasks import find_task
+from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
-from trainables.runs.trial import EpochRow, Outcome, TrialSpec
+from trainables.runs.trial import Content, EpochRow, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
     model_folder,
@@ -146,6 +148,17 @@ class TrainingRun:
 
     def _is_over(self, epochs: int, best_epoch: int) -> bool:
         return epochs >= self._config.epochs or 0 < self._config.stop_after <= epochs - best_epoch
+
+    def content(self) -> Content:
+        """What the trial is made of, by the files, rows and code that this process has read."""
+        spec = self.spec
+        return Content(
+            data_fingerprint=fingerprint(self._task, spec.data),
+            tokens_digest=self._data.tokens_digest,
+            backbone_fingerprint=backbone_fingerprint(spec.backbone),
+            backbone_digest=backbone_digest(spec.backbone),
+            tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+        )
 
     @property
     def model_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Layerwise encoders against the models of transformers. Run: pytest tests/trainables/encoders/test_backbones.py"""
 
 import json
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
