@@ -70,7 +70,7 @@ class Scheduler:
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours)
         self.draining = False
         self._journal = journal
-        self._provenance = provenance
+        self.provenance = provenance
         self._proposals = {arm.name: Proposals(arm, sampler=plan.asked.sampler) for arm in plan.arms}
         self._handed_out: set[str] = set()  # keys of trials that run in this launch
 
@@ -87,9 +87,9 @@ class Scheduler:
                 command=command,
                 host=host,
                 pid=pid,
-                versions=self._provenance.versions,
-                git_commit=self._provenance.git_commit,
-                code_digest=self._provenance.code_digest,
+                versions=self.provenance.versions,
+                git_commit=self.provenance.git_commit,
+                code_digest=self.provenance.code_digest,
                 max_gpu_hours=self.progress.max_gpu_hours,
             )
         )
@@ -123,21 +123,17 @@ class Scheduler:
             self._decide(trial, row.epoch, row.selection_score)
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
 
-    def expected_attestation(self, trial: TrialFacts) -> Attestation:
-        """What a worker must find of the trial."""
-        arm = self.progress.arm(trial.started.arm)
-        return expected_attestation(arm.arm, arm.facts, trial, by=self._provenance)
-
     def check_attested(self, key: str, attested: Attestation, *, host: str) -> None:
         """Passes if a worker trains what the plan says, with the code of this launch.
 
         Raises:
             ValueError: it does not; all that differs is named.
         """
-        trial = self.facts.trials[key]
-        if found := contradictions(attested, self.expected_attestation(trial)):
+        trial, arm = self.facts.trials[key], self.progress.arm(self.facts.trials[key].started.arm)
+        expected = expected_attestation(arm.arm, arm.facts, trial, by=self.provenance)
+        if found := contradictions(attested, expected):
             raise ValueError(
-                f"trial {key} of {trial.started.arm} on {host} is not what the plan says: {'; '.join(found)}; nothing "
+                f"trial {key} of {arm.arm.name} on {host} is not what the plan says: {'; '.join(found)}; nothing "
                 "of it was noted. Mend that, and the same command continues"
             )
 
@@ -164,7 +160,7 @@ class Scheduler:
             arm=self.plan.arm(trial.started.arm),
             error=error,
             predictions_digest=predictions_digest,
-            provenance=self._provenance,
+            provenance=self.provenance,
             journal_head=self._journal.head,
             ended=now,
         )

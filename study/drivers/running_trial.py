@@ -130,8 +130,10 @@ class RunningTrial:
 
 def attest(run: TrainingRun) -> Attestation:
     """What this process trains on, and with."""
+    from trainables.runs.training import content_of
+
     code = provenance()
-    return Attestation(**to_plain(run.content()), code_digest=code.code_digest, versions=code.versions)
+    return Attestation(**to_plain(content_of(run)), code_digest=code.code_digest, versions=code.versions)
 
 
 class Clock:

@@ -19,7 +19,7 @@ from analysis.tables import write_tables
 from study import profiles
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, trial_spec
+from study.decisions.specs import Provenance, expected_attestation, trial_spec
 from study.drivers.trial_end import end_trial
 from study.facts.events import Report
 from study.facts.journal import Journal
@@ -102,7 +102,9 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         outcome = replace(outcome, **_predict(folder, trial, row), model=model)
     share = 0.25 + unit(trial.key) / 2
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
-    attested = replace(scheduler.expected_attestation(trial), tokens_digest="beef", backbone_digest="f11e")
+    arm = scheduler.progress.arm(trial.started.arm)
+    expected = expected_attestation(arm.arm, arm.facts, trial, by=PROVENANCE)
+    attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     return Report(
         row=row,
         outcome=outcome,

@@ -22,7 +22,7 @@ from torch import Tensor
 import trainables
 from trainables.data.examples import Examples
 from trainables.data.glue import fingerprint
-from trainables.data.tasks import find_task
+from trainables.data.tasks import TASKS, find_task
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
@@ -148,17 +148,6 @@ class TrainingRun:
 
     def _is_over(self, epochs: int, best_epoch: int) -> bool:
         return epochs >= self._config.epochs or 0 < self._config.stop_after <= epochs - best_epoch
-
-    def content(self) -> Content:
-        """What the trial is made of, by the files, rows and code that this process has read."""
-        spec = self.spec
-        return Content(
-            data_fingerprint=fingerprint(self._task, spec.data),
-            tokens_digest=self._data.tokens_digest,
-            backbone_fingerprint=backbone_fingerprint(spec.backbone),
-            backbone_digest=backbone_digest(spec.backbone),
-            tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
-        )
 
     @property
     def model_bytes(self) -> int:
@@ -318,6 +307,18 @@ class TrainingRun:
             "selection_score": selected.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
         }
+
+
+def content_of(run: TrainingRun) -> Content:
+    """What a trial is made of, by the files, rows and code that this process has read."""
+    spec = run.spec
+    return Content(
+        data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
+        tokens_digest=run._data.tokens_digest,
+        backbone_fingerprint=backbone_fingerprint(spec.backbone),
+        backbone_digest=backbone_digest(spec.backbone),
+        tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+    )
 
 
 @contextmanager

@@ -14,12 +14,16 @@ from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
+from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
+from study.decisions.specs import expected_attestation
 from study.drivers import provenance
-from study.drivers.messages import AssignedTrial, News
+from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.running_trial import RunningTrial
+from study.drivers.tune_driver import TuneDriver
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported
+from study.facts.study_facts import TrialFacts
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TrialSpec
@@ -79,7 +83,8 @@ def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     trial = running(tmp_path, spec, expected_of(spec))
     repeated, trained = trial.next_news().report, trial.next_news().report
     trial.release()
-    assert repeated.row.epoch == 1 and repeated.attested == trained.attested != None  # noqa: E711
+    assert repeated.row.epoch == 1 and repeated.attested == trained.attested
+    assert contradictions(trained.attested, expected_of(spec)) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*rows; the official")
@@ -127,12 +132,17 @@ def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, dat
 # ---- what the launch says
 
 
+def expected_by(scheduler: Scheduler, trial: TrialFacts) -> Attestation:
+    arm = scheduler.progress.arm(trial.started.arm)
+    return expected_attestation(arm.arm, arm.facts, trial, by=PROVENANCE)
+
+
 def launch() -> tuple[Scheduler, str, Attestation]:
     """A launch with one trial handed out, its key, and what is expected of its worker."""
     scheduler = Scheduler("s", mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
-    return scheduler, trial.key, scheduler.expected_attestation(trial)
+    return scheduler, trial.key, expected_by(scheduler, trial)
 
 
 DIFFERENT = {
@@ -171,7 +181,7 @@ def test_trials_of_an_arm_must_agree_with_its_first(field):
     first = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=first))
     second = scheduler.next_trial()
-    expected = scheduler.expected_attestation(second)
+    expected = expected_by(scheduler, second)
     assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
     with pytest.raises(ValueError, match="f00d, not (beef|f11e)"):
         scheduler.check_attested(second.key, replace(first, **{field: "f00d"}), host="node-2")
@@ -183,6 +193,22 @@ def test_a_record_says_what_its_worker_found():
     scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=attested))
     record = scheduler.end(key, error="over")
     assert (record.tokens_digest, record.backbone_digest, record.code_digest) == ("beef", "f11e", "c0de")
+
+
+def test_a_driver_ends_the_launch_when_a_worker_refuses(tmp_path):
+    scheduler, key, expected = launch()
+    driver = TuneDriver(
+        scheduler,
+        folder=tmp_path,
+        storage=str(tmp_path),
+        resources=Resources(cpus=1, gpus=0),
+        max_failures=0,
+        on_progress=lambda: None,
+    )
+    refused = News(key=key, host="node-7", refused=replace(expected, code_digest="f00d"))
+    with pytest.raises(ValueError, match=f"trial {key} of albert/rte on node-7 .*: code f00d, not c0de"):
+        driver.reported("ray id", Message(news=(refused,)))
+    assert scheduler.facts.records == []
 
 
 # ---- the code
