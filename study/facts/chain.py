@@ -23,7 +23,7 @@ def linked(line: bytes, before: str) -> bytes:
 
 def unlinked(line: bytes) -> tuple[bytes, str]:
     """A line of a journal without its chain, and the chain; "" where it has none."""
-    line = line.rstrip(b"\n")
+    line = line.removesuffix(b"\n")
     if line[-_LENGTH : -_LENGTH + len(_FIELD)] != _FIELD or not line.endswith(_END):
         return line, ""
     return line[:-_LENGTH] + b"}", line[-_LENGTH + len(_FIELD) : -len(_END)].decode(errors="replace")
@@ -61,4 +61,4 @@ def checked_head(path: Path, lines: Iterable[bytes]) -> str:
 
 
 def _link(line: bytes, before: str) -> str:
-    return hashlib.sha256(before.encode() + line).hexdigest()[: len(START)]
+    return hashlib.blake2b(before.encode() + line, digest_size=len(START) // 2).hexdigest()
