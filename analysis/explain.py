@@ -110,10 +110,11 @@ def _provenance_lines(cell: Cell) -> list[str]:
     values_by_name = {
         "protocol": {record.protocol_hash for record in cell.records},
         "commit": {record.git_commit or "unknown" for record in cell.records},
+        "code, digest of the sources": {record.code_digest for record in cell.records},
         "data fingerprint": {record.data_fingerprint for record in cell.records},
         "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in cell.records},
     }
-    return [f"backbone: {cell.arm.backbone}"] + [
+    return [f"backbone: {cell.arm.pinned_backbone}"] + [
         f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items()
     ]
 

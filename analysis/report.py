@@ -131,9 +131,10 @@ def _provenance(study: Study) -> dict[str, str]:
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
         "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
-        "backbones": ", ".join(sorted({arm.backbone for arm in study.file.plan.arms})),
+        "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.file.plan.arms})),
         "command line": study.file.command,
         "commits": ", ".join(sorted({record.git_commit for record in records if record.git_commit})),
+        "code, digests of the sources": ", ".join(sorted({record.code_digest for record in records})),
         "data fingerprints": ", ".join(
             sorted({f"{TASKS[record.task].title} {record.data_fingerprint}" for record in records})
         ),

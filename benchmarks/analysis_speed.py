@@ -83,6 +83,7 @@ def plan_file_of(folder: Path, samples: int) -> PlanFile:
         command="",
         versions={},
         git_commit=None,
+        code_digest="",
         protocol_hash=plan().protocol_hash,
         plan=replace(plan(), arms=arms),
     )
@@ -125,10 +126,14 @@ def record(
         tokenizer_fingerprint=None,
         data_fingerprint=arm.data_fingerprint,
         data_differences=(),
+        tokens_digest=None,
+        backbone_digest=None,
         versions={"torch": "2.13.0"},
         git_commit=None,
+        code_digest="",
         host="node",
         device="cuda:0",
+        journal_head="0" * 16,
         started="2026-01-01T00:00:00.000000+00:00",
         ended="2026-01-01T00:02:00.000000+00:00",
     )

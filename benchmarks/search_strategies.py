@@ -132,7 +132,7 @@ class StudySearch:
 
     def restart(self) -> None:
         self._journal = MemoryJournal(self._journal.events)
-        nothing = Provenance(versions={}, git_commit=None)
+        nothing = Provenance(versions={}, git_commit=None, code_digest="")
         self._scheduler = Scheduler("search", self._plan, self._journal, nothing)
         self._scheduler.begin_launch(command="", host="", pid=0)
         for trial in self._scheduler.progress.unsettled:

@@ -33,11 +33,12 @@ from study.cluster.resources import Resources
 from study.decisions.proposals import distributions_of
 from study.decisions.scheduler import Scheduler
 from study.drivers.messages import ASSIGNMENTS, Message, News
+from study.drivers.provenance import provenance
 from study.drivers.trial_actor import MESSAGE
 from study.drivers.tune_driver import TuneDriver
 from study.facts.events import Report
 from study.facts.journal import Journal
-from study.launch_stages import command_line, plan_file, provenance, start_mirror
+from study.launch_stages import command_line, plan_file, start_mirror
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -101,7 +102,7 @@ class StudyTrial(tune.Trainable):
         with Path(f"{self._trial.place}.spans").open("a") as file:
             file.write(json.dumps([times["began"], times["until"]]) + "\n")
         said = report(self._trial.spec.config, self._epoch, times["until"] - times["began"])
-        message = Message(news=(News(key=self._trial.key, report=said),))
+        message = Message(news=(News(key=self._trial.key, host=said.host, report=said),))
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
 

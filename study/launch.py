@@ -18,9 +18,10 @@ from study.plans.identity import digest, in_file_names
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import check_same_study, read_plan, with_earlier
 from study.plans.resolution import explain, resolve
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data import glue
 from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.encoders.backbones import is_folder
 from trainables.schema import Value, to_plain
 
 
@@ -72,29 +73,43 @@ def prepare(
 
     `unchecked` is as in `resolve`.
     """
-    resolved = resolve(plan, unchecked=unchecked)
+    unknown = [] if unchecked is None else unchecked  # a study that has its plan needs no hub to name its commits
+    resolved = resolve(plan, unchecked=unknown)
     folder = out / (name or default_name(resolved))
     earlier = read_plan(folder)
     if earlier is not None:
-        resolved = resolve(with_earlier(plan, earlier.plan.asked), unchecked=unchecked)
+        pins = earlier.plan.pins
+        resolved = resolve(with_earlier(plan, earlier.plan.asked), unchecked=unchecked, pins=pins)
         if not unchecked:
             check_same_study(resolved, earlier.plan, folder)
+    elif unknown and unchecked is None:
+        resolved = resolve(plan)  # says what is unknown
     return resolved, folder
 
 
 def default_name(resolved: ResolvedPlan) -> str:
     """The methods, and digits that anything else would change that is not an extension.
 
-    A backbone or tokenizer counts by its content, wherever it lies.
+    The folder of a backbone or tokenizer counts by its content, wherever it lies; a hub name by itself, at whatever
+    commit it is.
     """
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
-    content = {(arm.backbone_fingerprint, arm.tokenizer_fingerprint or "") for arm in resolved.arms}
+    content = {_made_of(arm) for arm in resolved.arms}
     if not (asked.backbone or asked.tokenizer):
         content = set()
     return "-".join([*map(in_file_names, names), digest([to_plain(rest), sorted(content)], length=6)])
+
+
+def _made_of(arm: Arm) -> tuple[str, str]:
+    tokenizer = _by_content(arm.tokenizer, arm.tokenizer_fingerprint or "") if arm.tokenizer else ""
+    return _by_content(arm.backbone, arm.backbone_fingerprint), tokenizer
+
+
+def _by_content(name: str, fingerprint: str) -> str:
+    return fingerprint if is_folder(name) else name
 
 
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:

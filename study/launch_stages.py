@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import platform
 import shlex
 import socket
 import subprocess
@@ -19,6 +17,7 @@ from study.cluster.ray_connection import ray_cluster
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
+from study.drivers.provenance import provenance
 from study.drivers.trial_end import end_trial
 from study.drivers.tune_driver import TuneDriver
 from study.facts.events import LaunchStatus, utc_now
@@ -29,8 +28,6 @@ from study.plans.resolved_plan import ResolvedPlan
 from study.screen.live_view import LiveView
 from study.screen.words import describe_failure
 from study.storage.addresses import join, make_writable, storage_address
-
-PACKAGES = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
 
 
 def run_study(plan: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: str) -> int:
@@ -60,21 +57,6 @@ def run_study(plan: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: 
     return conclude(scheduler, folder, table, options)
 
 
-def provenance() -> Provenance:
-    """Versions of the packages that make numbers, and the commit of this code."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return Provenance(versions={"python": platform.python_version(), **versions}, git_commit=git_commit())
-
-
-def git_commit() -> str | None:
-    """The commit of the checkout that this code lies in; None where it is not a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
     """What `plan.json` says; `created` stays that of the first launch."""
     earlier = read_plan(folder)
@@ -84,6 +66,7 @@ def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
         command=command_line(),
         versions=code.versions,
         git_commit=code.git_commit,
+        code_digest=code.code_digest,
         protocol_hash=plan.protocol_hash,
         plan=plan,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from study.facts.chain import START, ChainCheck, linked
 from study.facts.events import FILE, READER, BaseEvent, Event
 
 
@@ -16,6 +17,7 @@ class JournalLine:
 
     number: int  # from 1
     event: Event
+    head: str = START  # chain of the line before
 
     @property
     def where(self) -> str:
@@ -28,15 +30,19 @@ def kind_of(event: BaseEvent) -> str:
 
 
 def read_journal(folder: Path) -> tuple[list[JournalLine], list[str]]:
-    """The events that can be read, and a line for each that cannot, or that is not as the journal writes it."""
-    found, broken = [], []
+    """The events that can be read, and a line for each that cannot, that is not as the journal writes it, or whose
+    chain does not hold."""
+    found, broken, chain = [], [], ChainCheck()
     for number, line in enumerate((folder / FILE).read_bytes().splitlines(keepends=True), start=1):
+        head = chain.head
+        if fault := chain.fault(line):
+            broken.append(f"{FILE}:{number}: {fault}")
         try:
             event = READER.read(line, where=f"{FILE}:{number}")
         except ValueError as error:
             broken.append(str(error))
             continue
-        found.append(JournalLine(number, event))
-        if line != (written := msgspec.json.encode(event) + b"\n"):
+        found.append(JournalLine(number, event, head))
+        if not fault and line != (written := linked(msgspec.json.encode(event), head) + b"\n"):
             broken.append(f"{found[-1].where} is written as {line[:200]!r}; should be {written[:200]!r}")
     return found, broken

@@ -1,4 +1,5 @@
-"""What `analysis.verify` cannot find changed, because nothing in a study's folder repeats it."""
+"""What `analysis.verify` cannot find changed, because nothing in a study's folder repeats it, and what the chain of the
+journal alone finds."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ _ORDER = "only the order of times is checked"
 _NOT_SELECTED = "of the selected epoch the record repeats it, of others nothing does"
 _BEFORE_LAST = "of the last epoch the record repeats it, of earlier ones nothing does"
 
-NOT_COVERED = (
+# Found by the chain alone: not where a hand also makes the chain of all later lines anew, and its heads in the records.
+CHAIN_ALONE = (
     NotCovered("events.jsonl", "launch_began.command", _WHO),
     NotCovered("events.jsonl", "launch_began.host", _WHO),
     NotCovered("events.jsonl", "launch_began.pid", _WHO),
     NotCovered("events.jsonl", "launch_began.max_gpu_hours", "where it closed no search"),
-    NotCovered("events.jsonl", "launch_began.versions", "of a launch in which no trial ended; else records repeat it"),
-    NotCovered("events.jsonl", "launch_began.git_commit", "as its versions"),
+    NotCovered(
+        "events.jsonl", "launch_began.git_commit", "of a launch in which no trial ended; else records repeat it"
+    ),
     NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C or two ended it"),
     NotCovered("events.jsonl", "trial_retried.error", "why a process was gone stands nowhere else"),
     NotCovered("events.jsonl", "trial_retried.failures", "whether this retry counts stands nowhere else"),
@@ -48,6 +51,9 @@ NOT_COVERED = (
     NotCovered("events.jsonl", "epoch_reported.report.host", _BEFORE_LAST),
     NotCovered("events.jsonl", "epoch_reported.report.device", _BEFORE_LAST),
     NotCovered("events.jsonl", "epoch_reported.report.gpu_share", "measured once"),
+)
+
+NOT_COVERED = (
     NotCovered("optuna.journal", "worker_id", "which process wrote a line"),
     NotCovered("trials/KEY/model-epoch-N/model.safetensors", "", "weights are not hashed: gigabytes in a study"),
     NotCovered("trials/KEY/model-epoch-N/tokenizer*", "", "files of the backbone's, not of the study's"),
@@ -59,9 +65,15 @@ NOT_COVERED = (
 
 
 def in_words() -> str:
-    """All of it in one line, fields with one reason together."""
+    """All of both in a paragraph, fields with one reason together."""
+    chain = "Found by the chain of the journal alone, so not where it, records, tables and report were all made anew"
+    nowhere = f"Not covered, because nothing in the folder repeats it: {_listed(NOT_COVERED)}."
+    return f"{nowhere} {chain}: {_listed(CHAIN_ALONE)}."
+
+
+def _listed(entries: tuple[NotCovered, ...]) -> str:
     groups: dict[tuple[str, str], list[str]] = {}
-    for item in NOT_COVERED:
+    for item in entries:
         groups.setdefault((item.file, item.reason), []).append(item.field)
     items = [f"{' '.join([file, ', '.join(fields)]).strip()} ({reason})" for (file, reason), fields in groups.items()]
-    return f"Not covered, because nothing in the folder repeats it: {'; '.join(items)}."
+    return "; ".join(items)

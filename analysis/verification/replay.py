@@ -24,7 +24,7 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
-from study.facts.study_facts import StudyFacts
+from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 
 
@@ -55,7 +55,7 @@ class Replay:
         event = line.event
         faults = self._time_faults(event)
         try:
-            faults += self._faults(event, line.where)
+            faults += self._faults(line)
             self.facts.apply(event)
         except ValueError as error:
             faults.append(str(error))
@@ -71,8 +71,8 @@ class Replay:
         """What is wrong with the records that the last command may have written before a launch began."""
         return self._claim(self._file)
 
-    def _faults(self, event: Event, where: str) -> list[str]:
-        match event:
+    def _faults(self, line: JournalLine) -> list[str]:
+        match event := line.event:
             case LaunchBegan():
                 self._is_running = True
                 return unlike(event, {"launch": self.facts.launch_number + 1})
@@ -87,9 +87,11 @@ class Replay:
                     *trial_rules.start_faults(event, self._progress),
                     *self._overdue_closing(event),
                 ]
-        return self._trial_faults(event, where)
+        return self._trial_faults(event, line)
 
-    def _trial_faults(self, event: EpochReported | AshaDecided | TrialRetried | TrialEnded, where: str) -> list[str]:
+    def _trial_faults(
+        self, event: EpochReported | AshaDecided | TrialRetried | TrialEnded, line: JournalLine
+    ) -> list[str]:
         trial = self.facts.trials.get(event.key)
         if trial is None:
             return []  # the facts will say so
@@ -99,20 +101,26 @@ class Replay:
             case EpochReported():
                 stopped = [f"ASHA had stopped {event.key}"] * (trial.stopped_at is not None)
                 undecided = trial_rules.undecided_rungs(trial, self._progress)
-                return stopped + undecided + self._epochs.faults(trial, event)
+                return stopped + undecided + self._epochs.faults(trial, event) + self._attestation_faults(event, trial)
             case AshaDecided():
                 return trial_rules.asha_faults(event, trial, self._progress)
             case TrialRetried():
                 allowed = (trial.failures, trial.failures + 1)
                 wrong = event.failures not in allowed
                 return [f"failures is {event.failures}; should be {allowed[0]} or {allowed[1]}"] * wrong
-        faults = trial_rules.end_faults(event, trial, self._file)
+        faults = trial_rules.end_faults(event, trial, self._file, journal_head=line.head)
         if event.record.status != "failed":
             faults += trial_rules.undecided_rungs(trial, self._progress)
         began = self.facts.last_launch.began if self.facts.last_launch else None
-        if began is None or trial_rules.provenance_faults(event, began.versions, began.git_commit):
-            self._unclaimed.append((where, event))  # what a launch finds unsettled it ends before it begins
+        if began is None or trial_rules.provenance_faults(event, began):
+            self._unclaimed.append((line.where, event))  # what a launch finds unsettled it ends before it begins
         return faults
+
+    def _attestation_faults(self, event: EpochReported, trial: TrialFacts) -> list[str]:
+        if self.facts.last_launch is None:
+            return []  # said of the trial's start
+        arm = self._progress.arm(trial.started.arm)
+        return trial_rules.attestation_faults(event, trial, arm, self.facts.last_launch.began)
 
     def _time_faults(self, event: Event) -> list[str]:
         before, self._time = self._time, max(self._time, event.time)
@@ -167,5 +175,5 @@ class Replay:
         return [
             f"{where}: {fault}, as in its launch"
             for where, event in claimed
-            for fault in trial_rules.provenance_faults(event, made_by.versions, made_by.git_commit)
+            for fault in trial_rules.provenance_faults(event, made_by)
         ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from analysis.verification.differences import differences, unlike
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress
-from study.decisions.specs import Provenance, build_record
-from study.facts.events import AshaDecided, StartChosen, TrialEnded, TrialStarted
+from study.decisions.specs import Provenance, build_record, expected_attestation
+from study.facts.attestation import contradictions
+from study.facts.events import AshaDecided, EpochReported, LaunchBegan, StartChosen, TrialEnded, TrialStarted
 from study.facts.study_facts import TrialFacts
 from study.plans.identity import search_seed
 from study.plans.plan_file import PlanFile
@@ -112,8 +113,11 @@ def undecided_rungs(trial: TrialFacts, progress: StudyProgress) -> list[str]:
     ]
 
 
-def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str]:
-    """What is wrong with a record, but for its provenance: see `provenance_faults`."""
+def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile, *, journal_head: str) -> list[str]:
+    """What is wrong with a record, but for its provenance: see `provenance_faults`.
+
+    `journal_head` is the chain of the line before.
+    """
     record, last = event.record, trial.last
     if record.status == "completed" and not (last and last.report.row.finished):
         return [f"record status is completed; the last report, of epoch {trial.epochs}, is not the trial's last"]
@@ -126,7 +130,10 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str
             arm=file.plan.arm(trial.started.arm),
             error=record.error,
             predictions_digest=record.predictions_digest if has_predictions else None,
-            provenance=Provenance(versions=record.versions, git_commit=record.git_commit),
+            provenance=Provenance(
+                versions=record.versions, git_commit=record.git_commit, code_digest=record.code_digest
+            ),
+            journal_head=journal_head,
             ended=event.time,
         )
     except ValueError as error:
@@ -134,6 +141,20 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str
     return differences("record", to_plain(record), to_plain(expected))
 
 
-def provenance_faults(event: TrialEnded, versions: Mapping[str, str], git_commit: str | None) -> list[str]:
+def provenance_faults(event: TrialEnded, made_by: LaunchBegan | PlanFile) -> list[str]:
     """Where the record was not made by this code, that of its launch."""
-    return [f"record {line}" for line in unlike(event.record, {"versions": versions, "git_commit": git_commit})]
+    return [f"record {line}" for line in unlike(event.record, _code_of(made_by))]
+
+
+def attestation_faults(event: EpochReported, trial: TrialFacts, arm: ArmProgress, began: LaunchBegan) -> list[str]:
+    """Where a worker trained on something else than the plan says, or by other code than its launch."""
+    attested = event.report.attested
+    if attested is None:
+        return ["report attested is null; should come with the first epoch"] * (trial.last is None)
+    expected = expected_attestation(arm.arm, arm.facts, trial, by=Provenance(**_code_of(began)))
+    return [f"report attested: {fault}" for fault in contradictions(attested, expected)]
+
+
+def _code_of(made_by: LaunchBegan | PlanFile) -> dict[str, Any]:
+    """What is known of the code of a launch."""
+    return {name: getattr(made_by, name) for name in Provenance.__struct_fields__}

@@ -13,7 +13,8 @@ from study.decisions import asha
 from study.decisions.budget import searches_to_close
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.specs import Provenance, build_record
+from study.decisions.specs import Provenance, build_record, expected_attestation
+from study.facts.attestation import Attestation, contradictions
 from study.facts.events import (
     AshaDecided,
     EpochReported,
@@ -39,6 +40,7 @@ class EventLog(Protocol):
     """Where events go: the journal of a study's folder."""
 
     facts: StudyFacts  # after all events so far
+    head: str  # chain of the last line
 
     def now(self) -> str:
         """The time of an event that happens now."""
@@ -68,7 +70,7 @@ class Scheduler:
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours)
         self.draining = False
         self._journal = journal
-        self._provenance = provenance
+        self.provenance = provenance
         self._proposals = {arm.name: Proposals(arm, sampler=plan.asked.sampler) for arm in plan.arms}
         self._handed_out: set[str] = set()  # keys of trials that run in this launch
 
@@ -85,8 +87,9 @@ class Scheduler:
                 command=command,
                 host=host,
                 pid=pid,
-                versions=self._provenance.versions,
-                git_commit=self._provenance.git_commit,
+                versions=self.provenance.versions,
+                git_commit=self.provenance.git_commit,
+                code_digest=self.provenance.code_digest,
                 max_gpu_hours=self.progress.max_gpu_hours,
             )
         )
@@ -104,8 +107,14 @@ class Scheduler:
         return trial
 
     def report(self, key: str, report: Report) -> Literal["continue", "stop"]:
-        """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own."""
+        """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.
+
+        Raises:
+            ValueError: it was trained on something else than the plan says; nothing is noted.
+        """
         trial, row = self.facts.trials[key], report.row
+        if report.attested is not None:
+            self.check_attested(key, report.attested, host=report.host)
         if row.epoch > trial.epochs:
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
         if trial.phase == "confirm" or row.finished:
@@ -113,6 +122,20 @@ class Scheduler:
         if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
             self._decide(trial, row.epoch, row.selection_score)
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
+
+    def check_attested(self, key: str, attested: Attestation, *, host: str) -> None:
+        """Passes if a worker trains what the plan says, with the code of this launch.
+
+        Raises:
+            ValueError: it does not; all that differs is named.
+        """
+        trial, arm = self.facts.trials[key], self.progress.arm(self.facts.trials[key].started.arm)
+        expected = expected_attestation(arm.arm, arm.facts, trial, by=self.provenance)
+        if found := contradictions(attested, expected):
+            raise ValueError(
+                f"trial {key} of {arm.arm.name} on {host} is not what the plan says: {'; '.join(found)}; nothing "
+                "of it was noted. Mend that, and the same command continues"
+            )
 
     def retry(self, key: str, error: str, *, counts: bool) -> int:
         """Takes back a trial whose process is gone, to be handed out again; its failures so far.
@@ -137,7 +160,8 @@ class Scheduler:
             arm=self.plan.arm(trial.started.arm),
             error=error,
             predictions_digest=predictions_digest,
-            provenance=self._provenance,
+            provenance=self.provenance,
+            journal_head=self._journal.head,
             ended=now,
         )
         self._journal.append(TrialEnded(time=now, key=key, record=record))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from study.facts.attestation import Attestation
 from study.facts.record import Record, Status
 from study.facts.study_facts import ArmFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -18,22 +19,37 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     versions: Mapping[str, str]
     git_commit: str | None
+    code_digest: str  # of the sources of the packages that make numbers
 
 
 def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpec:
     """All that the trial's numbers depend on."""
-    started, tokenizer = trial.started, plan.arm(trial.started.arm).tokenizer
+    started, made_of = trial.started, plan.arm(trial.started.arm)
+    tokenizer = made_of.pinned_tokenizer
     return TrialSpec(
         method=started.method,
         task=started.task,
         config=started.config,
         seed=started.seed,
         data=glue.seen_from_anywhere(plan.asked.data),
-        backbone=backbones.seen_from_anywhere(plan.arm(started.arm).backbone),
+        backbone=backbones.seen_from_anywhere(made_of.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
         report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
         start=arm.start.model if arm.start else None,
+    )
+
+
+def expected_attestation(arm: Arm, facts: ArmFacts, trial: TrialFacts, *, by: Provenance) -> Attestation:
+    """What a worker must find of the trial, `by` being what its launch runs. Digests are those of the arm's first."""
+    return Attestation(
+        data_fingerprint=arm.data_fingerprint,
+        tokens_digest=facts.tokens_digests.get(trial.max_length),
+        backbone_fingerprint=arm.backbone_fingerprint,
+        backbone_digest=facts.backbone_digest,
+        tokenizer_fingerprint=arm.tokenizer_fingerprint,
+        code_digest=by.code_digest,
+        versions=by.versions,
     )
 
 
@@ -46,6 +62,7 @@ def build_record(
     error: str | None,
     predictions_digest: str | None,
     provenance: Provenance,
+    journal_head: str,
     ended: str,
 ) -> Record:
     """The record of a trial that is over now: failed if there is an error, stopped if ASHA said so.
@@ -90,10 +107,14 @@ def build_record(
         tokenizer_fingerprint=arm.tokenizer_fingerprint,
         data_fingerprint=arm.data_fingerprint,
         data_differences=outcome.data_differences if outcome else None,
+        tokens_digest=trial.attested.tokens_digest if trial.attested else None,
+        backbone_digest=trial.attested.backbone_digest if trial.attested else None,
         versions=provenance.versions,
         git_commit=provenance.git_commit,
+        code_digest=provenance.code_digest,
         host=last.host if last else "",
         device=last.device if last else "",
+        journal_head=journal_head,
         started=started.time,
         ended=ended,
     )

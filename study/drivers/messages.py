@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from study.facts.attestation import Attestation
 from study.facts.events import Report
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
@@ -14,6 +15,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
 
     key: str
     spec: TrialSpec
+    expected: Attestation  # what the worker must find
     place: str  # its place in the storage, a path or a URI
     predictions: str | None  # path, also from within its place; None where neither they nor the model stay
 
@@ -29,11 +31,14 @@ class Assignment(Typed, frozen=True, kw_only=True):
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """What became of one trial: an epoch, or a failure with a known cause that ends it."""
+    """What became of one trial: an epoch, a failure with a known cause that ends it, or that it is another trial here
+    than the plan's, which was not trained."""
 
     key: str
+    host: str
     report: Report | None = None
     failure: str | None = None
+    refused: Attestation | None = None
 
 
 class Message(Typed, frozen=True, kw_only=True):

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from study.drivers.messages import AssignedTrial, News
+from study.drivers.provenance import provenance
+from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Report
 from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
 from trainables.atomic_files import write_json
 from trainables.runs.trial import EpochRow, Outcome
+from trainables.schema import to_plain
 
 if TYPE_CHECKING:
     from trainables.runs.training import TrainingRun
@@ -44,10 +47,12 @@ class RunningTrial:
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
         try:
             self._run = self._resumed_run() if (self._folder / "state.pt").exists() else self._new_run()
+            self._attested: Attestation | None = attest(self._run)  # told until an epoch was trained
         except ValueError as error:  # nothing that trying again would mend
             self._refused = str(error)
             return
         self._known.extend(self._run.history)
+        self._epochs_before = len(self._known)
 
     def next_news(self) -> News:
         """Runs an epoch, or repeats one that was run before."""
@@ -55,10 +60,16 @@ class RunningTrial:
 
         if self._refused:
             return self._failed(self._refused)
+        if self._attested and contradictions(self._attested, self._assigned.expected):
+            self.is_over = True
+            return News(key=self.key, host=socket.gethostname(), refused=self._attested)
         try:
             row = self._known.popleft() if self._known else self._train_epoch()
             self.is_over = row.finished
-            return News(key=self.key, report=self._report(row, self._outcome() if row.finished else None))
+            report = self._report(row, self._outcome() if row.finished else None)
+            if row.epoch > self._epochs_before:
+                self._attested = None
+            return News(key=self.key, host=report.host, report=report)
         except TrainingError as error:
             return self._failed(str(error))
 
@@ -69,7 +80,7 @@ class RunningTrial:
 
     def _failed(self, error: str) -> News:
         self.is_over = True
-        return News(key=self.key, failure=error)
+        return News(key=self.key, host=socket.gethostname(), failure=error)
 
     def _resumed_run(self) -> TrainingRun:
         from trainables.data.tokenised import cache_folder
@@ -113,7 +124,16 @@ class RunningTrial:
             host=socket.gethostname(),
             device=self._device,
             gpu_share=gpu_share(self._device),
+            attested=self._attested,
         )
+
+
+def attest(run: TrainingRun) -> Attestation:
+    """What this process trains on, and with."""
+    from trainables.runs.training import content_of
+
+    code = provenance()
+    return Attestation(**to_plain(content_of(run)), code_digest=code.code_digest, versions=code.versions)
 
 
 class Clock:

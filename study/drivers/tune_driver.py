@@ -22,7 +22,7 @@ from study.cluster.resources import Resources
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import trial_spec
+from study.decisions.specs import expected_attestation, trial_spec
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor
@@ -140,7 +140,13 @@ class TuneDriver:
     # ---- inside
 
     def _is_over(self, news: News) -> bool:
-        """Takes in the news of one trial, and ends it if it is over."""
+        """Takes in the news of one trial, and ends it if it is over.
+
+        Raises:
+            ValueError: what a worker trains is not what the plan says.
+        """
+        if news.refused is not None:
+            self.scheduler.check_attested(news.key, news.refused, host=news.host)
         if news.report is None:
             self._end(news.key, error=news.failure)
             return True
@@ -173,10 +179,13 @@ class TuneDriver:
         )
 
     def _assigned(self, trial: TrialFacts) -> AssignedTrial:
+        plan, arm = self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm)
+        made_of = plan.arm(trial.started.arm)
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
         return AssignedTrial(
             key=trial.key,
-            spec=trial_spec(self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm), trial),
+            spec=trial_spec(plan, arm, trial),
+            expected=expected_attestation(made_of, arm, trial, by=self.scheduler.provenance),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
         )

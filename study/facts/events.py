@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from study.facts.attestation import Attestation
+from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from trainables.configuration import AtLeastOne, Count, NotNegative
@@ -37,6 +39,7 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     pid: Count
     versions: Mapping[str, str]
     git_commit: str | None
+    code_digest: str  # of the sources of the packages that make numbers
     max_gpu_hours: NotNegative | None  # None: no limit
 
 
@@ -84,6 +87,7 @@ class Report(Typed, frozen=True, kw_only=True):
     host: str
     device: str
     gpu_share: NotNegative | None  # largest part of the GPU's memory held; None on a CPU
+    attested: Attestation | None = None  # with the first epoch that a process trains
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
@@ -138,7 +142,19 @@ Event = (
     | SearchClosed
 )
 
-READER = Reader(Event)
+
+class _EventReader(Reader):
+    """Reads a line without its chain, which `study.facts.chain` checks."""
+
+    def read(self, line: bytes, *, where: str) -> Event:
+        body, chain = unlinked(line)
+        event: Event = super().read(body, where=where)
+        if not chain:
+            raise ValueError(f"{where}: the field chain is missing")
+        return event
+
+
+READER = _EventReader(Event)
 
 
 def read_events(folder: Path) -> list[Event]:

@@ -13,6 +13,9 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
+from study.facts.chain import START, checked_head, linked, unlinked
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.record import READER as RECORD_READER
@@ -66,6 +69,7 @@ class MemoryJournal:
     def __init__(self, events: Iterable[Event] = ()):
         """Goes on after these events."""
         self.facts = StudyFacts()
+        self.head = START  # there are no lines
         self.events: list[Event] = []
         for event in events:
             self.append(event)
@@ -85,7 +89,7 @@ class Journal:
         """Opens the journal of the folder, for this process alone.
 
         Raises:
-            ValueError: another launch holds the study, or a line is broken (file, line and field are named).
+            ValueError: another launch holds the study, or a line is broken or was changed (file and line are named).
         """
         self.folder = folder
         self._lock = StudyLock(folder)
@@ -93,6 +97,8 @@ class Journal:
             self._events_file = AppendOnlyFile(folder / FILE, READER)
             self._records_file = AppendOnlyFile(folder / "records.jsonl", RECORD_READER)
             self.facts = read_facts(folder)
+            with self._events_file.path.open("rb") as lines:
+                self.head = checked_head(self._events_file.path, lines)  # the chain of the last line
             self._complete_records()
         except BaseException:
             self._lock.release()
@@ -103,7 +109,9 @@ class Journal:
 
     def append(self, event: Event) -> None:
         """Makes an event safe on disk, and a fact; the record of a `trial_ended` is in `records.jsonl` too."""
-        self._events_file.append(event)
+        line = linked(msgspec.json.encode(event), self.head)
+        self._events_file.append_line(line)
+        self.head = unlinked(line)[1]
         if isinstance(event, TrialEnded):
             self._records_file.append(event.record)
         self.facts.apply(event)

@@ -29,7 +29,10 @@ class AppendOnlyFile:
         self._cut_torn_tail()
 
     def append(self, row: Typed) -> None:
-        line = msgspec.json.encode(row)
+        self.append_line(msgspec.json.encode(row))
+
+    def append_line(self, line: bytes) -> None:
+        """A row as JSON, without the end of its line."""
         self._reader.read(line, where=f"{self.path}, a new line")
         line += b"\n"
         end = os.fstat(self._descriptor).st_size

@@ -49,10 +49,14 @@ class Record(Typed, frozen=True, kw_only=True):
     tokenizer_fingerprint: str | None  # where the tokenizer does not come with the backbone
     data_fingerprint: str
     data_differences: tuple[str, ...] | None  # from the official GLUE, as read; None before a trial has completed
+    tokens_digest: str | None  # of the tokenised rows, as the worker found them; None before it has said so
+    backbone_digest: str | None  # of the files that were loaded, likewise
     versions: Mapping[str, str]
     git_commit: str | None
+    code_digest: str  # of the sources of the packages that make numbers
     host: str
     device: str
+    journal_head: str  # chain of the journal's line before its `trial_ended`
     started: str  # UTC, ISO 8601
     ended: str
 

@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from study.facts.attestation import Attestation
 from study.facts.events import (
     FILE,
     READER,
@@ -23,7 +24,7 @@ from study.facts.events import (
 )
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
-from trainables.schema import Configuration
+from trainables.schema import Configuration, Value
 
 
 def read_facts(folder: Path) -> StudyFacts:
@@ -78,6 +79,7 @@ class TrialFacts:
     reports: list[EpochReported] = field(default_factory=list)  # each epoch once
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
+    attested: Attestation | None = None  # by the last process that trained it
     retries: int = 0
     failures: int = 0  # retries that count
     ended: TrialEnded | None = None
@@ -101,6 +103,11 @@ class TrialFacts:
     @property
     def start(self) -> str | None:
         return self.started.start
+
+    @property
+    def max_length(self) -> Value:
+        """Tokens of a row at most, which decide how its data are tokenised."""
+        return self.config.get("max_length")
 
     @property
     def last(self) -> EpochReported | None:
@@ -133,6 +140,8 @@ class ArmFacts:
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
+    tokens_digests: dict[Value, str | None] = field(default_factory=dict)  # by max_length, as first attested
+    backbone_digest: str | None = None  # as first attested
 
     @property
     def trials(self) -> list[TrialFacts]:
@@ -223,8 +232,15 @@ class StudyFacts:
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
         trial.reports.append(event)
+        if event.report.attested is not None:
+            self._attest(trial, event.report.attested)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
+
+    def _attest(self, trial: TrialFacts, attested: Attestation) -> None:
+        trial.attested, arm = attested, self.arm(trial.started.arm)
+        arm.tokens_digests.setdefault(trial.max_length, attested.tokens_digest)
+        arm.backbone_digest = arm.backbone_digest or attested.backbone_digest
 
     def _end(self, event: TrialEnded) -> None:
         trial = self._heard_of(event.key)

@@ -26,8 +26,8 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
             config=arm.any_configuration,
             seed=0,
             data=resolved.asked.data,
-            backbone=arm.backbone,
-            tokenizer=arm.tokenizer,
+            backbone=arm.pinned_backbone,
+            tokenizer=arm.pinned_tokenizer,
         )
         run = TrainingRun(spec, device=device, cache=cache_folder())
         yield arm.name, Measured(run.measure_epoch_seconds(steps=_STEPS), run.model_bytes, "probe")

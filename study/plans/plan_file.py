@@ -28,6 +28,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     command: str
     versions: Mapping[str, str]
     git_commit: str | None
+    code_digest: str
     protocol_hash: str
     plan: ResolvedPlan
 

@@ -28,7 +28,13 @@ from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.encoders.backbones import MINI_BACKBONES, backbone_fingerprint, check_backbone, check_depth
+from trainables.encoders.backbones import (
+    MINI_BACKBONES,
+    backbone_fingerprint,
+    check_backbone,
+    check_depth,
+    hub_revision,
+)
 from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
 
@@ -55,8 +61,11 @@ class Resolution:
     tokenizer: Layered[str | None]
 
 
-def resolve(plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
+def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str, str] | None = None) -> ResolvedPlan:
     """The plan's arms and protocol. Nothing is created.
+
+    `pins` are fingerprints of hub names that an earlier plan has chosen: whatever the hub says now, they stay. All
+    others are resolved to the commit that they stand for now.
 
     Where a list is given, a hub that cannot be reached is no error: what it was to be asked for is added there, and its
     fingerprint is "unknown".
@@ -68,13 +77,20 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     data = {task: _content(lambda: fingerprint(TASKS[task], plan.data), plan.data, unchecked) for task in plan.tasks}
-    arms = tuple(_arm(plan, method, task, data[task]) for method in plan.methods for task in plan.tasks)
+    fingerprints = dict(pins or {})
+
+    def fingerprint_of(name: str, kind: str) -> str:
+        if name not in fingerprints:
+            fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
+        return fingerprints[name]
+
+    arms = tuple(_arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks)
     _check_starts({arm.name: arm for arm in arms})
-    for backbone, tokenizer in {(arm.backbone, arm.tokenizer): None for arm in arms}:
-        _content(lambda: check_backbone(backbone, tokenizer), backbone, unchecked)
+    for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in arms}:
+        _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
     for arm in arms:
         depth = trainables.configure(arm.method, arm.any_configuration).num_hidden_layers
-        _content(lambda: check_depth(arm.backbone, depth, of=arm.method), arm.backbone, unchecked)
+        _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
     return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan), departures=departures(plan, arms))
 
 
@@ -130,7 +146,7 @@ def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T
         return "unknown"
 
 
-def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
+def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_of: Callable[[str, str], str]) -> Arm:
     resolution = resolve_configuration(plan, method, task)
     tokenizer = resolution.tokenizer.value
     samples = len(resolution.first) if plan.samples is None else plan.samples
@@ -147,9 +163,9 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
         samples=samples,
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
         backbone=resolution.backbone.value,
-        backbone_fingerprint=backbone_fingerprint(resolution.backbone.value),
+        backbone_fingerprint=fingerprint_of(resolution.backbone.value, "backbone"),
         tokenizer=tokenizer,
-        tokenizer_fingerprint=tokenizer and backbone_fingerprint(tokenizer, kind="tokenizer"),
+        tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
     )

@@ -8,6 +8,7 @@ from functools import cached_property
 import trainables
 from study.plans.identity import digest, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
+from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
 
@@ -61,6 +62,15 @@ class Arm(Typed, frozen=True, kw_only=True):
         return epochs
 
     @property
+    def pinned_backbone(self) -> str:
+        """A hub name at the commit that the plan has found."""
+        return backbones.pinned(self.backbone, self.backbone_fingerprint)
+
+    @property
+    def pinned_tokenizer(self) -> str | None:
+        return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
+
+    @property
     def any_configuration(self) -> Configuration:
         return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}}
 
@@ -104,6 +114,13 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
             seed=seed,
             start=start,
         )
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The hub names that it has resolved, and their fingerprints."""
+        pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
+        pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
+        return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
 
     def arm(self, name: str) -> Arm:
         """The arm of this name; KeyError where the plan has none."""

@@ -1,5 +1,6 @@
 """python -m pytest tests/analysis/test_verify_journal.py"""
 
+import json
 import shutil
 
 import pytest
@@ -127,3 +128,33 @@ def test_events_in_another_order_are_found(study):
     lines = (study / FILE).read_bytes().splitlines()
     write_events(study, [*lines[:1], lines[2], lines[1], *lines[3:]])
     assert verify(study)
+
+
+OTHERS = {
+    "backbone_fingerprint": "report attested: backbone mini-bert@0123, not mini-albert@",
+    "data_fingerprint": "report attested: data mini-bert@0123, not ",
+    "code_digest": "report attested: code mini-bert@0123, not c0de",
+    "tokens_digest": "report attested: tokenised data mini-bert@0123, not beef",
+}
+
+
+@pytest.mark.parametrize("field", OTHERS)
+def test_a_trial_that_was_made_of_something_else_is_found(study, field):
+    lines = [json.loads(line) for line in (study / FILE).read_bytes().splitlines()]
+    attested = [line["report"]["attested"] for line in lines if line["event"] == "epoch_reported"]
+    last = max(number for number, found in enumerate(attested) if found)
+    other = {field: "mini-bert@0123"}
+    edit_events(study, EpochReported, lambda event: event["report"]["attested"].update(other), number=last)
+    assert has(verify(study), OTHERS[field])
+
+
+def test_a_cell_of_two_backbones_is_found(study):
+    edit_events(study, TrialEnded, lambda event: event["record"].update(backbone_fingerprint="mini-bert@0123"))
+    drift = verify(study)
+    assert has(drift, 'record backbone_fingerprint is "mini-bert@0123"; should be "mini-albert@')
+    assert has(drift, "numbers of different content never share a cell")
+
+
+def test_a_trial_that_attested_nothing_is_found(study):
+    edit_events(study, EpochReported, lambda event: event["report"].update(attested=None))
+    assert has(verify(study), "report attested is null; should come with the first epoch")

@@ -1,6 +1,7 @@
 """Every digit of a study's folder is changed once: pytest tests/analysis/test_verify_walk.py
 
-What `verify` does not find changed is exactly what NOT_COVERED says.
+What `verify` does not find changed is exactly what NOT_COVERED says; and where the chain of the journal is made anew
+behind every change, exactly what CHAIN_ALONE says too.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from helpers.edited_studies import rechained
 from helpers.launched_studies import eventful_study
 
 from analysis.report import write_report
 from analysis.studies.load import load_study
 from analysis.verification.epoch_rules import TOLERANCE
-from analysis.verification.not_covered import NOT_COVERED
+from analysis.verification.not_covered import CHAIN_ALONE, NOT_COVERED, NotCovered
 from analysis.verification.stored_files import models_drift, predictions_drift
 from analysis.verify import facts_drift, numbers_drift, verify
+from study.facts.chain import ChainCheck
 from study.plans.plan_file import require_plan
 
 pytestmark = pytest.mark.slow
@@ -108,14 +111,32 @@ def name_of(path: Path_) -> str:
     return ".".join(name for name in path if isinstance(name, str))
 
 
-def listed(file: str, field: str) -> str | None:
-    """The entry of NOT_COVERED that holds the field."""
-    fields = [entry.field for entry in NOT_COVERED if entry.file == file]
+def listed(entries: tuple[NotCovered, ...], field: str) -> str | None:
+    """The entry that holds the field of an event."""
+    fields = [entry.field for entry in entries]
     return next((one for one in fields if field == one or field.startswith(f"{one}.")), None)
 
 
+def in_lines(path: Path, lines: list[bytes]) -> None:
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def with_its_chain(path: Path, lines: list[bytes]) -> None:
+    """The journal with these lines, their chain made anew, and its heads in the records."""
+    chained = rechained(lines)
+    in_lines(path, chained)
+    ends = [json.loads(line)["record"] for line in chained if b'"event":"trial_ended"' in line]
+    heads, records = {end["key"]: end["journal_head"] for end in ends}, path.with_name("records.jsonl")
+    rows = [json.loads(line) for line in records.read_bytes().splitlines()]
+    in_lines(records, [msgspec.json.encode(row | {"journal_head": heads.get(row["key"], "")}) for row in rows])
+
+
 def undetected(
-    path: Path, lines: list[int], kind: Callable[[dict], str], drift: Callable[[], list[str]]
+    path: Path,
+    lines: list[int],
+    kind: Callable[[dict], str],
+    drift: Callable[[], list[str]],
+    write: Callable[[Path, list[bytes]], None] = in_lines,
 ) -> Iterator[tuple[str, int, Path_, Any]]:
     """The changes to these lines of a file of JSON lines that go unseen: field, line, place and new value."""
     before = path.read_bytes()
@@ -126,10 +147,10 @@ def undetected(
             for new in variants(value):
                 changed = [*content]
                 changed[number] = msgspec.json.encode(replaced(plain, place, new))
-                path.write_bytes(b"\n".join(changed) + b"\n")
+                write(path, changed)
                 if not drift():
                     yield f"{kind(plain)}{name_of(place)}", number, place, new
-    path.write_bytes(before)
+    write(path, before.splitlines())
 
 
 def one_of_each(path: Path, kind: Callable[[dict], tuple]) -> list[int]:
@@ -160,26 +181,71 @@ def kind_of_event(plain: dict) -> tuple:
     )
 
 
+def test_every_field_of_the_journal_is_in_its_chain(study: Path) -> None:
+    """A file is read and its chain followed for each change: the first line that breaks is the one that was changed."""
+    path = study / "events.jsonl"
+    for number in one_of_each(path, kind_of_event):
+        content = path.read_bytes().splitlines()
+        plain = json.loads(content[number])
+        for place, value in leaves(plain):
+            for new in variants(value):
+                changed = [*content]
+                changed[number] = msgspec.json.encode(replaced(plain, place, new))
+                check = ChainCheck()
+                assert next(n for n, line in enumerate(changed) if check.fault(line)) == number, place
+
+
+def test_a_line_that_was_changed_cut_or_moved_is_named_by_verify(study: Path) -> None:
+    path = study / "events.jsonl"
+    lines = path.read_bytes().splitlines()
+    middle = len(lines) // 2
+    changes = {
+        middle + 1: [*lines[:middle], lines[middle].replace(b"2026", b"2027"), *lines[middle + 1 :]],
+        middle + 2: [*lines[: middle + 1], *lines[middle + 2 :]],
+        3: [*lines[:2], lines[3], lines[2], *lines[4:]],
+        1: lines[1:],
+    }
+    for number, changed in changes.items():
+        in_lines(path, changed)
+        assert any(f"events.jsonl:{number}: chain is" in line for line in facts_drift(study, require_plan(study)))
+
+
+def test_a_cut_of_the_last_lines_is_found_by_the_records(study: Path) -> None:
+    path, plan = study / "events.jsonl", require_plan(study)
+    lines = path.read_bytes().splitlines()
+    last_end = max(n for n, line in enumerate(lines) if b'"event":"trial_ended"' in line)
+    in_lines(path, lines[:last_end])
+    assert any("the journal has no such record" in line for line in facts_drift(study, plan))
+    records = (study / "records.jsonl").read_bytes().splitlines()
+    in_lines(study / "records.jsonl", records[:-1])
+    assert numbers_drift(study), "tables and report name the digest of the records"
+
+
 def test_every_field_of_the_journal(study: Path) -> None:
     path, plan = study / "events.jsonl", require_plan(study)
+    before, records = path.read_bytes(), (study / "records.jsonl").read_bytes()
     lines = one_of_each(path, kind_of_event)
     unseen = list(
-        undetected(path, lines, lambda plain: f"{plain['event']}.", lambda: facts_drift(study, plan)),
+        undetected(path, lines, lambda plain: f"{plain['event']}.", lambda: facts_drift(study, plan), with_its_chain)
     )
+    unseen = [found for found in unseen if found[0].partition(".")[2] not in ("chain", "record.journal_head")]
+    assert (path.read_bytes(), (study / "records.jsonl").read_bytes()) == (before, records)
     fields = {field for field, *_ in unseen}
-    assert {field for field in fields if listed("events.jsonl", field) is None} == set()
-    entries = {entry.field for entry in NOT_COVERED if entry.file == "events.jsonl"}
-    assert {listed("events.jsonl", field) for field in fields} == entries
+    assert {field for field in fields if listed(CHAIN_ALONE, field) is None} == set()
+    assert {listed(CHAIN_ALONE, field) for field in fields} == {entry.field for entry in CHAIN_ALONE}
     small = [new for field, _, _, new in unseen if field == "epoch_reported.report.row.mean_layers"]
-    before = {row["mean_layers"] for row in rows_of(path)}
-    assert all(min(abs(new - value) for value in before) < TOLERANCE for new in small)
+    known = {row["mean_layers"] for row in rows_of(path)}
+    assert all(min(abs(new - value) for value in known) < TOLERANCE for new in small)
 
-    # All of them at once, in the whole folder: neither tables nor report repeat one of them.
+    # All of them at once: the digest of the records, with the heads of the chain, stands in every table and the report.
     plain = [json.loads(line) for line in path.read_bytes().splitlines()]
     for _, number, place, new in unseen:
         plain[number] = replaced(plain[number], place, new)
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in plain))
-    assert numbers_drift(study) == []
+    with_its_chain(path, [msgspec.json.encode(line) for line in plain])
+    assert facts_drift(study, plan) == []
+    drift = numbers_drift(study)
+    files = [study / "report.html", *(study / "tables").glob("*.json")]
+    assert [path for path in files if not any(line.startswith(f"{path} is not what") for line in drift)] == []
 
 
 def test_every_field_of_the_records(study: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from study.facts.chain import START, linked, unlinked
 from study.facts.events import FILE, READER, BaseEvent, TrialEnded, read_events
 
 
@@ -22,10 +23,23 @@ def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], obj
 
 
 def write_events(study: Path, lines: Iterable[bytes]) -> None:
-    """The journal with these lines, and the records that they have."""
-    (study / FILE).write_bytes(b"".join(line + b"\n" for line in lines))
+    """The journal with these lines and the records that they have, by a hand that makes their chain anew too."""
+    (study / FILE).write_bytes(b"".join(line + b"\n" for line in rechained(lines)))
     records = [event.record for event in read_events(study) if isinstance(event, TrialEnded)]
     (study / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+
+
+def rechained(lines: Iterable[bytes]) -> list[bytes]:
+    """The lines with a chain that holds, and its heads in their records."""
+    head, chained = START, []
+    for line in lines:
+        plain = json.loads(line)
+        plain.pop("chain", None)
+        if isinstance(plain.get("record"), dict):
+            plain["record"]["journal_head"] = head
+        chained.append(linked(msgspec.json.encode(plain), head))
+        head = unlinked(chained[-1])[1]
+    return chained
 
 
 def without(study: Path, kind: type[BaseEvent], *, number: int = 0) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from study.facts.chain import linked, unlinked
 from study.facts.events import (
     FILE,
     AshaDecided,
@@ -53,9 +54,11 @@ class MadeJournal(MemoryJournal):
     def append(self, event: Event) -> None:
         self.events.append(event)
         if self.folder is not None:
-            _add_line(self.folder / FILE, event)
+            line = linked(msgspec.json.encode(event), self.head)
+            self.head = unlinked(line)[1]
+            _add_line(self.folder / FILE, line)
             if isinstance(event, TrialEnded):
-                _add_line(self.folder / "records.jsonl", event.record)
+                _add_line(self.folder / "records.jsonl", msgspec.json.encode(event.record))
         if self.kill_at is not None and len(self.events) >= self.kill_at:
             raise Killed
         self.facts.apply(event)
@@ -79,6 +82,7 @@ class MadeJournal(MemoryJournal):
             pid=pid or os.getpid(),
             versions={},
             git_commit=None,
+            code_digest="",
             max_gpu_hours=max_gpu_hours,
         )
 
@@ -173,10 +177,14 @@ class MadeJournal(MemoryJournal):
             "tokenizer_fingerprint": None,
             "data_fingerprint": "f00d",
             "data_differences": (),
+            "tokens_digest": None,
+            "backbone_digest": None,
             "versions": {},
             "git_commit": None,
+            "code_digest": "",
             "host": "node-1",
             "device": "cpu",
+            "journal_head": self.head,
             "started": started.time,
             "ended": (BEGAN + timedelta(seconds=self.clock + 1)).isoformat(timespec="microseconds"),
         }
@@ -247,6 +255,6 @@ def outcome_of(row: EpochRow, *, model: str | None = None) -> Outcome:
     )
 
 
-def _add_line(path: Path, value: Event | Record) -> None:
+def _add_line(path: Path, line: bytes) -> None:
     with path.open("ab") as file:
-        file.write(msgspec.json.encode(value) + b"\n")
+        file.write(line + b"\n")

@@ -19,7 +19,7 @@ from analysis.tables import write_tables
 from study import profiles
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, trial_spec
+from study.decisions.specs import Provenance, expected_attestation, trial_spec
 from study.drivers.trial_end import end_trial
 from study.facts.events import Report
 from study.facts.journal import Journal
@@ -31,7 +31,7 @@ from trainables.data.tasks import TASKS, score
 from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import to_plain
 
-PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4")
+PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
 METHODS = ("albert", "pondernet")
 GPU_HOURS = 0.018  # closes a search of the last launch
@@ -102,7 +102,17 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         outcome = replace(outcome, **_predict(folder, trial, row), model=model)
     share = 0.25 + unit(trial.key) / 2
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
-    return Report(row=row, outcome=outcome, host="node-1", device="cuda:0", **costs)
+    arm = scheduler.progress.arm(trial.started.arm)
+    expected = expected_attestation(arm.arm, arm.facts, trial, by=PROVENANCE)
+    attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
+    return Report(
+        row=row,
+        outcome=outcome,
+        host="node-1",
+        device="cuda:0",
+        **costs,
+        attested=attested if epoch == 1 else None,
+    )
 
 
 def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
@@ -188,6 +198,7 @@ def _write_plan(folder: Path, plan: ResolvedPlan) -> None:
         command="python -m study.launch --task rte",
         versions=PROVENANCE.versions,
         git_commit=PROVENANCE.git_commit,
+        code_digest=PROVENANCE.code_digest,
         protocol_hash=plan.protocol_hash,
         plan=plan,
     )

@@ -130,6 +130,7 @@ def write_plan_of(folder: Path, plan: ResolvedPlan, *, name: str | None = None) 
         command="python -m study.launch",
         versions={},
         git_commit="0123abc",
+        code_digest="c0de",
         protocol_hash=plan.protocol_hash,
         plan=plan,
     )
@@ -173,9 +174,13 @@ def record(
         **CONTENT,
         "data_differences": (),
         "versions": {"torch": "2.13.0"},
+        "tokens_digest": None,
+        "backbone_digest": None,
         "git_commit": "0123abc",
+        "code_digest": "c0de",
         "host": "node-1",
         "device": "cuda:0",
+        "journal_head": "0" * 16,
         "started": "2026-01-01T00:00:00.000000+00:00",
         "ended": "2026-01-01T00:02:00.000000+00:00",
     }

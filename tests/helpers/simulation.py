@@ -19,7 +19,7 @@ from study.facts.events import Report
 from study.facts.study_facts import TrialFacts
 from study.plans.resolved_plan import ResolvedPlan
 
-NO_PROVENANCE = Provenance(versions={}, git_commit=None)
+NO_PROVENANCE = Provenance(versions={}, git_commit=None, code_digest="")
 
 
 def unit(*parts: object) -> float:
@@ -43,7 +43,7 @@ def report(trial: TrialFacts, epoch: int, *, gpu_share: float | None = 0.1) -> R
 
 
 def epoch_seconds(trial: TrialFacts) -> float:
-    return 1 + 4 * unit(trial.started.task) + unit(trial.key)
+    return 1 + 4 * unit(trial.started.task) + unit(trial.started.arm, trial.phase, trial.started.trial)
 
 
 def scheduler_of(plan: ResolvedPlan, journal: MadeJournal, *, max_gpu_hours: float | None = None) -> Scheduler:

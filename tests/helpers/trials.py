@@ -8,6 +8,11 @@ from typing import Any
 from helpers.configurations import values_of
 
 import search_spaces
+from study.drivers.provenance import provenance
+from study.facts.attestation import Attestation
+from trainables.data.glue import fingerprint
+from trainables.data.tasks import TASKS
+from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
@@ -44,3 +49,17 @@ def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
     while not run.finished:
         run.run_epoch()
     return run
+
+
+def expected_of(spec: TrialSpec) -> Attestation:
+    """What a worker must find of the trial, as long as nobody has tokenised its data."""
+    code = provenance()
+    return Attestation(
+        data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
+        tokens_digest=None,
+        backbone_fingerprint=backbone_fingerprint(spec.backbone),
+        backbone_digest=None,
+        tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+        code_digest=code.code_digest,
+        versions=code.versions,
+    )

@@ -9,6 +9,7 @@ import pytest
 from helpers.places import ROOT, SHARED
 from helpers.simulation import NO_PROVENANCE
 
+import search_spaces.albert
 from study import launch
 from study.launch_options import LaunchOptions, build_parser, local_gpus
 from study.launch_stages import plan_file
@@ -17,6 +18,7 @@ from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json
+from trainables.hub import HubUnreachable
 
 SHARED_GLUE = SHARED / "glue"
 
@@ -33,7 +35,7 @@ def plan_from(*arguments: str) -> Plan:
 
 def write(folder: Path, resolved: ResolvedPlan) -> None:
     """The plan.json of a launch."""
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     write_plan(folder, plan_file(folder, resolved, NO_PROVENANCE))
 
 
@@ -203,6 +205,56 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     assert names[0] == names[1] == names[2] != names[3]
     tokenizers = [name_of("--tokenizer", tokenizer) for tokenizer in ("./one", "./other", "./third")]
     assert tokenizers[0] == tokenizers[1] and len({*tokenizers, name_of()}) == 3
+
+
+def hub_names(monkeypatch, commit: str) -> None:
+    """The hub answers that every name is at this commit, and has whatever is looked for."""
+    monkeypatch.setattr("study.plans.resolution.backbone_fingerprint", lambda name, kind: f"{name}@{commit}")
+    monkeypatch.setattr("study.plans.resolution.check_backbone", lambda backbone, tokenizer: None)
+    monkeypatch.setattr("study.plans.resolution.check_depth", lambda backbone, depth, of: None)
+
+
+def prepared(tmp_path: Path) -> ResolvedPlan:
+    """The plan of a launch that uses the hub's ALBERT, written as a launch does."""
+    plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte", "--backbone", "albert/albert-base-v2")
+    resolved, folder = launch.prepare(plan, name=None, out=tmp_path)
+    write(folder, resolved)
+    return resolved
+
+
+def test_a_study_keeps_the_commit_of_the_hub_that_it_began_with(tmp_path, monkeypatch):
+    hub_names(monkeypatch, "0123")
+    first = prepared(tmp_path)
+    hub_names(monkeypatch, "4567")
+    assert prepared(tmp_path) == first
+    assert [arm.pinned_backbone for arm in first.arms] == ["albert/albert-base-v2@0123"]
+    assert len(list(tmp_path.iterdir())) == 1, "one study, in one folder"
+
+
+def test_a_study_that_has_its_commits_needs_no_hub(tmp_path, monkeypatch):
+    hub_names(monkeypatch, "0123")
+    first = prepared(tmp_path)
+
+    def unreachable(name: str, kind: str) -> str:
+        raise HubUnreachable("the hub cannot be reached")
+
+    monkeypatch.setattr("study.plans.resolution.backbone_fingerprint", unreachable)
+    assert prepared(tmp_path) == first
+    with pytest.raises(HubUnreachable):
+        prepared(tmp_path / "another")
+
+
+@pytest.mark.parametrize("other", ["mini-bert", "the code"])
+def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypatch, other):
+    plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte")
+    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    write(folder, resolved)
+    if other == "mini-bert":
+        monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
+    else:
+        monkeypatch.setattr("trainables.encoders.backbones.MINI_LAYERS", 7)
+    with pytest.raises(ValueError, match='backbone_fingerprint of albert/rte "mini-albert@.*" against "mini-.*@'):
+        launch.prepare(plan, name="s", out=tmp_path)
 
 
 def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):

@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.edited_studies import rechained
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
@@ -26,9 +28,12 @@ def study_folder(folder: Path, *, events: int | None = None) -> Path:
     simulation = Simulation(resolve(plan))
     simulation.launch()
     write_plan(folder, plan_file(folder, simulation.resolved, NO_PROVENANCE))
-    lines = [msgspec.json.encode(event) + b"\n" for event in simulation.journal.events[:events]]
-    (folder / "events.jsonl").write_bytes(b"".join(lines))
+    write_journal(folder, map(msgspec.json.encode, simulation.journal.events[:events]))
     return folder
+
+
+def write_journal(folder: Path, lines: Iterable[bytes]) -> None:
+    (folder / "events.jsonl").write_bytes(b"".join(line + b"\n" for line in rechained(lines)))
 
 
 def test_a_complete_study_misses_nothing(tmp_path, capsys):
@@ -56,10 +61,10 @@ def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, ca
 def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path):
     folder = study_folder(tmp_path, events=30)
     closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
-    facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None}
+    facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None, "code_digest": ""}
     began = LaunchBegan(time="", launch=2, max_gpu_hours=2.0, **facts)
-    with (folder / "events.jsonl").open("ab") as file:
-        file.writelines(msgspec.json.encode(event) + b"\n" for event in (closed, began))
+    before = (folder / "events.jsonl").read_bytes().splitlines()
+    write_journal(folder, [*before, *map(msgspec.json.encode, (closed, began))])
     assert not any(arm.is_search_closed for arm in status.read_progress(folder).arms)
 
 

@@ -6,7 +6,8 @@ Imports neither torch nor transformers.
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _WEIGHTS = (
 )
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _HUB_SECONDS = 5  # to wait for the hub's answer
+_MINI_SOURCES = ("mini_backbones.py", "families.py")  # what makes the tiny ones, with the number of layers
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
@@ -76,20 +78,58 @@ def check_tokenizer(name: str) -> None:
 
 
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
-    """What identifies a backbone's or tokenizer's files: of a folder the hash of them all, else the name itself."""
-    if not _is_path(backbone):
-        return backbone
-    folder = Path(backbone)
-    digest = hashlib.sha256()
-    for name in sorted(_folder_files(kind, backbone)):
-        digest.update(name.encode())
-        digest.update(bytes.fromhex(hash_of_file(folder / name)))
-    return f"sha256:{digest.hexdigest()[:16]}"
+    """What identifies the content of a backbone or tokenizer.
+
+    Of a folder the hash of its files; of a hub name `NAME@COMMIT`, by the local cache or else by the hub; of a tiny one
+    `NAME@HASH` of the code and settings that make it.
+
+    Raises:
+        ValueError: it is not on the hub, or that cannot be reached.
+    """
+    if backbone in MINI_BACKBONES:
+        return f"{backbone}@{_digest_of(Path(__file__).parent, _MINI_SOURCES, str(MINI_LAYERS))}"
+    if is_folder(backbone):
+        return f"sha256:{_digest_of(Path(backbone), _folder_files(kind, backbone))}"
+    return f"{hub_revision(backbone)[0]}@{_commit(kind, backbone)}"
+
+
+def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
+    """Hash of the files that loading it read on this machine, once it was loaded; 16 hexadecimal digits.
+
+    Of a tiny one: that of its fingerprint. Of a hub name: of the files in the local cache.
+    """
+    if backbone in MINI_BACKBONES:
+        return backbone_fingerprint(backbone).partition("@")[2]
+    folder = Path(backbone) if is_folder(backbone) else _snapshot(backbone)
+    assert folder is not None
+    return _digest_of(folder, _folder_files(kind, str(folder)))
+
+
+def pinned(backbone: str, fingerprint: str) -> str:
+    """A backbone or tokenizer that stays what it is: a hub name at the commit of its fingerprint."""
+    return fingerprint if is_hub_name(backbone) and "@" in fingerprint else backbone
 
 
 def seen_from_anywhere(backbone: str) -> str:
     """A backbone or tokenizer with the whole path of a folder: whoever loads it may stand elsewhere."""
-    return str(Path(backbone).resolve()) if _is_path(backbone) else backbone
+    return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
+
+
+def hub_revision(backbone: str) -> tuple[str, str]:
+    """Name and revision of `NAME@REVISION`; of anything else itself and the revision that loading takes for granted."""
+    name, _, revision = backbone.partition("@") if is_hub_name(backbone) else (backbone, "", "")
+    return name, revision or "main"
+
+
+def is_hub_name(backbone: str) -> bool:
+    """NAME or OWNER/NAME, with @REVISION behind or not."""
+    return backbone not in MINI_BACKBONES and not is_folder(backbone)
+
+
+def is_folder(name: str) -> bool:
+    """A folder, or written like one."""
+    looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1
+    return name not in MINI_BACKBONES and (looks_like_path or Path(name).is_dir())
 
 
 def family_of(backbone: str) -> str:
@@ -112,7 +152,7 @@ def _depth(backbone: str) -> int | None:
 
 
 def _configuration(backbone: str) -> dict[str, Any]:
-    path = Path(backbone) / "config.json" if _is_path(backbone) else _hub_configuration(backbone)
+    path = Path(backbone) / "config.json" if is_folder(backbone) else _hub_configuration(backbone)
     try:
         configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -122,16 +162,10 @@ def _configuration(backbone: str) -> dict[str, Any]:
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> None:
     """Passes if of each thing that is wanted one of its files is there. `kind`: backbone or tokenizer."""
-    files = _folder_files(kind, name) if _is_path(name) else _hub_files(kind, name, wanted)
+    files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not files.intersection(names):
             raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
-
-
-def _is_path(name: str) -> bool:
-    """A folder, or written like one: hub names are NAME or OWNER/NAME."""
-    looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1
-    return name not in MINI_BACKBONES and (looks_like_path or Path(name).is_dir())
 
 
 def _folder_files(kind: str, name: str) -> set[str]:
@@ -143,16 +177,46 @@ def _folder_files(kind: str, name: str) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)}
 
 
+def _digest_of(folder: Path, files: Iterable[str], *more: str) -> str:
+    digest = hashlib.sha256("".join(more).encode())
+    for name in sorted(files):
+        digest.update(name.encode())
+        digest.update(bytes.fromhex(hash_of_file(folder / name)))
+    return digest.hexdigest()[:16]
+
+
 def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
     """Names of files on the hub: of those in the local cache if they are enough, else as the hub lists them."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    repository, revision = hub_revision(name)
+    with _hub_errors(kind, name):
+        cached = _cached_files(name)
+        if all(cached.keys() & names for names in wanted.values()):
+            return set(cached)
+        info = HfApi().model_info(repository, revision=revision, timeout=_HUB_SECONDS)
+        return {sibling.rfilename for sibling in info.siblings or ()}
+
+
+def _commit(kind: str, name: str) -> str:
+    """The commit that a hub name stands for: in the local cache, which loading takes first, else on the hub."""
+    from huggingface_hub import HfApi
+
+    repository, revision = hub_revision(name)
+    with _hub_errors(kind, name):
+        if snapshot := _snapshot(name):
+            return snapshot.name
+        return str(HfApi().model_info(repository, revision=revision, timeout=_HUB_SECONDS).sha)
+
+
+@contextmanager
+def _hub_errors(kind: str, name: str) -> Iterator[None]:
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        cached = _cached_files(name)
-        if all(cached.intersection(names) for names in wanted.values()):
-            return cached
-        return {sibling.rfilename for sibling in HfApi().model_info(name, timeout=_HUB_SECONDS).siblings or ()}
+        yield
+    except RevisionNotFoundError as error:
+        raise ValueError(f"{kind} {name!r}: the hub has no such revision; allowed: {_MENUS[kind]}") from error
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise ValueError(f"{kind} {name!r} is not on the hub; allowed: {_MENUS[kind]}") from error
     except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
@@ -162,19 +226,27 @@ def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> s
         ) from error
 
 
-def _cached_files(name: str) -> set[str]:
+def _cached_files(name: str) -> dict[str, Path]:
     from huggingface_hub import try_to_load_from_cache
 
-    wanted = ("config.json", *_WEIGHTS, *_TOKENIZERS)
-    return {file for file in wanted if isinstance(try_to_load_from_cache(name, file), str)}
+    repository, revision = hub_revision(name)
+    names = ("config.json", *_WEIGHTS, *_TOKENIZERS)
+    found = {file: try_to_load_from_cache(repository, file, revision=revision) for file in names}
+    return {file: Path(path) for file, path in found.items() if isinstance(path, str)}
+
+
+def _snapshot(name: str) -> Path | None:
+    """The folder of the local cache with the files of a hub name, named by their commit; None where there is none."""
+    return next((path.parent for path in _cached_files(name).values()), None)
 
 
 def _hub_configuration(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
+    repository, revision = hub_revision(name)
     try:
-        return Path(hf_hub_download(name, "config.json"))
+        return Path(hf_hub_download(repository, "config.json", revision=revision))
     except HfHubHTTPError as error:  # for instance of a repository that asks for a token
         raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
 

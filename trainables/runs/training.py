@@ -21,13 +21,15 @@ from torch import Tensor
 
 import trainables
 from trainables.data.examples import Examples
-from trainables.data.tasks import find_task
+from trainables.data.glue import fingerprint
+from trainables.data.tasks import TASKS, find_task
+from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
-from trainables.runs.trial import EpochRow, Outcome, TrialSpec
+from trainables.runs.trial import Content, EpochRow, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
     model_folder,
@@ -305,6 +307,18 @@ class TrainingRun:
             "selection_score": selected.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
         }
+
+
+def content_of(run: TrainingRun) -> Content:
+    """What a trial is made of, by the files, rows and code that this process has read."""
+    spec = run.spec
+    return Content(
+        data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
+        tokens_digest=run._data.tokens_digest,
+        backbone_fingerprint=backbone_fingerprint(spec.backbone),
+        backbone_digest=backbone_digest(spec.backbone),
+        tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+    )
 
 
 @contextmanager

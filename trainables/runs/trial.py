@@ -28,6 +28,16 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
 
 
+class Content(Typed, frozen=True, kw_only=True):
+    """What a trial is made of, by what it read where it runs. Digests are None where that is not known beforehand."""
+
+    data_fingerprint: str  # of the files
+    tokens_digest: str | None  # of the tokenised rows that it trains on and selects by
+    backbone_fingerprint: str
+    backbone_digest: str | None  # of the files that were loaded
+    tokenizer_fingerprint: str | None  # None: the backbone's own
+
+
 class EpochRow(Typed, frozen=True, kw_only=True):
     """One epoch of a trial. Costs are totals of the trial so far."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from trainables.data import official_glue
 from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.tasks import Task
 from trainables.runs.trial import TrialSpec
+
+_ROWS = ("ids", "labels", "starts", "lengths", "tokens", "token_types")  # of examples: what their digest is of
 
 
 class TrialData:
@@ -37,6 +40,17 @@ class TrialData:
     def differences(self) -> tuple[str, ...]:
         """From the official GLUE, of all that was read so far; empty: none."""
         return official_glue.differences(self._task, self._labels)
+
+    @cached_property
+    def tokens_digest(self) -> str:
+        """Hash of the rows to train on and to select by, tokenised and labelled; 16 hexadecimal digits."""
+        digest = hashlib.sha256()
+        for examples in (self.train, self.selection):
+            for name in _ROWS:
+                array = np.ascontiguousarray(getattr(examples, name))  # of a memory map no copy
+                digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                digest.update(array.data)
+        return digest.hexdigest()[:16]
 
     def _load(self, *splits: str) -> Examples:
         length, cache = self._max_length, self._cache

@@ -53,7 +53,7 @@ def ended(simulation: Simulation) -> list[Record]:
 
 
 def comparable(record: Record) -> Record:
-    return replace(record, started="", ended="")
+    return replace(record, journal_head="", started="", ended="")
 
 
 def fresh(plan: ResolvedPlan):

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from helpers.trials import spec_of
+from helpers.trials import expected_of, spec_of
 
 import trainables
 from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
@@ -25,7 +25,8 @@ def tensor_bytes() -> int:
 def assigned(folder: Path, method: str, task: str, *, seed: int = 1, epochs: int = 1) -> AssignedTrial:
     spec = spec_of(method, task, seed=seed, config={"epochs": epochs})
     key = f"{method}-{seed}"
-    return AssignedTrial(key=key, spec=spec, place=str(folder / key), predictions=str(folder / f"{key}.npz"))
+    where = {"place": str(folder / key), "predictions": str(folder / f"{key}.npz")}
+    return AssignedTrial(key=key, spec=spec, expected=expected_of(spec), **where)
 
 
 def assignment(*trials: AssignedTrial) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from helpers.made_studies import arm, record, write_study
 from helpers.places import ROOT
 from helpers.storages import files_under, send
-from helpers.trials import spec_of
+from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 
 from study.drivers.messages import MESSAGES, AssignedTrial, Assignment
@@ -106,7 +106,7 @@ def test_parameters_stay_at_the_end_of_an_address():
 
 
 def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> dict[str, str]:
-    trial = AssignedTrial(key="key", spec=spec, place=place, predictions=predictions)
+    trial = AssignedTrial(key="key", spec=spec, expected=expected_of(spec), place=place, predictions=predictions)
     given = Assignment(trials=(trial,), device="cpu", cpus=1, gpus=0, threads=1)
     return {MESSAGE: msgspec.json.encode(given).decode()}
 

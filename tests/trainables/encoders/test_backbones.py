@@ -11,7 +11,7 @@ from helpers import configurations
 from helpers.places import SHARED
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, backbone_fingerprint, check_backbone
+from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, check_backbone
 from trainables.encoders.layerwise import initialised, layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.classifiers import LastLayerModel
@@ -279,24 +279,6 @@ def test_cached_hub_backbone_passes_the_check_offline(tmp_path, monkeypatch):
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123")
     check_backbone("someone/tiny-bert")
-
-
-def test_fingerprint_changes_with_a_folder_s_files(tmp_path):
-    folder = saved(tmp_path)
-    before = backbone_fingerprint(folder)
-    assert backbone_fingerprint(folder) == before
-    (tmp_path / "vocab.txt").write_text("[PAD]")
-    assert backbone_fingerprint(folder) != before
-
-
-def test_fingerprint_does_not_change_with_the_place(tmp_path):
-    folder = saved(tmp_path / "one")
-    shutil.copytree(folder, tmp_path / "two")
-    assert backbone_fingerprint(str(tmp_path / "two")) == backbone_fingerprint(folder)
-
-
-def test_fingerprint_of_a_name_is_the_name():
-    assert backbone_fingerprint("mini-albert") == "mini-albert"
 
 
 # Loading.

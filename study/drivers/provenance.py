@@ -1,0 +1,54 @@
+"""What code runs here, on a launcher or a worker: versions of packages, the commit, a digest of the sources."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import subprocess
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from study.decisions.specs import Provenance
+
+DISTRIBUTIONS = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
+PACKAGES = ("search_spaces", "study", "trainables")  # of this project: what makes numbers
+ROOT = Path(__file__).parents[2]
+
+
+@lru_cache(maxsize=1)
+def provenance() -> Provenance:
+    """What this process runs; looked at once, since what is imported stays."""
+    folders = [ROOT / name for name in PACKAGES]
+    return Provenance(versions=versions(), git_commit=git_commit(), code_digest=code_digest(folders))
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that make numbers; those that are not installed are left out."""
+    found = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout that this code lies in, `-dirty` where it was changed; None where it is not one."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def code_digest(folders: Iterable[Path]) -> str:
+    """Hash of names and content of the Python files under these folders; 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f"{folder.name}/{path.relative_to(folder).as_posix()} {content}\n".encode())
+    return digest.hexdigest()[:16]

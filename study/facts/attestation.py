@@ -1,0 +1,40 @@
+"""What a worker says that it trains on and with, held against what the plan and the launch say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainables.runs.trial import Content
+
+_WORDS = {
+    "data_fingerprint": "data",
+    "tokens_digest": "tokenised data",
+    "backbone_fingerprint": "backbone",
+    "backbone_digest": "files of the backbone",
+    "tokenizer_fingerprint": "tokenizer",
+    "code_digest": "code",
+}
+_DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has said them
+
+
+class Attestation(Content, frozen=True, kw_only=True):
+    """What a trial is made of and the code that trains it: found by a worker, or expected of it."""
+
+    code_digest: str  # of the sources of the packages that make numbers
+    versions: Mapping[str, str]  # of Python and of packages; what is not installed is left out
+
+
+def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
+    """What is not as expected, in words. Builds of one version, `2.8.0+cpu` and `2.8.0+cu128`, do not differ."""
+    pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
+    known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
+    known += [
+        (name, _release(version), _release(expected.versions[name]))
+        for name, version in attested.versions.items()
+        if name in expected.versions
+    ]
+    return [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
+
+
+def _release(version: str) -> str:
+    return version.partition("+")[0]

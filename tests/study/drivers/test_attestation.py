@@ -1,0 +1,235 @@
+"""What workers attest and a launch refuses, without Ray: pytest tests/study/drivers/test_attestation.py"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.journals import MadeJournal, report_of, row_of
+from helpers.launched_studies import PROVENANCE, mini_plan
+from helpers.trials import expected_of, spec_of
+from msgspec.structs import replace
+from transformers import AutoConfig, AutoModel
+
+from study.cluster.resources import Resources
+from study.decisions.scheduler import Scheduler
+from study.decisions.specs import expected_attestation
+from study.drivers import provenance
+from study.drivers.messages import AssignedTrial, Message, News
+from study.drivers.running_trial import RunningTrial
+from study.drivers.tune_driver import TuneDriver
+from study.facts.attestation import Attestation, contradictions
+from study.facts.events import EpochReported
+from study.facts.study_facts import TrialFacts
+from trainables.data import mini_glue
+from trainables.data.tasks import TASKS
+from trainables.runs.trial import TrialSpec
+
+SHORT = {"max_length": 16, "batch_size": 64}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Mini-RTE as TSV files, few rows of it."""
+    folder = tmp_path / "glue"
+    (folder / "RTE").mkdir(parents=True)
+    for split in ("train", "dev"):
+        rows = mini_glue.generate(TASKS["rte"], split)[:64]
+        lines = ["\t".join([str(i), *texts, TASKS["rte"].file_labels[label]]) for i, texts, label in rows]
+        (folder / "RTE" / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n")
+    return folder
+
+
+def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> RunningTrial:
+    given = {"place": str(tmp_path / "trials" / "key"), "predictions": None}
+    return RunningTrial(AssignedTrial(key="key", spec=spec, expected=expected, **given), device="cpu", gpus=0)
+
+
+def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> News:
+    """The first that a worker says of the trial."""
+    trial = running(tmp_path, spec, expected)
+    try:
+        return trial.next_news()
+    finally:
+        trial.release()
+
+
+def states(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "trials").rglob("state.pt"))
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
+    spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
+    trial = running(tmp_path, spec, expected_of(spec))
+    first, second = trial.next_news().report, trial.next_news().report
+    trial.release()
+    assert contradictions(first.attested, expected_of(spec)) == [] and second.attested is None
+    assert len(first.attested.tokens_digest) == 16 and first.attested.backbone_fingerprint.startswith("mini-albert@")
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
+    spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
+    news_of(tmp_path, spec, expected_of(spec))
+    trial = running(tmp_path, spec, expected_of(spec))
+    repeated, trained = trial.next_news().report, trial.next_news().report
+    trial.release()
+    assert repeated.row.epoch == 1 and repeated.attested == trained.attested
+    assert contradictions(trained.attested, expected_of(spec)) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_labels_that_were_flipped_after_the_launch_began_are_not_trained_on(tmp_path, data):
+    spec = spec_of("albert", "rte", data=str(data), config=SHORT)
+    expected = expected_of(spec)
+    dev = data / "RTE" / "dev.tsv"
+    flipped = dev.read_text().replace("not_entailment", "?").replace("entailment", "not_entailment")
+    dev.write_text(flipped.replace("?", "entailment"))
+    news = news_of(tmp_path, spec, expected)
+    assert news.report is None and news.failure is None and states(tmp_path) == []
+    [fault] = contradictions(news.refused, expected)
+    assert fault == f"data {news.refused.data_fingerprint}, not {expected.data_fingerprint}"
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_a_damaged_cache_of_tokens_is_not_trained_on(tmp_path, data):
+    spec = spec_of("albert", "rte", data=str(data), config=SHORT)
+    good = news_of(tmp_path, spec, expected_of(spec)).report.attested
+    shutil.rmtree(tmp_path / "trials")
+    path = next((tmp_path / "cache").rglob("tokens.npy"))
+    tokens = np.load(path)
+    tokens[0] += 1
+    np.save(path, tokens)
+    expected = replace(expected_of(spec), tokens_digest=good.tokens_digest)
+    news = news_of(tmp_path, spec, expected)
+    assert states(tmp_path) == []
+    assert contradictions(news.refused, expected)[0].startswith("tokenised data ")
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, data):
+    folder = tmp_path / "backbone"
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+    AutoModel.from_config(AutoConfig.for_model("bert", vocab_size=50, **sizes)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]))
+    spec = spec_of("albert", "rte", data=str(data), backbone=str(folder), config=SHORT)
+    expected = expected_of(spec)
+    description = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(description | {"layer_norm_eps": 1e-3}))
+    news = news_of(tmp_path, spec, expected)
+    assert [fault.split()[0] for fault in contradictions(news.refused, expected)] == ["backbone"]
+
+
+# ---- what the launch says
+
+
+def expected_by(scheduler: Scheduler, trial: TrialFacts) -> Attestation:
+    arm = scheduler.progress.arm(trial.started.arm)
+    return expected_attestation(arm.arm, arm.facts, trial, by=PROVENANCE)
+
+
+def launch() -> tuple[Scheduler, str, Attestation]:
+    """A launch with one trial handed out, its key, and what is expected of its worker."""
+    scheduler = Scheduler("s", mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
+    scheduler.begin_launch(command="", host="", pid=0)
+    trial = scheduler.next_trial()
+    return scheduler, trial.key, expected_by(scheduler, trial)
+
+
+DIFFERENT = {
+    "data_fingerprint": "data f00d, not ",
+    "backbone_fingerprint": "backbone f00d, not mini-albert@",
+    "tokenizer_fingerprint": "tokenizer f00d, not None",
+    "code_digest": "code f00d, not c0de",
+}
+
+
+@pytest.mark.parametrize("field", DIFFERENT)
+def test_what_differs_from_the_plan_is_refused_in_one_line_and_not_noted(field):
+    scheduler, key, expected = launch()
+    attested = replace(expected, **{field: "f00d"})
+    with pytest.raises(ValueError, match=f"^trial {key} of albert/rte on node-1 is not .*{DIFFERENT[field]}") as error:
+        scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=attested))
+    assert "\n" not in str(error.value)
+    assert [event for event in scheduler._journal.events if isinstance(event, EpochReported)] == []
+
+
+def test_a_node_with_another_version_is_refused_by_the_version():
+    scheduler, key, expected = launch()
+    attested = replace(expected, versions={"torch": "2.1.0", "accelerate": "1.0"})
+    with pytest.raises(ValueError, match="says: torch 2.1.0, not 2.13.0; nothing of it was noted"):
+        scheduler.check_attested(key, attested, host="node-1")
+
+
+def test_builds_of_one_version_do_not_differ():
+    scheduler, key, expected = launch()
+    scheduler.check_attested(key, replace(expected, versions={"torch": "2.13.0+cu128"}), host="node-1")
+
+
+@pytest.mark.parametrize("field", ["tokens_digest", "backbone_digest"])
+def test_trials_of_an_arm_must_agree_with_its_first(field):
+    scheduler, key, expected = launch()
+    first = replace(expected, tokens_digest="beef", backbone_digest="f11e")
+    scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=first))
+    second = scheduler.next_trial()
+    expected = expected_by(scheduler, second)
+    assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
+    with pytest.raises(ValueError, match="f00d, not (beef|f11e)"):
+        scheduler.check_attested(second.key, replace(first, **{field: "f00d"}), host="node-2")
+
+
+def test_a_record_says_what_its_worker_found():
+    scheduler, key, expected = launch()
+    attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
+    scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=attested))
+    record = scheduler.end(key, error="over")
+    assert (record.tokens_digest, record.backbone_digest, record.code_digest) == ("beef", "f11e", "c0de")
+
+
+def test_a_driver_ends_the_launch_when_a_worker_refuses(tmp_path):
+    scheduler, key, expected = launch()
+    driver = TuneDriver(
+        scheduler,
+        folder=tmp_path,
+        storage=str(tmp_path),
+        resources=Resources(cpus=1, gpus=0),
+        max_failures=0,
+        on_progress=lambda: None,
+    )
+    refused = News(key=key, host="node-7", refused=replace(expected, code_digest="f00d"))
+    with pytest.raises(ValueError, match=f"trial {key} of albert/rte on node-7 .*: code f00d, not c0de"):
+        driver.reported("ray id", Message(news=(refused,)))
+    assert scheduler.facts.records == []
+
+
+# ---- the code
+
+
+def test_a_digest_of_code_changes_with_every_source_and_with_nothing_else(tmp_path):
+    folder = tmp_path / "package"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "one.py").write_text("x = 1\n")
+    before = provenance.code_digest([folder])
+    (folder / "notes.txt").write_text("nothing")
+    (folder / "__pycache__").mkdir()
+    assert provenance.code_digest([folder]) == before
+    (folder / "inner" / "one.py").write_text("x = 2\n")
+    assert provenance.code_digest([folder]) != before
+    (folder / "inner" / "one.py").write_text("x = 1\n")
+    (folder / "two.py").touch()
+    assert provenance.code_digest([folder]) != before
+
+
+def test_the_provenance_of_a_launch_has_the_digest_of_the_packages():
+    packages = [provenance.ROOT / name for name in provenance.PACKAGES]
+    assert all((package / "__init__.py").exists() for package in packages)
+    assert provenance.provenance().code_digest == provenance.code_digest(packages)
