@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from ray import tune
 
+from study.drivers.failures import this_node
 from study.drivers.messages import ASSIGNMENTS, Assignment, Message
 from study.drivers.running_trial import RunningTrial
 
@@ -28,17 +29,16 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        message = Message(news=tuple(trial.next_news() for trial in self._trials if not trial.is_over))
+        news = tuple(trial.next_news() for trial in self._trials if not trial.is_over)
+        message = Message(news=news, node=this_node())
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
         self._release()
 
     def _begin(self, assignment: Assignment) -> None:
-        import torch
-
         self._release()
-        torch.set_num_threads(assignment.threads)
+        _set_threads(assignment.threads)
         gpus = assignment.gpus / len(assignment.trials)
         self._trials = []
         for assigned in assignment.trials:
@@ -54,3 +54,12 @@ class TrialActor(tune.Trainable):
             torch.cuda.empty_cache()
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
+
+
+def _set_threads(number: int) -> None:
+    """Of torch; where it cannot be loaded, the trials say so as theirs."""
+    try:
+        import torch
+    except (ImportError, OSError):
+        return
+    torch.set_num_threads(number)
