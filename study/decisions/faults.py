@@ -40,6 +40,7 @@ class _TrialFaults:
         """What broke off there says nothing about the trial."""
         others = [failure for failure in self.failures if failure.node != node]
         self.blamed, self.failures = min(self.blamed, len(others)), others
+        self.is_last_heard = self.is_last_heard and bool(others)
 
 
 class Faults:
@@ -64,7 +65,8 @@ class Faults:
         if not self._in_a_row:
             self._since = now
         trial.failures.append(failure)
-        trial.is_last_heard, trial.not_before = True, now + pause_seconds(len(trial.failures))
+        trial.not_before = now + pause_seconds(len(trial.failures))
+        trial.is_last_heard = failure.node not in self._left_out
         self._in_a_row.append((key, failure))
         self._nodes.add(failure.node)
         if self._is_nodes_fault(key, failure):

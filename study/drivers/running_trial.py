@@ -106,6 +106,7 @@ class RunningTrial:
 
     def _train_epoch(self) -> EpochRow:
         row = self._run.run_epoch()
+        _check_present(self._folder)
         self._run.save(self._folder)
         self._clock.save()
         self._place.send_state(self._folder, epoch=row.epoch)
@@ -116,8 +117,7 @@ class RunningTrial:
         if self._assigned.predictions is None:
             return replace(self._run.outcome(), model=None)
         predictions = self._folder / self._assigned.predictions
-        if not predictions.parent.is_dir():
-            raise FileNotFoundError(f"folder {predictions.parent} is away")  # and is not made anew
+        _check_present(predictions.parent)
         outcome = self._run.outcome(predictions=predictions)
         assert outcome.model is not None
         return replace(outcome, model=self._place.send_outcome(Path(outcome.model)))
@@ -133,6 +133,12 @@ class RunningTrial:
             device=self._device,
             gpu_share=gpu_share(self._device),
         )
+
+
+def _check_present(folder: Path) -> None:
+    """A folder that is away is not made anew: what is written there would be in the way when it is back."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder {folder} is away")
 
 
 class Clock:

@@ -77,7 +77,7 @@ def write_model(
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
-        unfinished.mkdir()
+        unfinished.mkdir(parents=True)
         save_file(weights, unfinished / WEIGHTS)
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
         tokenizer.save_pretrained(unfinished)

@@ -106,7 +106,7 @@ def test_parameters_stay_at_the_end_of_an_address():
 
 
 def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> dict[str, str]:
-    trial = AssignedTrial(key="key", spec=spec, place=place, predictions=predictions)
+    trial = AssignedTrial(key="key", spec=spec, place=place, predictions=predictions, epochs=0)
     given = Assignment(trials=(trial,), device="cpu", cpus=1, gpus=0, threads=1)
     return {MESSAGE: msgspec.json.encode(given).decode()}
 
