@@ -17,7 +17,8 @@ import ray
 
 from study.cluster.ray_connection import ray_cluster
 from study.cluster.resources import Resources
-from study.decisions.faults import PATIENCE_SECONDS, Faults
+from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
+from study.decisions.reopening import to_reopen
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.drivers.trial_end import end_trial
@@ -53,7 +54,7 @@ def run_study(plan: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: 
         scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=options.max_gpu_hours, faults=faults)
         for trial in scheduler.progress.unsettled:
             end_trial(scheduler, trial, storage=storage, folder=folder)
-        if scheduler.progress.is_finished and not scheduler.to_reopen(asked=options.retry_failed):
+        if scheduler.progress.is_finished and not to_reopen(scheduler.progress, code, asked=options.retry_failed):
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             table = write_tables(folder)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.verification.differences import unlike
-from study.decisions.faults import LEFT_OUT_SECONDS, pause_seconds
+from study.decisions.machine_faults import LEFT_OUT_SECONDS, pause_seconds
 from study.facts.events import EpochReported, Event, LaunchBegan, NodeLeftOut, NodeTakenBack, StudyPaused, TrialRetried
 from study.facts.study_facts import StudyFacts
 

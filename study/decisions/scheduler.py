@@ -11,9 +11,10 @@ from typing import Literal, Protocol
 
 from study.decisions import asha
 from study.decisions.budget import searches_to_close
-from study.decisions.faults import Faults
+from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
+from study.decisions.reopening import to_reopen
 from study.decisions.specs import Provenance, build_record
 from study.facts.events import (
     AshaDecided,
@@ -23,7 +24,6 @@ from study.facts.events import (
     LaunchBegan,
     LaunchEnded,
     LaunchStatus,
-    Reopening,
     Report,
     SearchClosed,
     StartChosen,
@@ -103,7 +103,8 @@ class Scheduler:
 
     def next_trial(self) -> TrialFacts | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""
-        self._announce(self.faults.nodes_due(time=self._journal.now()))
+        for event in self.faults.nodes_due(time=self._journal.now()):
+            self._journal.append(event)
         if self.draining or not self.faults.room(running=self.running):
             return None
         trial = self._taken_back() or self._start_one()
@@ -126,20 +127,8 @@ class Scheduler:
 
     def reopen_failed(self, *, asked: bool) -> None:
         """Lets trials run again that failed with other code or versions than this launch has; all of them, if asked."""
-        for key, reason in self.to_reopen(asked=asked).items():
+        for key, reason in to_reopen(self.progress, self._provenance, asked=asked).items():
             self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
-
-    def to_reopen(self, *, asked: bool) -> dict[str, Reopening]:
-        """The trials of which `reopen_failed` would let run again, and why."""
-        reasons = {record.key: self._reason_to_reopen(record, asked) for record in self.progress.failures}
-        return {key: reason for key, reason in reasons.items() if reason}
-
-    def _reason_to_reopen(self, record: Record, asked: bool) -> Reopening | None:
-        if asked:
-            return "asked"
-        if record.git_commit != self._provenance.git_commit:
-            return "code"
-        return "versions" if dict(record.versions) != dict(self._provenance.versions) else None
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
         """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own."""
@@ -158,7 +147,8 @@ class Scheduler:
         self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
         self._handed_out.discard(key)
         if failure.cause != "preemption":
-            self._announce(self.faults.add(key, failure, running=self.running, time=self._journal.now()))
+            for event in self.faults.add(key, failure, running=self.running, time=self._journal.now()):
+                self._journal.append(event)
 
     def restart(self, key: str, reason: str) -> None:
         """Notes that a trial begins anew, since what was saved of it cannot be used."""
@@ -183,10 +173,6 @@ class Scheduler:
         self._journal.append(TrialEnded(time=now, key=key, record=record, failure=failure))
         self._handed_out.discard(key)
         return record
-
-    def _announce(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self._journal.append(event)
 
     def _taken_back(self) -> TrialFacts | None:
         """A trial that was started and does not run: of an earlier launch, or taken back in this one."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from study.drivers.failures import breaks_process, failure_of
+from study.drivers.causes import breaks_process, failure_of
 from study.drivers.messages import AssignedTrial, News
 from study.facts.events import Report
 from study.storage.stored_models import local_model
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 class RunningTrial:
     """A trial whose folder this process holds until `release`."""
 
-    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float):
-        """Takes the trial up where it is: a new one, or one that was saved. `gpus` is the share that it holds.
+    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
+        """Takes the trial up where it is: a new one, or one that was saved. `gpus` is the share that it holds, `node`
+        Ray's number of the machine.
 
         Nothing is raised: what goes wrong is the first news.
         """
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
-        self._device = device
+        self._device, self._node = device, node
         self._held = ExitStack()
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
         self._restarted: str | None = None  # why, until it is told
@@ -62,7 +63,7 @@ class RunningTrial:
             if breaks_process(error):
                 raise
             self.is_over = True
-            return News(key=self.key, failure=failure_of(error), restarted=restarted)
+            return News(key=self.key, failure=failure_of(error, node=self._node), restarted=restarted)
         self.is_over = row.finished
         return News(key=self.key, report=report, restarted=restarted)
 

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 import msgspec
+import ray
 from ray import tune
 
-from study.drivers.failures import this_node
 from study.drivers.messages import ASSIGNMENTS, Assignment, Message
 from study.drivers.running_trial import RunningTrial
 
@@ -20,6 +20,7 @@ class TrialActor(tune.Trainable):
     """Runs the trials of the assignment in `config`; one `step` is one epoch of each."""
 
     _trials: list[RunningTrial] = []
+    _node: str | None = None  # Ray's number of it
 
     def setup(self, config: dict[str, Any]) -> None:
         self._begin(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment"))
@@ -30,7 +31,7 @@ class TrialActor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         news = tuple(trial.next_news() for trial in self._trials if not trial.is_over)
-        message = Message(news=news, node=this_node())
+        message = Message(news=news, node=self._node)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
@@ -38,11 +39,12 @@ class TrialActor(tune.Trainable):
 
     def _begin(self, assignment: Assignment) -> None:
         self._release()
+        self._node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
         _set_threads(assignment.threads)
         gpus = assignment.gpus / len(assignment.trials)
         self._trials = []
         for assigned in assignment.trials:
-            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus))
+            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, node=self._node))
 
     def _release(self) -> None:
         """Lets go of the models, their memory and their folders before the next assignment."""

@@ -23,7 +23,7 @@ from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import trial_spec
-from study.drivers.failures import lost_process
+from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor

@@ -6,7 +6,7 @@ A run's status in MLflow says what became of the trial:
 |---|---|---|
 | trained to its end | FINISHED | `completed` |
 | stopped early by ASHA | KILLED | `stopped` |
-| out of retries | FAILED | `failed` |
+| failed, by a fault of its method | FAILED | `failed` |
 | cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
 | under way | RUNNING | `running` |
 

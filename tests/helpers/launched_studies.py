@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from analysis.tables import write_tables
 from study import profiles
-from study.decisions.faults import Faults
+from study.decisions.machine_faults import Faults
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance, trial_spec

@@ -93,15 +93,12 @@ class TrainingRun:
         run = cls(replace(spec, start=None), device=device, cache=cache)  # its start is in the saved weights
         run.spec, run.history = spec, history
         with _readable(folder):
-            run._load(state, folder)
+            run._model.load_state_dict(state["model"])
+            run._optimiser.load(state)
+            if run.best_epoch:
+                run._saved_model = model_folder(folder, run.best_epoch)
+                run._selected_weights, _ = read_model(run._saved_model)
         return run
-
-    def _load(self, state: dict[str, Any], folder: Path) -> None:
-        self._model.load_state_dict(state["model"])
-        self._optimiser.load(state)
-        if self.best_epoch:
-            self._saved_model = model_folder(folder, self.best_epoch)
-            self._selected_weights, _ = read_model(self._saved_model)
 
     @property
     def best_epoch(self) -> int:
@@ -182,21 +179,18 @@ class TrainingRun:
         Raises:
             OSError: it cannot be written.
         """
-        with disk_errors(folder):
-            self._save(folder)
-
-    def _save(self, folder: Path) -> None:
         selected = model_folder(folder, self.best_epoch)
-        if self.best_epoch and selected != self._saved_model:
-            write_model(selected, self._selected_weights, self._description(), self._data.tokenizer)
-            self._saved_model = selected
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
             "model": self._model.state_dict(),
             **self._optimiser.state(),
         }
-        write_state(folder, state)
+        with disk_errors(folder):
+            if self.best_epoch and selected != self._saved_model:
+                write_model(selected, self._selected_weights, self._description(), self._data.tokenizer)
+                self._saved_model = selected
+            write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:

@@ -8,7 +8,7 @@ from helpers.simulation import report
 from msgspec.structs import replace
 
 from study import profiles
-from study.decisions.faults import PATIENCE_SECONDS, Faults
+from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.facts.events import TrialReopened

@@ -1,4 +1,4 @@
-"""Whose fault it is that a trial broke off, without Ray: pytest tests/study/drivers/test_failures.py"""
+"""Whose fault it is that a trial broke off, without Ray: pytest tests/study/drivers/test_causes.py"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.glue_folders import write_glue
 from helpers.trials import spec_of
 from msgspec.structs import replace
 
-from study.drivers.failures import breaks_process, failure_of
+from study.drivers.causes import breaks_process, failure_of
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.running_trial import RunningTrial
 from study.facts.events import TRACEBACK_CHARACTERS
@@ -53,14 +53,14 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
     ],
 )
 def test_an_error_has_the_cause_that_says_whether_trying_again_helps(error, cause):
-    assert failure_of(error).cause == cause
+    assert failure_of(error, node=None).cause == cause
 
 
 def test_a_failure_is_one_line_with_the_end_of_its_traceback():
     try:
         raise ValueError("first\n" + "second " * 10_000)
     except ValueError as error:
-        failure = failure_of(error)
+        failure = failure_of(error, node=None)
     assert failure.error == "ValueError: first"
     assert len(failure.traceback) == TRACEBACK_CHARACTERS and failure.traceback.endswith("second \n")
 

@@ -1,11 +1,11 @@
-"""What follows from the machine's faults, on a clock of the test's: pytest tests/study/decisions/test_faults.py"""
+"""What follows from faults, on a clock of the test's: pytest tests/study/decisions/test_machine_faults.py"""
 
 from __future__ import annotations
 
 import pytest
 from helpers.journals import failure_of
 
-from study.decisions.faults import LEFT_OUT_SECONDS, LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS, Faults
+from study.decisions.machine_faults import LEFT_OUT_SECONDS, LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS, Faults
 from study.facts.events import NodeLeftOut, StudyPaused
 
 NOW = "2026-01-01T00:00:00.000000+00:00"

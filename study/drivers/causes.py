@@ -5,16 +5,14 @@ from __future__ import annotations
 import socket
 import traceback
 
-import ray
-
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
 
 
-def failure_of(error: Exception) -> Failure:
-    """What the journal says of an exception that ended the work on a trial here."""
+def failure_of(error: Exception, *, node: str | None) -> Failure:
+    """What the journal says of an exception that ended the work on a trial here, on this node of Ray's."""
     lines = str(error).strip().splitlines() or [""]
     name = "" if isinstance(error, (TrainingError, Unavailable)) else f"{type(error).__name__}: "
     return Failure(
@@ -22,7 +20,7 @@ def failure_of(error: Exception) -> Failure:
         error=f"{name}{lines[0]}",
         traceback="".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:],
         host=socket.gethostname(),
-        node=this_node(),
+        node=node,
     )
 
 
@@ -35,11 +33,6 @@ def lost_process(error: str, *, is_preempted: bool, node: str | None) -> Failure
 def breaks_process(error: Exception) -> bool:
     """Whether nothing that comes after the exception can work in this process: an error of a GPU stays."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
-
-
-def this_node() -> str | None:
-    """Ray's number of the node that this process runs on; None outside of Ray."""
-    return ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
 
 
 def _cause_of(error: Exception) -> Cause:
