@@ -24,10 +24,12 @@ from pathlib import Path
 
 import psutil
 from helpers.glue_folders import write_glue
-from helpers.kills import check_nothing_lost_or_doubled, outcome
 from helpers.places import ROOT
+from helpers.trials import run_to_the_end
 
-from study.facts.record import read_records
+from study.decisions.specs import trial_spec
+from study.facts.study_facts import read_facts
+from study.plans.plan_file import require_plan
 
 AWAY_SECONDS = 4.0
 DEADLINE_SECONDS = 300.0
@@ -169,35 +171,38 @@ class FaultyStudy:
         return bool(workers)
 
 
-def run_faulty(home: Path, arguments: list[str], *, faults: int, seed: int, epochs: int = 0) -> FaultyStudy:
+def run_faulty(home: Path, arguments: list[str], *, faults: int, seed: int, epochs: int) -> FaultyStudy:
     """A study in a new folder, to its end; `epochs`: that it will report, for the moments of the faults."""
     study = FaultyStudy(home, arguments, random.Random(seed))
     study.run(faults=faults, epochs=epochs)
     return study
 
 
-def check_undisturbed(folder: Path, undisturbed: Path) -> dict[str, int]:
-    """Counts of what is as in the study that nothing happened to; every confirm trial is. AssertionErrors say what."""
-    counts = check_nothing_lost_or_doubled(folder, undisturbed)
-    records = {record.key: record for record in read_records(folder / "records.jsonl")}
-    for record in read_records(undisturbed / "records.jsonl"):
-        assert outcome(records[record.key]) == outcome(record), record.key
-    return counts
+def check_undisturbed(folder: Path, cache: Path) -> int:
+    """Trains each trial of the study here, where nothing happens to it; how many there are. AssertionErrors say what
+    came out otherwise."""
+    plan, facts = require_plan(folder).plan, read_facts(folder)
+    for record in facts.records:
+        assert record.status == "completed", record.error
+        run = run_to_the_end(trial_spec(plan, facts.arm(record.arm), facts.trials[record.key]), cache)
+        alone = run.outcome()
+        for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
+            assert getattr(record, name) == getattr(alone, name), (record.key, name)
+    assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
+    return len(facts.records)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--faults", type=int, default=30)
+    parser.add_argument("--faults", type=int, default=35)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     arguments = [*ARGUMENTS, "--samples", "6", "--seeds", "5", "--epochs", "8"]
     with tempfile.TemporaryDirectory() as temporary:
-        undisturbed = run_faulty(Path(temporary) / "undisturbed", arguments, faults=0, seed=options.seed)
-        study = run_faulty(
-            Path(temporary) / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=undisturbed.epochs()
-        )
+        home = Path(temporary)
+        study = run_faulty(home / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=11 * 8)
         print(f"{sum(study.caused.values())} faults {dict(study.caused)}")
-        print(check_undisturbed(study.folder, undisturbed.folder))
+        print(f"{check_undisturbed(study.folder, home / 'cache')} trials are as they are where nothing happens")
 
 
 if __name__ == "__main__":
