@@ -34,7 +34,8 @@ table: $(STAMP)
 	.venv/bin/python -m analysis.tables $(STUDY) $(ARGS)
 
 soak: $(STAMP)
-	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50 $(ARGS)
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
 
 # The stamp is written last, and `--clear` removes the old one first: an interrupted install is never taken for a good one.
 $(STAMP): pyproject.toml constraints.txt

@@ -241,7 +241,7 @@ class TimedDriver(TuneDriver):
     """The driver of a launch, with the seconds that each report took it."""
 
     def __init__(self, scheduler: Scheduler, **arguments: Any):
-        super().__init__(scheduler, actor=StudyTrial, max_failures=0, **arguments)
+        super().__init__(scheduler, actor=StudyTrial, **arguments)
         self.report_seconds: list[float] = []
 
     def reported(self, ray_id: str, message: Message) -> str:

@@ -49,6 +49,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     cpus_per_trial: Positive
     max_gpu_hours: NotNegative | None
     max_failures: Count
+    retry_failed: bool
     dry_run: bool
     probe: bool
     explain: str | None
@@ -99,7 +100,8 @@ def build_parser() -> Parser:
     )
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
     how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
-    how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
+    how.add_argument("--max-failures", type=int, default=3, metavar="N", help="of a trial by faults of the machine")
+    how.add_argument("--retry-failed", action="store_true", help="let all trials run again that failed")
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
     how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")

@@ -15,6 +15,8 @@ import ray
 
 from study.cluster.ray_connection import ray_cluster
 from study.cluster.resources import Resources
+from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
+from study.decisions.reopening import to_reopen
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
@@ -26,7 +28,7 @@ from study.launch_options import LaunchOptions
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.screen.live_view import LiveView
-from study.screen.words import describe_failure
+from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
 
 
@@ -45,10 +47,11 @@ def run_study(plan: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: 
         journal = stack.enter_context(closing(Journal(folder)))
         code = provenance()
         write_plan(folder, plan_file(folder, plan, code))
-        scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=options.max_gpu_hours)
+        faults = Faults(max_failures=options.max_failures)
+        scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=options.max_gpu_hours, faults=faults)
         for trial in scheduler.progress.unsettled:
             end_trial(scheduler, trial, storage=storage, folder=folder)
-        if scheduler.progress.is_finished:
+        if scheduler.progress.is_finished and not to_reopen(scheduler.progress, code, asked=options.retry_failed):
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             table = write_tables(folder)
         else:
@@ -85,6 +88,7 @@ def python() -> str:
 def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> str:
     """The dev table, after all that there was to do or until Ctrl-C."""
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
+    scheduler.reopen_failed(asked=options.retry_failed)
     mirror = start_mirror(folder, options.tracking_uri)
     status: LaunchStatus = "interrupted"
     try:
@@ -98,10 +102,9 @@ def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpt
                     folder=folder.resolve(),
                     storage=storage,
                     resources=resources,
-                    max_failures=options.max_failures,
                     on_progress=view.update,
                 ).run()
-        status = "complete" if scheduler.progress.is_finished else "drained"
+        status = _status_of(scheduler)
     except KeyboardInterrupt:
         pass  # the second Ctrl-C: trials go on from their last saved epoch
     table = write_tables(folder)
@@ -110,6 +113,12 @@ def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpt
     if mirror:
         wait_for_mirror(mirror)
     return table
+
+
+def _status_of(scheduler: Scheduler) -> LaunchStatus:
+    if scheduler.progress.is_finished:
+        return "complete"
+    return "paused" if scheduler.has_given_up else "drained"
 
 
 def write_tables(folder: Path) -> str:
@@ -150,6 +159,18 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
+def broken_off(scheduler: Scheduler) -> list[str]:
+    """What faults of the machine have left undone, a line each."""
+    if not scheduler.has_given_up:
+        return []
+    trials = scheduler.facts.under_way.values()
+    lines = [f"set aside: {describe_retries(t)}" for t in trials if scheduler.faults.is_set_aside(t.key)]
+    if scheduler.faults.patience_is_over:
+        minutes = f"{PATIENCE_SECONDS / 60:g}"
+        lines.append(f"no trial got on for {minutes} minutes, none has failed by that: {scheduler.faults.last_error}")
+    return lines
+
+
 def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOptions) -> int:
     """Prints the table and the ways on; the launch's exit status."""
     progress = scheduler.progress
@@ -164,7 +185,10 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
     for line in failed:
         print(f"failed: {line}")
     if not progress.is_finished:
-        print(f"interrupted; continue:  {python()} {command_line().removeprefix('python ')}")
+        for line in broken_off(scheduler):
+            print(line)
+        word = "paused" if scheduler.has_given_up else "interrupted"
+        print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     print(f"report:      {folder / 'report.html'}")
     if options.tracking_uri is None:
         print(f"browse:      {python()} -m mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")

@@ -20,7 +20,7 @@ from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.plans.plan_file import require_plan
 from study.screen.arms_table import arms_table
-from study.screen.words import clock, describe_failure, trial_name
+from study.screen.words import clock, describe_failure, describe_notice, describe_retries, trial_name
 from trainables.schema import Typed, to_plain
 
 
@@ -40,6 +40,8 @@ class Status(Typed, frozen=True, kw_only=True):
     trials: dict[str, int]  # ended ones by status
     total: int
     under_way: list[str]
+    waiting: list[str]  # those of them that a fault of the machine broke off last, with its error
+    left_out: list[str]  # nodes that get no trials now
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
@@ -91,9 +93,11 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         study=folder.resolve().name,
         protocol_hash=progress.plan.protocol_hash,
         launch=lock_holder(folder),
-        trials=dict(Counter(record.status for record in facts.records)),
+        trials=dict(Counter(trial.record.status for trial in facts.trials.values() if trial.record)),
         total=progress.total_trials,
         under_way=[f"{trial_name(trial)} at epoch {trial.epochs}" for trial in facts.under_way.values()],
+        waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
+        left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
         missing=progress.missing,
         ledger=ledger(facts.records),
@@ -110,7 +114,8 @@ def _print(progress: StudyProgress, status: Status) -> None:
     console.print(arms_table(progress))
     if status.ledger:
         console.print(_ledger_table(status.ledger))
-    for title, lines in (("under way", status.under_way), ("failed", status.failed), ("missing", status.missing)):
+    parts = {"under way": status.under_way, "broken off": status.waiting, "left out": status.left_out}
+    for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
         for line in lines:
             console.print(f"{title}: {line}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:

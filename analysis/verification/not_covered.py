@@ -15,6 +15,7 @@ class NotCovered(NamedTuple):
 
 
 _WHO = "who ran a launch, and where, stands nowhere else"
+_WHY = "why a trial broke off, and where, stands nowhere else"
 _ORDER = "only the order of times is checked"
 _NOT_SELECTED = "of the selected epoch the record repeats it, of others nothing does"
 _BEFORE_LAST = "of the last epoch the record repeats it, of earlier ones nothing does"
@@ -29,14 +30,24 @@ CHAIN_ALONE = (
         "events.jsonl", "launch_began.git_commit", "of a launch in which no trial ended; else records repeat it"
     ),
     NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C or two ended it"),
-    NotCovered("events.jsonl", "trial_retried.error", "why a process was gone stands nowhere else"),
-    NotCovered("events.jsonl", "trial_retried.failures", "whether this retry counts stands nowhere else"),
+    NotCovered("events.jsonl", "trial_retried.failure", _WHY),
+    NotCovered("events.jsonl", "trial_restarted.reason", "what was wrong with a state stands nowhere else"),
+    NotCovered("events.jsonl", "trial_ended.failure.cause", _WHY),
+    NotCovered("events.jsonl", "trial_ended.failure.traceback", _WHY),
+    NotCovered("events.jsonl", "trial_ended.failure.host", _WHY),
+    NotCovered("events.jsonl", "trial_ended.failure.node", _WHY),
+    NotCovered("events.jsonl", "node_left_out.trials", "which node a trial ran on stands nowhere else"),
     NotCovered("events.jsonl", "launch_began.time", _ORDER),
     NotCovered("events.jsonl", "launch_ended.time", _ORDER),
     NotCovered("events.jsonl", "start_chosen.time", _ORDER),
     NotCovered("events.jsonl", "epoch_reported.time", _ORDER),
     NotCovered("events.jsonl", "asha_decided.time", _ORDER),
     NotCovered("events.jsonl", "trial_retried.time", _ORDER),
+    NotCovered("events.jsonl", "trial_restarted.time", _ORDER),
+    NotCovered("events.jsonl", "trial_reopened.time", _ORDER),
+    NotCovered("events.jsonl", "node_left_out.time", _ORDER),
+    NotCovered("events.jsonl", "node_taken_back.time", _ORDER),
+    NotCovered("events.jsonl", "study_paused.time", _ORDER),
     NotCovered("events.jsonl", "search_closed.time", _ORDER),
     NotCovered("events.jsonl", "epoch_reported.report.row.train_loss", "measured once"),
     NotCovered("events.jsonl", "epoch_reported.report.row.train_seconds", _BEFORE_LAST),

@@ -81,7 +81,7 @@ def _trial_drift(where: str, found: Any, file: PlanFile, facts: StudyFacts, left
 
 
 def _expected(arm: Arm, trial: TrialFacts, record: Record) -> dict[str, Any]:
-    rows = [event.report.row for event in trial.reports]
+    rows = [event.report.row for event in trial.reports if record.status != "failed"]
     return {
         "op_code": _NEW_TRIAL,
         "state": _STATES[record.status],

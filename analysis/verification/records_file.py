@@ -23,21 +23,21 @@ def name_of(record: Record) -> str:
 def records_drift(folder: Path, in_journal: Sequence[Record]) -> list[str]:
     """Where `records.jsonl` is not what these records of the journal give."""
     lines, drift = _read(folder)
-    expected = {record.key: record for record in in_journal}
-    found = {record.key: record for record in lines.values()}
+    expected = {_identity(record): record for record in in_journal}
+    found = {_identity(record) for record in lines.values()}
     drift += [
-        f"{RECORDS} lacks the record of {name_of(expected[key])}, which the journal has"
-        for key in expected
-        if key not in found
+        f"{RECORDS} lacks the record of {name_of(record)}, which the journal has"
+        for identity, record in expected.items()
+        if identity not in found
     ]
     for number, record in lines.items():
         where = f"{RECORDS}:{number} {name_of(record)}"
-        if record.key not in expected:
+        if _identity(record) not in expected:
             drift.append(f"{where}: the journal has no such record")
         else:
-            drift += differences(f"{where}:", to_plain(record), to_plain(expected[record.key]))
-    order = [key for key in (record.key for record in lines.values()) if key in expected]
-    wanted = [key for key in expected if key in found]
+            drift += differences(f"{where}:", to_plain(record), to_plain(expected[_identity(record)]))
+    order = [identity for identity in map(_identity, lines.values()) if identity in expected]
+    wanted = [identity for identity in expected if identity in found]
     if not drift and order != wanted:
         drift.append(f"{RECORDS} has its records in another order than the journal, or one of them twice")
     return drift
@@ -56,6 +56,11 @@ def drift_without_journal(folder: Path, file: PlanFile) -> list[str]:
             expected["seed"] = search_seed(record.arm, record.trial)
         drift += [f"{RECORDS}:{number} {name_of(record)}: {fault}" for fault in unlike(record, expected)]
     return drift
+
+
+def _identity(record: Record) -> tuple[str, str]:
+    """A trial that was reopened has several records."""
+    return record.key, record.ended
 
 
 def _read(folder: Path) -> tuple[dict[int, Record], list[str]]:

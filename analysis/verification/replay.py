@@ -9,6 +9,7 @@ from pathlib import Path
 from analysis.verification import trial_rules
 from analysis.verification.differences import unlike
 from analysis.verification.epoch_rules import EpochRules
+from analysis.verification.fault_rules import FaultRules
 from analysis.verification.journal_lines import JournalLine, read_journal
 from study.decisions.budget import searches_to_close
 from study.decisions.progress import StudyProgress
@@ -18,9 +19,14 @@ from study.facts.events import (
     Event,
     LaunchBegan,
     LaunchEnded,
+    NodeLeftOut,
+    NodeTakenBack,
     SearchClosed,
     StartChosen,
+    StudyPaused,
     TrialEnded,
+    TrialReopened,
+    TrialRestarted,
     TrialRetried,
     TrialStarted,
 )
@@ -44,6 +50,7 @@ class Replay:
         self.facts = StudyFacts()
         self._file = file
         self._progress = StudyProgress(file.plan, self.facts, max_gpu_hours=None)
+        self._machine = FaultRules()
         self._epochs = EpochRules(file.plan.protocol.selection)
         self._last_launch = max((line.event.launch for line in lines if isinstance(line.event, LaunchBegan)), default=0)
         self._is_running = False  # between the two events of a launch
@@ -56,6 +63,7 @@ class Replay:
         faults = self._time_faults(event)
         try:
             faults += self._faults(line)
+            self._machine.take(event)
             self.facts.apply(event)
         except ValueError as error:
             faults.append(str(error))
@@ -87,10 +95,14 @@ class Replay:
                     *trial_rules.start_faults(event, self._progress),
                     *self._overdue_closing(event),
                 ]
+            case NodeLeftOut() | NodeTakenBack() | StudyPaused():
+                return self._machine.faults(event, self.facts)
+            case TrialReopened():
+                return trial_rules.reopening_faults(event, self._progress)
         return self._trial_faults(event, line)
 
     def _trial_faults(
-        self, event: EpochReported | AshaDecided | TrialRetried | TrialEnded, line: JournalLine
+        self, event: EpochReported | AshaDecided | TrialRetried | TrialRestarted | TrialEnded, line: JournalLine
     ) -> list[str]:
         trial = self.facts.trials.get(event.key)
         if trial is None:
@@ -105,9 +117,10 @@ class Replay:
             case AshaDecided():
                 return trial_rules.asha_faults(event, trial, self._progress)
             case TrialRetried():
-                allowed = (trial.failures, trial.failures + 1)
-                wrong = event.failures not in allowed
-                return [f"failures is {event.failures}; should be {allowed[0]} or {allowed[1]}"] * wrong
+                wrong = event.failure.cause == "method"
+                return ["failure cause is method, which ends a trial"] * wrong
+            case TrialRestarted():
+                return []
         faults = trial_rules.end_faults(event, trial, self._file, journal_head=line.head)
         if event.record.status != "failed":
             faults += trial_rules.undecided_rungs(trial, self._progress)
@@ -144,7 +157,9 @@ class Replay:
         lines = unlike(event, {"launch": self.facts.launch_number})
         is_last = event.launch == self._last_launch  # what an earlier one was asked for is known no more
         has_work = bool(self.facts.under_way) or (is_last and not self._progress.is_finished)
-        wrong = (event.status == "complete" and has_work) or (event.status == "drained" and self._progress.is_finished)
+        wrong = (event.status == "complete" and has_work) or (
+            event.status in ("drained", "paused") and self._progress.is_finished
+        )
         return lines + [f"status is {event.status}; trials are {'left' if has_work else 'all done'}"] * wrong
 
     def _closing_faults(self, event: SearchClosed) -> list[str]:

@@ -9,7 +9,15 @@ from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.specs import Provenance, build_record, expected_attestation
 from study.facts.attestation import contradictions
-from study.facts.events import AshaDecided, EpochReported, LaunchBegan, StartChosen, TrialEnded, TrialStarted
+from study.facts.events import (
+    AshaDecided,
+    EpochReported,
+    LaunchBegan,
+    StartChosen,
+    TrialEnded,
+    TrialReopened,
+    TrialStarted,
+)
 from study.facts.study_facts import TrialFacts
 from study.plans.identity import search_seed
 from study.plans.plan_file import PlanFile
@@ -121,6 +129,11 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile, *, journal_
     record, last = event.record, trial.last
     if record.status == "completed" and not (last and last.report.row.finished):
         return [f"record status is completed; the last report, of epoch {trial.epochs}, is not the trial's last"]
+    failure = event.failure
+    if (failure.error if failure else None) != record.error:
+        return [f"failure error is {failure and failure.error!r}; should be {record.error!r}, as in the record"]
+    if failure and failure.cause not in ("method", "memory"):
+        return [f"failure cause is {failure.cause}, which ends no trial"]
     has_predictions = trial.phase == "confirm" and record.status == "completed"
     try:
         expected = build_record(
@@ -139,6 +152,18 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile, *, journal_
     except ValueError as error:
         return [str(error)]
     return differences("record", to_plain(record), to_plain(expected))
+
+
+def reopening_faults(event: TrialReopened, progress: StudyProgress) -> list[str]:
+    """What is wrong with a trial that is to run again."""
+    record, launch = progress.facts.trials[event.key].record, progress.facts.last_launch
+    if record is None or record.status != "failed" or launch is None:
+        return [f"trial {event.key} has not failed"]
+    other_code = record.code_digest != launch.began.code_digest
+    other_versions = dict(record.versions) != dict(launch.began.versions)
+    if (event.reason == "code" and not other_code) or (event.reason == "versions" and not other_versions):
+        return [f"reason is {event.reason}, of which the record and the launch have the same"]
+    return []
 
 
 def provenance_faults(event: TrialEnded, made_by: LaunchBegan | PlanFile) -> list[str]:

@@ -34,6 +34,11 @@ class Resources:
         """Trials that the cluster can run at a time, as it is now."""
         return self._fit_in(ray.cluster_resources())
 
+    def nodes(self) -> frozenset[str]:
+        """Ray's numbers of the nodes, alive now, that can hold a trial."""
+        nodes = [node for node in ray.nodes() if node["Alive"] and self._fit_in(node["Resources"])]
+        return frozenset(node["NodeID"] for node in nodes)
+
     def slots_to_come(self) -> int:
         """Trials at a time once the autoscaler has added every node that it may; 0 where there is no autoscaler."""
         if self.autoscaler is None:

@@ -60,7 +60,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
-    rows = [event.report.row for event in trial.reports]
+    rows = [event.report.row for event in trial.reports if record.status != "failed"]  # it may run again
     copy = create_trial(
         state=STATES[record.status],
         value=record.selection_score if record.status == "completed" else None,

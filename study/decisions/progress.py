@@ -134,8 +134,9 @@ class StudyProgress:
 
     @property
     def failures(self) -> list[Record]:
-        """The records of the trials that failed."""
-        return [record for record in self.facts.records if record.status == "failed"]
+        """The records of the trials that failed and count: neither reopened nor of a former winner."""
+        trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
+        return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
     def missing(self) -> list[str]:

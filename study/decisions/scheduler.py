@@ -11,14 +11,17 @@ from typing import Literal, Protocol
 
 from study.decisions import asha
 from study.decisions.budget import searches_to_close
+from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
+from study.decisions.reopening import to_reopen
 from study.decisions.specs import Provenance, build_record, expected_attestation
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import (
     AshaDecided,
     EpochReported,
     Event,
+    Failure,
     LaunchBegan,
     LaunchEnded,
     LaunchStatus,
@@ -26,6 +29,8 @@ from study.facts.events import (
     SearchClosed,
     StartChosen,
     TrialEnded,
+    TrialReopened,
+    TrialRestarted,
     TrialRetried,
     TrialStarted,
 )
@@ -62,12 +67,14 @@ class Scheduler:
         provenance: Provenance,
         *,
         max_gpu_hours: float | None = None,
+        faults: Faults | None = None,
     ):
         """`study` is its name, `provenance` that of this launch; no search trial is started that would leave too
-        little of `max_gpu_hours` for the confirm trials."""
+        little of `max_gpu_hours` for the confirm trials. `faults`: where it is not one of the usual patience."""
         self.study = study
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours)
+        self.faults = faults or Faults()
         self.draining = False
         self._journal = journal
         self.provenance = provenance
@@ -99,14 +106,34 @@ class Scheduler:
 
     def next_trial(self) -> TrialFacts | None:
         """The trial to run now, its start on disk; None when there is nothing to hand out at present."""
-        if self.draining:
+        for event in self.faults.nodes_due(time=self._journal.now()):
+            self._journal.append(event)
+        if self.draining or not self.faults.room(running=self.running):
             return None
         trial = self._taken_back() or self._start_one()
         if trial is not None:
             self._handed_out.add(trial.key)
         return trial
 
-    def report(self, key: str, report: Report) -> Literal["continue", "stop"]:
+    @property
+    def running(self) -> int:
+        """Trials that were handed out and have not come back."""
+        return len(self._handed_out)
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether faults of the machine leave nothing that this launch could still do, though trials are left."""
+        if self.running or not self.facts.under_way:
+            return False
+        is_stuck = all(map(self.faults.is_set_aside, self.facts.under_way)) and self.faults.room(running=0)
+        return self.faults.patience_is_over or is_stuck
+
+    def reopen_failed(self, *, asked: bool) -> None:
+        """Lets trials run again that failed with other code or versions than this launch has; all of them, if asked."""
+        for key, reason in to_reopen(self.progress, self.provenance, asked=asked).items():
+            self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
+
+    def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
         """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.
 
         Raises:
@@ -116,6 +143,7 @@ class Scheduler:
         if report.attested is not None:
             self.check_attested(key, report.attested, host=report.host)
         if row.epoch > trial.epochs:
+            self.faults.got_on(key, node)
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
         if trial.phase == "confirm" or row.finished:
             return "continue"
@@ -137,18 +165,20 @@ class Scheduler:
                 "of it was noted. Mend that, and the same command continues"
             )
 
-    def retry(self, key: str, error: str, *, counts: bool) -> int:
-        """Takes back a trial whose process is gone, to be handed out again; its failures so far.
-
-        `counts` is False where the trial is not to blame: a preempted node.
-        """
-        failures = self.facts.trials[key].failures + counts
-        self._journal.append(TrialRetried(time=self._journal.now(), key=key, error=error, failures=failures))
+    def retry(self, key: str, failure: Failure) -> None:
+        """Takes back a trial that a fault of the machine broke off, to be handed out again once `faults` let it."""
+        self._journal.append(TrialRetried(time=self._journal.now(), key=key, failure=failure))
         self._handed_out.discard(key)
-        return failures
+        if failure.cause != "preemption":
+            for event in self.faults.add(key, failure, running=self.running, time=self._journal.now()):
+                self._journal.append(event)
 
-    def end(self, key: str, *, error: str | None = None, predictions_digest: str | None = None) -> Record:
-        """The record of a trial that is over, safe on disk: failed if there is an error, stopped if ASHA said so.
+    def restart(self, key: str, reason: str) -> None:
+        """Notes that a trial begins anew, since what was saved of it cannot be used."""
+        self._journal.append(TrialRestarted(time=self._journal.now(), key=key, reason=reason))
+
+    def end(self, key: str, *, failure: Failure | None = None, predictions_digest: str | None = None) -> Record:
+        """The record of a trial that is over, safe on disk: failed if there is a failure, stopped if ASHA said so.
 
         `predictions_digest` is that of its predictions file, where it left one.
         """
@@ -158,18 +188,20 @@ class Scheduler:
             study=self.study,
             protocol_hash=self.plan.protocol_hash,
             arm=self.plan.arm(trial.started.arm),
-            error=error,
+            error=failure.error if failure else None,
             predictions_digest=predictions_digest,
             provenance=self.provenance,
             journal_head=self._journal.head,
             ended=now,
         )
-        self._journal.append(TrialEnded(time=now, key=key, record=record))
+        self._journal.append(TrialEnded(time=now, key=key, record=record, failure=failure))
+        self._handed_out.discard(key)
         return record
 
     def _taken_back(self) -> TrialFacts | None:
         """A trial that was started and does not run: of an earlier launch, or taken back in this one."""
-        return next((trial for key, trial in self.facts.under_way.items() if key not in self._handed_out), None)
+        waiting = (trial for key, trial in self.facts.under_way.items() if key not in self._handed_out)
+        return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
     def _start_one(self) -> TrialFacts | None:
         closing = searches_to_close(self.progress)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from study.facts.attestation import Attestation
-from study.facts.events import Report
+from study.facts.events import Failure, Report
+from trainables.configuration import Count
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
 
@@ -16,6 +17,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     key: str
     spec: TrialSpec
     expected: Attestation  # what the worker must find
+    epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
     predictions: str | None  # path, also from within its place; None where neither they nor the model stay
 
@@ -28,16 +30,18 @@ class Assignment(Typed, frozen=True, kw_only=True):
     cpus: float
     gpus: float
     threads: int
+    avoid: tuple[str, ...] = ()  # Ray's numbers of nodes that it is not placed on
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """What became of one trial: an epoch, a failure with a known cause that ends it, or that it is another trial here
-    than the plan's, which was not trained."""
+    """What became of one trial: an epoch, a failure that ends the work on it here, or that it is not the plan's here,
+    and was not trained."""
 
     key: str
     host: str
     report: Report | None = None
-    failure: str | None = None
+    failure: Failure | None = None
+    restarted: str | None = None  # why it began anew although it had been saved
     refused: Attestation | None = None
 
 
@@ -45,6 +49,7 @@ class Message(Typed, frozen=True, kw_only=True):
     """What an actor says after a step: one epoch of each of its trials that goes on."""
 
     news: tuple[News, ...]
+    node: str | None = None  # Ray's number of the actor's
 
 
 ASSIGNMENTS = Reader(Assignment)

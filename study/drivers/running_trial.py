@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from study.drivers.causes import breaks_process, failure_of
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.provenance import provenance
 from study.facts.attestation import Attestation, contradictions
@@ -23,6 +24,7 @@ from study.facts.events import Report
 from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
 from trainables.atomic_files import write_json
+from trainables.runs.failures import UnreadableState
 from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import to_plain
 
@@ -33,60 +35,77 @@ if TYPE_CHECKING:
 class RunningTrial:
     """A trial whose folder this process holds until `release`."""
 
-    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float):
-        """Takes the trial up where it is: a new one, or one that was saved. `gpus` is the share that it holds."""
+    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
+        """Takes the trial up where it is: a new one, or one that was saved. `gpus` is the share that it holds, `node`
+        Ray's number of the machine.
+
+        Nothing is raised: what goes wrong is the first news.
+        """
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
-        self._device = device
-        self._place = place_at(assigned.place)
+        self._device, self._node = device, node
         self._held = ExitStack()
-        self._folder = self._held.enter_context(self._place.work())
-        self._clock = Clock(self._folder / "clock.json", gpus=gpus)
-        self._refused: str | None = None
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
+        self._restarted: str | None = None  # why, until it is told
+        self._attested: Attestation | None = None  # told until an epoch was trained
+        self._epochs_before = 0
+        self._broken: Exception | None = None
         try:
-            self._run = self._resumed_run() if (self._folder / "state.pt").exists() else self._new_run()
-            self._attested: Attestation | None = attest(self._run)  # told until an epoch was trained
-        except ValueError as error:  # nothing that trying again would mend
-            self._refused = str(error)
-            return
-        self._known.extend(self._run.history)
-        self._epochs_before = len(self._known)
+            self._take_up(gpus)
+        except Exception as error:  # told by the first news
+            self._broken = error
 
     def next_news(self) -> News:
         """Runs an epoch, or repeats one that was run before."""
-        from trainables.runs.training import TrainingError
-
-        if self._refused:
-            return self._failed(self._refused)
-        if self._attested and contradictions(self._attested, self._assigned.expected):
-            self.is_over = True
-            return News(key=self.key, host=socket.gethostname(), refused=self._attested)
+        restarted, self._restarted = self._restarted, None
         try:
+            if self._broken:
+                raise self._broken
+            if self._attested and contradictions(self._attested, self._assigned.expected):
+                self.is_over = True
+                return News(key=self.key, host=socket.gethostname(), refused=self._attested)
             row = self._known.popleft() if self._known else self._train_epoch()
-            self.is_over = row.finished
             report = self._report(row, self._outcome() if row.finished else None)
-            if row.epoch > self._epochs_before:
-                self._attested = None
-            return News(key=self.key, host=report.host, report=report)
-        except TrainingError as error:
-            return self._failed(str(error))
+        except Exception as error:  # the journal has it, and whose fault it is
+            if breaks_process(error):
+                raise
+            self.is_over = True
+            failure = failure_of(error, node=self._node)
+            return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=restarted)
+        self.is_over = row.finished
+        if row.epoch > self._epochs_before:
+            self._attested = None
+        return News(key=self.key, host=report.host, report=report, restarted=restarted)
 
     def release(self) -> None:
         """Lets go of the model and of the folder."""
         vars(self).pop("_run", None)
         self._held.close()
 
-    def _failed(self, error: str) -> News:
-        self.is_over = True
-        return News(key=self.key, host=socket.gethostname(), failure=error)
+    def _take_up(self, gpus: float) -> None:
+        self._place = place_at(self._assigned.place)
+        self._folder = self._held.enter_context(self._place.work())
+        self._clock = Clock(self._folder / "clock.json", gpus=gpus)
+        try:
+            self._run = self._resumed_run()
+        except UnreadableState as error:
+            from trainables.runs.trial_files import has_state, remove_state
+
+            if has_state(self._folder) or self._assigned.epochs:
+                self._restarted = str(error)
+            remove_state(self._folder)
+            self._run = self._new_run()
+        self._attested = attest(self._run)
+        self._known.extend(self._run.history)
+        self._epochs_before = len(self._known)
 
     def _resumed_run(self) -> TrainingRun:
+        """The trial as it was saved, with what it is made of where that lies now."""
         from trainables.data.tokenised import cache_folder
         from trainables.runs.training import TrainingRun
 
-        return TrainingRun.resume(self._folder, device=self._device, cache=cache_folder())
+        return TrainingRun.resume(self._folder, spec=self._assigned.spec, device=self._device, cache=cache_folder())
 
     def _new_run(self) -> TrainingRun:
         from trainables.data.tokenised import cache_folder
@@ -101,6 +120,7 @@ class RunningTrial:
 
     def _train_epoch(self) -> EpochRow:
         row = self._run.run_epoch()
+        _check_present(self._folder)
         self._run.save(self._folder)
         self._clock.save()
         self._place.send_state(self._folder, epoch=row.epoch)
@@ -110,7 +130,9 @@ class RunningTrial:
         """The run's outcome, with the address of its model if that stays."""
         if self._assigned.predictions is None:
             return replace(self._run.outcome(), model=None)
-        outcome = self._run.outcome(predictions=self._folder / self._assigned.predictions)
+        predictions = self._folder / self._assigned.predictions
+        _check_present(predictions.parent)
+        outcome = self._run.outcome(predictions=predictions)
         assert outcome.model is not None
         return replace(outcome, model=self._place.send_outcome(Path(outcome.model)))
 
@@ -134,6 +156,10 @@ def attest(run: TrainingRun) -> Attestation:
 
     code = provenance()
     return Attestation(**to_plain(content_of(run)), code_digest=code.code_digest, versions=code.versions)
+def _check_present(folder: Path) -> None:
+    """A folder that is away is not made anew: what is written there would be in the way when it is back."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder {folder} is away")
 
 
 class Clock:
@@ -142,8 +168,11 @@ class Clock:
     def __init__(self, path: Path, *, gpus: float):
         self._path = path
         self._gpus = gpus
-        before = json.loads(path.read_text()) if path.exists() else {"wall_seconds": 0.0, "gpu_seconds": 0.0}
-        self._before = float(before["wall_seconds"]), float(before["gpu_seconds"])
+        try:
+            before = json.loads(path.read_text())
+            self._before = float(before["wall_seconds"]), float(before["gpu_seconds"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a new trial, or a damaged file
+            self._before = 0.0, 0.0
         self._started = time.monotonic()
 
     def read(self) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import msgspec
+import ray
 from ray import tune
 
 from study.drivers.messages import ASSIGNMENTS, Assignment, Message
@@ -19,6 +20,7 @@ class TrialActor(tune.Trainable):
     """Runs the trials of the assignment in `config`; one `step` is one epoch of each."""
 
     _trials: list[RunningTrial] = []
+    _node: str | None = None  # Ray's number of it
 
     def setup(self, config: dict[str, Any]) -> None:
         self._begin(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment"))
@@ -28,21 +30,21 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        message = Message(news=tuple(trial.next_news() for trial in self._trials if not trial.is_over))
+        news = tuple(trial.next_news() for trial in self._trials if not trial.is_over)
+        message = Message(news=news, node=self._node)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
         self._release()
 
     def _begin(self, assignment: Assignment) -> None:
-        import torch
-
         self._release()
-        torch.set_num_threads(assignment.threads)
+        self._node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
+        _set_threads(assignment.threads)
         gpus = assignment.gpus / len(assignment.trials)
         self._trials = []
         for assigned in assignment.trials:
-            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus))
+            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, node=self._node))
 
     def _release(self) -> None:
         """Lets go of the models, their memory and their folders before the next assignment."""
@@ -54,3 +56,12 @@ class TrialActor(tune.Trainable):
             torch.cuda.empty_cache()
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
+
+
+def _set_threads(number: int) -> None:
+    """Of torch; where it cannot be loaded, the trials say so as theirs."""
+    try:
+        import torch
+    except (ImportError, OSError):
+        return
+    torch.set_num_threads(number)

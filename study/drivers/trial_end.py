@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from study.decisions.scheduler import Scheduler
+from study.facts.events import Failure
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_digest, predictions_file
@@ -12,14 +13,14 @@ from study.storage.trial_places import place_at, trial_address
 
 
 def end_trial(
-    scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, error: str | None = None
+    scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
 ) -> Record:
     """The record of a trial that is over. Its predictions are in the study's folder before, its state goes after."""
     place = place_at(trial_address(storage, trial.key))
     digest = None
-    if trial.phase == "confirm" and error is None:
+    if trial.phase == "confirm" and failure is None:
         place.fetch_predictions(predictions_file(folder, trial.key))
         digest = predictions_digest(folder, trial.key)
-    record = scheduler.end(trial.key, error=error, predictions_digest=digest)
+    record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
     place.prune(record)
     return record

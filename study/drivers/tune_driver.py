@@ -23,10 +23,12 @@ from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, trial_spec
+from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
+from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_file
 from study.storage.addresses import is_uri
@@ -43,12 +45,10 @@ class TuneDriver:
         folder: Path,
         storage: str,
         resources: Resources,
-        max_failures: int,
         on_progress: Callable[[], None],
         actor: type[tune.Trainable] = TrialActor,
     ):
         self.scheduler = scheduler
-        self.max_failures = max_failures
         self.on_progress = on_progress
         self._folder = folder
         self._storage = storage
@@ -57,6 +57,7 @@ class TuneDriver:
         self._keys: dict[str, list[str]] = {}  # Ray's trial id -> keys of its trials that are not over
         self._waiting: set[str] = set()  # Ray's ids of trials that were handed to Ray and have no actor yet
         self._training: set[str] = set()  # of those that have one
+        self._node_of: dict[str, str | None] = {}  # Ray's trial id -> node that it was last heard of from
         self._to_come = resources.slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
         self._optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
@@ -103,15 +104,17 @@ class TuneDriver:
             return None
         trial = self.scheduler.next_trial()
         if trial is None:
-            return Searcher.FINISHED if self.scheduler.progress.is_finished else None
+            is_over = self.scheduler.progress.is_finished or self.scheduler.has_given_up
+            return Searcher.FINISHED if is_over else None
         self._keys[ray_id] = [trial.key]
         self._waiting.add(ray_id)
         return {MESSAGE: msgspec.json.encode(self._assignment([trial])).decode()}
 
     def reported(self, ray_id: str, message: Message) -> str:
         """Takes in what an actor says, and tells whether Ray stops its Ray trial."""
+        self._node_of[ray_id] = message.node
         for news in message.news:
-            if self._is_over(news):
+            if self._is_over(news, message.node):
                 self._keys[ray_id].remove(news.key)
         if not self._keys[ray_id] or self.scheduler.draining:  # when draining, its epochs are saved
             self._training.discard(ray_id)
@@ -130,31 +133,40 @@ class TuneDriver:
         return self.scheduler.draining and not self._training
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """An actor, its process or its node is gone: hand its trials out again, or give them up."""
+        """An actor, its process or its node is gone: its trials are handed out again."""
         self._waiting.discard(ray_id)
         self._training.discard(ray_id)
+        failure = lost_process(error, is_preempted=preempted, node=self._node_of.get(ray_id))
         for key in self._keys[ray_id]:
-            if self.scheduler.retry(key, error, counts=not preempted) > self.max_failures:
-                self._end(key, error=error)
+            self.scheduler.retry(key, failure)
 
     # ---- inside
 
-    def _is_over(self, news: News) -> bool:
-        """Takes in the news of one trial, and ends it if it is over.
+    def _is_over(self, news: News, node: str | None) -> bool:
+        """Takes in the news of one trial, and ends it if it is over; whether its work here is.
 
         Raises:
             ValueError: what a worker trains is not what the plan says.
         """
+        if news.restarted is not None:
+            self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
             self.scheduler.check_attested(news.key, news.refused, host=news.host)
-        if news.report is None:
-            self._end(news.key, error=news.failure)
+        if news.failure is not None:
+            self._break_off(news.key, news.failure)
             return True
-        decision = self.scheduler.report(news.key, news.report)
+        assert news.report is not None
+        decision = self.scheduler.report(news.key, news.report, node=node)
         if news.report.row.finished or decision == "stop":
             self._end(news.key)
             return True
         return False
+
+    def _break_off(self, key: str, failure: Failure) -> None:
+        if self.scheduler.faults.is_final(key, failure):
+            self._end(key, failure=failure)
+        else:
+            self.scheduler.retry(key, failure)
 
     def _slots(self) -> int:
         """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
@@ -162,9 +174,9 @@ class TuneDriver:
             self._known_slots, self._slots_asked = max(self._resources.slots(), self._to_come), time.monotonic()
         return self._known_slots
 
-    def _end(self, key: str, *, error: str | None = None) -> None:
+    def _end(self, key: str, *, failure: Failure | None = None) -> None:
         trial = self.scheduler.facts.trials[key]
-        record = end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, error=error)
+        record = end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
         self._optuna.add_ended(self.scheduler.plan.arm(record.arm))
 
     def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
@@ -176,7 +188,14 @@ class TuneDriver:
             cpus=self._resources.cpus,
             gpus=gpus,
             threads=max(1, int(self._resources.cpus)),
+            avoid=self._avoided(trials),
         )
+
+    def _avoided(self, trials: Sequence[TrialFacts]) -> tuple[str, ...]:
+        """Nodes on which the trials are better not placed; none where no other can hold them."""
+        avoided = frozenset[str]().union(*(self.scheduler.faults.avoided_by(trial.key) for trial in trials))
+        others = avoided and self._resources.nodes() - avoided
+        return tuple(sorted(avoided)) if others else ()
 
     def _assigned(self, trial: TrialFacts) -> AssignedTrial:
         plan, arm = self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm)
@@ -184,6 +203,7 @@ class TuneDriver:
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
         return AssignedTrial(
             key=trial.key,
+            epochs=trial.epochs,
             spec=trial_spec(plan, arm, trial),
             expected=expected_attestation(made_of, arm, trial, by=self.scheduler.provenance),
             place=trial_address(self._storage, trial.key),
@@ -194,7 +214,11 @@ class TuneDriver:
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """What Ray sets aside for the trials of an assignment."""
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
-    return tune.PlacementGroupFactory([{"CPU": assignment.cpus, "GPU": assignment.gpus}])
+    bundles = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]
+    if not assignment.avoid:
+        return tune.PlacementGroupFactory(bundles)
+    elsewhere = {"ray.io/node-id": f"!in({','.join(assignment.avoid)})"}
+    return tune.PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -17,7 +17,13 @@ from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
 
-LaunchStatus = Literal["complete", "drained", "interrupted"]
+LaunchStatus = Literal["complete", "drained", "interrupted", "paused"]
+Reopening = Literal["asked", "code", "versions"]
+
+# Whose fault it is that a trial broke off. Of the machine (disk, network, a lost process): tried again, never a result.
+# Of memory: of the machine, until it did not suffice as often as `--max-failures` allows. Of the method: a result.
+Cause = Literal["machine", "preemption", "memory", "method"]
+TRACEBACK_CHARACTERS = 4_000
 
 
 def _snake_case(name: str) -> str:
@@ -44,7 +50,10 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """It ended: by itself, drained by one Ctrl-C, or interrupted by two. One that was killed has no such event."""
+    """It ended: by itself, drained by one Ctrl-C, interrupted by two, or paused, since the machine's faults went on.
+
+    One that was killed has no such event.
+    """
 
     launch: AtLeastOne
     status: LaunchStatus
@@ -90,6 +99,16 @@ class Report(Typed, frozen=True, kw_only=True):
     attested: Attestation | None = None  # with the first epoch that a process trains
 
 
+class Failure(Typed, frozen=True, kw_only=True):
+    """Why a trial broke off, and where."""
+
+    cause: Cause
+    error: str  # one line
+    traceback: str | None  # its last `TRACEBACK_CHARACTERS`; None where the process is gone
+    host: str | None  # None where it is not known
+    node: str | None  # Ray's number of it
+
+
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
     """A trial ran an epoch."""
 
@@ -109,11 +128,17 @@ class AshaDecided(BaseEvent, frozen=True, kw_only=True):
 
 
 class TrialRetried(BaseEvent, frozen=True, kw_only=True):
-    """The process of a trial is gone; the trial is handed out again."""
+    """A fault of the machine broke a trial off; the trial is handed out again."""
 
     key: str
-    error: str
-    failures: Count  # so far, those that count
+    failure: Failure
+
+
+class TrialRestarted(BaseEvent, frozen=True, kw_only=True):
+    """A trial that had been saved begins anew, since its state cannot be used. What it had reported counts no more."""
+
+    key: str
+    reason: str
 
 
 class TrialEnded(BaseEvent, frozen=True, kw_only=True):
@@ -121,6 +146,39 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
 
     key: str
     record: Record
+    failure: Failure | None  # of a failed one
+
+
+class TrialReopened(BaseEvent, frozen=True, kw_only=True):
+    """A trial that had failed runs again, from its beginning."""
+
+    key: str
+    reason: Reopening  # `--retry-failed`, another commit, or other versions than those of its record
+
+
+class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
+    """A node on which several trials failed, while others went on elsewhere, gets none for a while."""
+
+    node: str  # Ray's number of it
+    host: str
+    trials: AtLeastOne  # that broke off there
+    seconds: NotNegative
+    error: str  # the last one there
+
+
+class NodeTakenBack(BaseEvent, frozen=True, kw_only=True):
+    """The while is over."""
+
+    node: str
+    host: str
+
+
+class StudyPaused(BaseEvent, frozen=True, kw_only=True):
+    """Nothing is handed out for a while: on every node the last that was heard is a fault."""
+
+    seconds: NotNegative
+    faults: AtLeastOne  # since a trial last got on
+    error: str  # the last one
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
@@ -138,7 +196,12 @@ Event = (
     | EpochReported
     | AshaDecided
     | TrialRetried
+    | TrialRestarted
     | TrialEnded
+    | TrialReopened
+    | NodeLeftOut
+    | NodeTakenBack
+    | StudyPaused
     | SearchClosed
 )
 

@@ -123,8 +123,8 @@ class Journal:
 
     def _complete_records(self) -> None:
         """A crash between an event and its record leaves the record out: append it now."""
-        present = {record.key for record in read_records(self._records_file.path)}
+        present = {(record.key, record.ended) for record in read_records(self._records_file.path)}
         for record in self.facts.records:
-            if record.key not in present:
+            if (record.key, record.ended) not in present:
                 warnings.warn(f"{self._records_file.path}: added the record of {record.key}", stacklevel=3)
                 self._records_file.append(record)

@@ -16,15 +16,22 @@ from study.facts.events import (
     Event,
     LaunchBegan,
     LaunchEnded,
+    NodeLeftOut,
+    NodeTakenBack,
     SearchClosed,
     StartChosen,
+    StudyPaused,
     TrialEnded,
+    TrialReopened,
+    TrialRestarted,
     TrialRetried,
     TrialStarted,
 )
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from trainables.schema import Configuration, Value
+
+Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
 
 
 def read_facts(folder: Path) -> StudyFacts:
@@ -80,8 +87,7 @@ class TrialFacts:
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
     attested: Attestation | None = None  # by the last process that trained it
-    retries: int = 0
-    failures: int = 0  # retries that count
+    retries: list[TrialRetried] = field(default_factory=list)  # in all launches
     ended: TrialEnded | None = None
 
     @property
@@ -125,6 +131,11 @@ class TrialFacts:
         return self.decision.rung if self.decision and self.decision.decision == "stop" else None
 
     @property
+    def is_broken_off(self) -> bool:
+        """Whether the last that was heard of it is a fault of the machine."""
+        return bool(self.retries) and (self.last is None or self.retries[-1].time > self.last.time)
+
+    @property
     def record(self) -> Record | None:
         """Its record, once it has ended."""
         return self.ended.record if self.ended else None
@@ -136,7 +147,7 @@ class ArmFacts:
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)  # in the order they ended
+    records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
@@ -168,7 +179,9 @@ class StudyFacts:
         self.arms: dict[str, ArmFacts] = {}
         self.trials: dict[str, TrialFacts] = {}
         self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
-        self.records: list[Record] = []  # of ended trials, in the order they ended
+        self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
+        self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
+        self.notices: list[Notice] = []  # what the launch under way has to tell
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
@@ -192,6 +205,7 @@ class StudyFacts:
         match event:
             case LaunchBegan():
                 self.launches[event.launch] = LaunchFacts(event)
+                self.left_out, self.notices = {}, []  # a launch looks at its nodes afresh
             case LaunchEnded():
                 if event.launch not in self.launches:
                     raise ValueError(f"launch {event.launch} never began")
@@ -207,10 +221,17 @@ class StudyFacts:
                 trial.decision = event
                 self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = event.score
             case TrialRetried():
+                self._heard_of(event.key).retries.append(event)
+            case TrialRestarted():
                 trial = self._heard_of(event.key)
-                trial.retries, trial.failures = trial.retries + 1, event.failures
+                trial.reports, trial.best = [], None  # what ASHA has decided stays decided
+                self.notices.append(event)
             case TrialEnded():
                 self._end(event)
+            case TrialReopened():
+                self._reopen(event)
+            case NodeLeftOut() | NodeTakenBack() | StudyPaused():
+                self._notice(event)
             case SearchClosed():
                 for name in event.arms:
                     self.arm(name).closed.append(event)
@@ -248,3 +269,19 @@ class StudyFacts:
         self.under_way.pop(event.key, None)
         self.arm(event.record.arm).records.append(event.record)
         self.records.append(event.record)
+
+    def _reopen(self, event: TrialReopened) -> None:
+        """The trial as it was when it was started; other code may score otherwise, so ASHA decides anew too."""
+        trial = self._heard_of(event.key)
+        trial.reports, trial.best, trial.decision, trial.ended = [], None, None, None
+        self.under_way[event.key] = trial
+        for scores in self.arm(trial.started.arm).rungs.values():
+            scores.pop(event.key, None)
+        self.notices.append(event)
+
+    def _notice(self, event: NodeLeftOut | NodeTakenBack | StudyPaused) -> None:
+        if isinstance(event, NodeLeftOut):
+            self.left_out[event.node] = event
+        elif isinstance(event, NodeTakenBack):
+            self.left_out.pop(event.node, None)
+        self.notices.append(event)

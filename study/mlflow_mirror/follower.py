@@ -76,6 +76,8 @@ class Mirror:
                 return {event.key, *(trial.key for trial in confirm)}
             case events.StartChosen() | events.SearchClosed():
                 return set()
+            case events.NodeLeftOut() | events.NodeTakenBack() | events.StudyPaused():
+                return set()
             case _:
                 return {event.key}
 

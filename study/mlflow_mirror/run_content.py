@@ -6,7 +6,7 @@ A run's status in MLflow says what became of the trial:
 |---|---|---|
 | trained to its end | FINISHED | `completed` |
 | stopped early by ASHA | KILLED | `stopped` |
-| out of retries | FAILED | `failed` |
+| failed, by a fault of its method | FAILED | `failed` |
 | cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
 | under way | RUNNING | `running` |
 
@@ -101,7 +101,7 @@ class StudyRuns:
             tags=self._tags("trial", status, method=started.method, task=started.task)
             | {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
             | {"phase": started.phase, "trial": str(started.trial)}
-            | ({"retries": str(trial.retries)} if trial.retries else {})
+            | ({"retries": str(len(trial.retries))} if trial.retries else {})
             | ({"superseded": "true"} if is_superseded else {}),
             points=tuple(_curve_points(trial)) + tuple(_selected_points(trial.record)),
         )

@@ -24,7 +24,7 @@ def _cells(arm: ArmProgress) -> list[str]:
     return [
         f"{len(searched)}/{arm.arm.samples}",
         _count(sum(1 for record in searched if record.status == "stopped")),
-        _count(sum(1 for record in arm.facts.records if record.status == "failed")),
+        _count(sum(1 for trial in arm.facts.trials if trial.record and trial.record.status == "failed")),
         _count(len(arm.facts.under_way)),
         f"{sum(1 for trial in arm.confirm_trials if trial.ended)}/{len(arm.arm.seeds)}",
         points(_best_score(arm)),

@@ -13,7 +13,7 @@ from rich.text import Text
 from study.decisions.scheduler import Scheduler
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
-from study.screen.words import clock, describe_record, trial_name
+from study.screen.words import clock, describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
@@ -31,6 +31,7 @@ class LiveView:
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._printed = len(scheduler.facts.records)  # records that were told of
+        self._noticed = 0  # notices
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
 
     def __enter__(self) -> LiveView:
@@ -51,10 +52,17 @@ class LiveView:
         if now < self._next_refresh:
             return
         self._next_refresh = now + _REFRESH_SECONDS
+        self._print_notices()
         if self._live:
             self._live.update(self._table(), refresh=True)
         else:
             self._print_ended()
+
+    def _print_notices(self) -> None:
+        notices = self._progress.facts.notices
+        for notice in notices[self._noticed :]:
+            self._console.print(describe_notice(notice), markup=False, soft_wrap=True)
+        self._noticed = len(notices)
 
     def _print_ended(self) -> None:
         now = time.monotonic()

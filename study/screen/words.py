@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.record import Record
-from study.facts.study_facts import TrialFacts
+from study.facts.study_facts import Notice, TrialFacts
 
 
 def clock(seconds: float) -> str:
@@ -35,6 +36,32 @@ def describe_record(record: Record) -> str:
 def describe_failure(record: Record) -> str:
     """A failed trial and its error in a line."""
     return f"{_record_name(record)}: {record.error}"
+
+
+def describe_retries(trial: TrialFacts) -> str:
+    """A trial that faults of the machine broke off, and the last of them, in a line."""
+    last = trial.retries[-1].failure
+    where = f" on {last.host}" if last.host else ""
+    return f"{trial_name(trial)}, {len(trial.retries)} times, last{where}: {last.error}"
+
+
+def describe_notice(event: Notice) -> str:
+    """What a launch has to tell beside its results, in a line."""
+    match event:
+        case NodeLeftOut():
+            what = f"{event.trials} trials broke off there and others got on elsewhere: {event.error}"
+            return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}: {what}"
+        case NodeTakenBack():
+            return f"node {event.host} ({event.node[:8]}) gets trials again"
+        case StudyPaused():
+            return f"pause of {clock(event.seconds)}, trials break off on every node: {event.error}"
+        case TrialRestarted():
+            return f"trial {event.key} begins anew: {event.reason}"
+        case TrialReopened():
+            return f"trial {event.key}, which had failed, runs again: {_REASONS[event.reason]}"
+
+
+_REASONS = {"asked": "--retry-failed", "code": "the code is another", "versions": "versions of packages are others"}
 
 
 def _record_name(record: Record) -> str:

@@ -20,7 +20,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
@@ -99,8 +99,11 @@ class TrialFolder:
 
     @contextmanager
     def work(self) -> Iterator[Path]:
-        """The trial's folder, once no other process works in it: an actor whose launcher was killed lives on a bit."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """The trial's folder, once no other process works in it: an actor whose launcher was killed lives on a bit.
+
+        The launcher has made the folder above it; one that is away (a share that is not mounted) is not made anew.
+        """
+        self._folder.mkdir(exist_ok=True)
         with (self._folder / "trial.lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self._folder
@@ -141,7 +144,8 @@ class TrialObjects:
             if whole:
                 archive = folder.with_name("state.zip")
                 self._fetch(whole[max(whole)].path, archive)
-                zipfile.ZipFile(archive).extractall(folder)
+                with suppress(zipfile.BadZipFile):  # then there is no state: the trial is trained anew
+                    zipfile.ZipFile(archive).extractall(folder)
                 archive.unlink()
             yield folder
 

@@ -39,6 +39,9 @@ OTHER_CHOICES = {
     "stopped": "completed",
     "search": "confirm",
     "confirm": "search",
+    "asked": "code",
+    "machine": "preemption",
+    "method": "memory",
 }
 NOT_A_FIELD = {"trials under a URI"}  # of no file here
 Path_ = tuple[str | int, ...]

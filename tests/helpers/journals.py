@@ -14,8 +14,10 @@ from study.facts.chain import linked, unlinked
 from study.facts.events import (
     FILE,
     AshaDecided,
+    Cause,
     EpochReported,
     Event,
+    Failure,
     LaunchBegan,
     LaunchEnded,
     Report,
@@ -122,12 +124,12 @@ class MadeJournal(MemoryJournal):
         decided = {"rung": rung, "score": score, "cutoff": cutoff, "recorded": recorded}
         self._tick(AshaDecided, key=key, **decided, decision="stop")
 
-    def retry(self, key: str, error: str, *, failures: int = 1) -> None:
-        self._tick(TrialRetried, key=key, error=error, failures=failures)
+    def retry(self, key: str, error: str) -> None:
+        self._tick(TrialRetried, key=key, failure=failure_of("machine", error=error))
 
     def finish(self, key: str, *, score: float | None, epoch: int | None, **fields: Any) -> None:
         """Ends a trial that was started; `fields` replaces any of the record's."""
-        self._tick(TrialEnded, key=key, record=self._record(key, score, epoch, **fields))
+        self._end(key, self._record(key, score, epoch, **fields))
 
     def whole_trial(self, key: str, scores: list[float], **started: Any) -> None:
         """A completed trial with these scores by epoch."""
@@ -145,7 +147,11 @@ class MadeJournal(MemoryJournal):
             self.epoch(record.key, epoch, score, best_epoch=min(epoch, record.epoch or epoch))
         if record.status == "stopped" and record.selection_score is not None:
             self.stop(record.key, rung=record.epochs, score=record.selection_score, cutoff=1.0, recorded=3)
-        self._tick(TrialEnded, key=record.key, record=record)
+        self._end(record.key, record)
+
+    def _end(self, key: str, record: Record) -> None:
+        failure = failure_of("method", error=record.error) if record.error else None
+        self._tick(TrialEnded, key=key, record=record, failure=failure)
 
     def _record(self, key: str, score: float | None, epoch: int | None, **fields: Any) -> Record:
         started = self.facts.trials[key].started
@@ -233,6 +239,11 @@ def report_of(
         device="cpu",
         gpu_share=gpu_share,
     )
+
+
+def failure_of(cause: Cause, *, error: str = "boom", node: str | None = "node-a") -> Failure:
+    """A trial that broke off on a node."""
+    return Failure(cause=cause, error=error, traceback=None, host=node and f"host-of-{node}", node=node)
 
 
 def outcome_of(row: EpochRow, *, model: str | None = None) -> Outcome:

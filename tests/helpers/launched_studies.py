@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Mapping
 from contextlib import closing
 from itertools import count
 from pathlib import Path
 
+from helpers.journals import failure_of
 from helpers.made_studies import predictions, scores_of, store_predictions
 from helpers.simulation import unit
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
 from study import profiles
+from study.decisions.machine_faults import Faults
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance, expected_attestation, trial_spec
@@ -51,27 +54,39 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 
 def eventful_study(folder: Path) -> Path:
-    """Every kind of event, every file but a report: killed twice, then extended, with too little GPU time to search."""
+    """Every kind of event, every file but a report: killed twice, with faults, then extended, with little GPU time."""
     launch(folder, mini_plan(seeds=1), killed_after=1)
-    launch(folder, mini_plan(seeds=1), killed_after=30)
-    launch(folder, mini_plan(seeds=2), max_gpu_hours=GPU_HOURS)
+    faults = {4: "machine", 8: "restart", 12: "method"}
+    launch(folder, mini_plan(seeds=1), killed_after=30, broken=faults)
+    launch(folder, mini_plan(seeds=2), max_gpu_hours=GPU_HOURS, retry_failed=True)
     (folder / "mirror.log").write_text("followed 12 events\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder
 
 
 def launch(
-    folder: Path, plan: ResolvedPlan, *, killed_after: int | None = None, max_gpu_hours: float | None = None
+    folder: Path,
+    plan: ResolvedPlan,
+    *,
+    killed_after: int | None = None,
+    max_gpu_hours: float | None = None,
+    retry_failed: bool = False,
+    broken: Mapping[int, str] | None = None,
 ) -> None:
-    """One launch, two trials at a time; `killed_after` so many reports its process is gone."""
+    """One launch, two trials at a time; `killed_after` so many reports its process is gone.
+
+    `broken`: number of a report -> what happens instead of it: `machine` (node-a fails), `method` or `restart`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with closing(Journal(folder)) as journal:
         _write_plan(folder, plan)
-        scheduler = Scheduler(folder.name, plan, journal, PROVENANCE, max_gpu_hours=max_gpu_hours)
+        faults = Faults(clock=count(step=100).__next__)  # pauses are over when they are looked at
+        scheduler = Scheduler(folder.name, plan, journal, PROVENANCE, max_gpu_hours=max_gpu_hours, faults=faults)
         optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
-        if scheduler.facts.under_way:
-            scheduler.retry(next(iter(scheduler.facts.under_way)), "node 7 is gone", counts=True)
+        scheduler.reopen_failed(asked=retry_failed)
+        for key in list(scheduler.facts.under_way):
+            scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
         running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch
         for number in count():
             while len(running) < 2 and (trial := scheduler.next_trial()) is not None:
@@ -81,8 +96,12 @@ def launch(
             if number == killed_after:
                 return
             trial, epoch = running.popleft()
+            if kind := (broken or {}).get(number):
+                _break(scheduler, trial, kind, folder, optuna)
+                running.extend([(trial, 1)] * (kind == "restart"))
+                continue
             reported = report_of(folder, plan, scheduler, trial, epoch)
-            if scheduler.report(trial.key, reported) == "stop" or reported.row.finished:
+            if scheduler.report(trial.key, reported, node="node-b") == "stop" or reported.row.finished:
                 end_trial(scheduler, trial, storage=str(folder.resolve()), folder=folder)
                 optuna.add_ended(plan.arm(trial.started.arm))
             else:
@@ -90,6 +109,18 @@ def launch(
         assert scheduler.progress.is_finished
         write_tables([folder], folder / "tables")
         scheduler.end_launch("complete")
+
+
+def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path, optuna: OptunaJournal) -> None:
+    """What happens to the trial instead of an epoch."""
+    if kind == "restart":
+        scheduler.restart(trial.key, "state.pt is damaged: 17 bytes are missing")
+    elif kind == "machine":
+        scheduler.retry(trial.key, failure_of("machine", error="[Errno 28] No space left on device"))
+    else:
+        failure = failure_of("method", error="loss is nan at step 3")
+        end_trial(scheduler, trial, storage=str(folder.resolve()), folder=folder, failure=failure)
+        optuna.add_ended(scheduler.plan.arm(trial.started.arm))
 
 
 def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: int) -> Report:

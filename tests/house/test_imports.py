@@ -33,6 +33,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.decisions.asha",
     "study.decisions.budget",
     "study.decisions.progress",
+    "study.decisions.machine_faults",
     "study.decisions.specs",
     "study.storage.addresses",
     "study.storage.stored_models",

@@ -27,11 +27,13 @@ from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
+from trainables.runs.failures import OutOfMemory, TrainingError, UnreadableState, available
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.trial import Content, EpochRow, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
+    disk_errors,
     model_folder,
     read_model,
     read_state,
@@ -43,10 +45,6 @@ from trainables.schema import from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
-
-
-class TrainingError(RuntimeError):
-    """A trial cannot go on, and the cause is known."""
 
 
 class TrainingRun:
@@ -63,7 +61,8 @@ class TrainingRun:
             cache: folder of tokenised data, shared by all trials of a machine.
 
         Raises:
-            ValueError: the spec names something that there is not, or a value that is not allowed.
+            Unavailable: the spec names something that there is not.
+            ValueError: it has a value that is not allowed.
         """
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
         self.history: list[EpochRow] = []
@@ -78,22 +77,29 @@ class TrainingRun:
         self._saved_model: Path | None = None
 
     @classmethod
-    def resume(cls, folder: Path, *, device: str = "cpu", cache: Path) -> TrainingRun:
+    def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
         """The trial that was saved in `folder`, to continue as if it had never stopped.
 
+        `spec` says where its data, backbone and start lie now; None: where they lay when it was saved.
+
         Raises:
-            ValueError: no trial is saved there.
+            UnreadableState: no trial is saved there, a damaged one, or another than that of `spec`.
+            Unavailable: the spec names something that there is not.
         """
         state = read_state(folder)
-        spec = from_plain(TrialSpec, state["spec"], where=f"{folder}, the saved spec")
+        with _readable(folder):
+            saved = from_plain(TrialSpec, state["spec"], where="the saved spec")
+            history = from_plain(list[EpochRow], state["history"], where="the saved history")
+            _check_same_trial(saved, spec or saved)
+        spec = spec or saved
         run = cls(replace(spec, start=None), device=device, cache=cache)  # its start is in the saved weights
-        run.spec = spec
-        run.history = from_plain(list[EpochRow], state["history"], where=f"{folder}, the saved history")
-        run._model.load_state_dict(state["model"])
-        run._optimiser.load(state)
-        if run.best_epoch:
-            run._saved_model = model_folder(folder, run.best_epoch)
-            run._selected_weights, _ = read_model(run._saved_model)
+        run.spec, run.history = spec, history
+        with _readable(folder):
+            run._model.load_state_dict(state["model"])
+            run._optimiser.load(state)
+            if run.best_epoch:
+                run._saved_model = model_folder(folder, run.best_epoch)
+                run._selected_weights, _ = read_model(run._saved_model)
         return run
 
     @property
@@ -170,18 +176,23 @@ class TrainingRun:
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
 
     def save(self, folder: Path) -> None:
-        """Replace what is saved in `folder` by the present state and the selected model, whole or not at all."""
+        """Replace what is saved in `folder` by the present state and the selected model, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         selected = model_folder(folder, self.best_epoch)
-        if self.best_epoch and selected != self._saved_model:
-            write_model(selected, self._selected_weights, self._description(), self._data.tokenizer)
-            self._saved_model = selected
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
             "model": self._model.state_dict(),
             **self._optimiser.state(),
         }
-        write_state(folder, state)
+        with disk_errors(folder):
+            if self.best_epoch and selected != self._saved_model:
+                write_model(selected, self._selected_weights, self._description(), self._data.tokenizer)
+                self._saved_model = selected
+            write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
@@ -293,7 +304,8 @@ class TrainingRun:
 
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
-            encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
+            with available():
+                encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start is not None:
             _start_encoder(model, Path(self.spec.start))
@@ -329,12 +341,32 @@ def _naming_memory_errors(batch_size: int) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
             raise
-        raise TrainingError(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
+        raise OutOfMemory(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """What does not fit together in a saved trial makes it unreadable; a disk or a GPU that fails does not."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UnreadableState(f"{folder}: the saved trial cannot be used: {line}") from error
+
+
+def _check_same_trial(saved: TrialSpec, wanted: TrialSpec) -> None:
+    """All but the places where things lie is what makes it the same trial."""
+    for name in ("method", "task", "config", "seed", "selection", "report_dev"):
+        if getattr(saved, name) != getattr(wanted, name):
+            raise ValueError(f"its {name} is {getattr(saved, name)!r}; should be {getattr(wanted, name)!r}")
 
 
 def _start_encoder(model: EarlyExitModel, folder: Path) -> None:
     """Give the model the encoder of a trained one."""
-    weights, description = read_model(folder)
+    with available():
+        weights, description = read_model(folder)
     prefix = "encoder."
     encoder = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
     try:

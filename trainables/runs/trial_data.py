@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from trainables.data import official_glue
 from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.tasks import Task
+from trainables.runs.failures import available
 from trainables.runs.trial import TrialSpec
 
 _ROWS = ("ids", "labels", "starts", "lengths", "tokens", "token_types")  # of examples: what their digest is of
@@ -24,9 +25,10 @@ class TrialData:
         """Reads what training needs; dev under `holdout` only when it is asked for.
 
         Raises:
-            ValueError: the data or the tokenizer are not there.
+            Unavailable: the data or the tokenizer are not there.
         """
-        self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
+        with available():
+            self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
         self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
         self._labels: dict[str, np.ndarray] = {}  # of every split read so far
         train = self._load(task.train_split)
@@ -54,6 +56,7 @@ class TrialData:
 
     def _load(self, *splits: str) -> Examples:
         length, cache = self._max_length, self._cache
-        examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
+        with available():
+            examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
         self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
         return examples

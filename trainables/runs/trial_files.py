@@ -14,15 +14,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from trainables.atomic_files import flush, write_atomically
+from trainables.runs.failures import UnreadableState
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"
@@ -38,11 +42,27 @@ def read_state(folder: Path) -> dict[str, Any]:
     """The state that `write_state` left in `folder`, on the CPU.
 
     Raises:
-        ValueError: there is none.
+        UnreadableState: there is none, or it is damaged.
     """
-    if not (folder / STATE).is_file():
-        raise ValueError(f"{folder}: no saved trial, {STATE} is missing")
-    return torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    if not has_state(folder):
+        raise UnreadableState(f"{folder}: no saved trial, {STATE} is missing")
+    try:
+        return torch.load(folder / STATE, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # whatever torch makes of bytes that are none of its own
+        raise UnreadableState(f"{folder}: {STATE} is damaged: {_first_line(error)}") from error
+
+
+def has_state(folder: Path) -> bool:
+    """Whether `write_state` left a file in `folder`."""
+    return (folder / STATE).is_file()
+
+
+def remove_state(folder: Path) -> None:
+    """Delete the state in `folder`, and every model."""
+    (folder / STATE).unlink(missing_ok=True)
+    remove_other_models(folder, keep=None)
 
 
 def model_folder(folder: Path, epoch: int) -> Path:
@@ -56,14 +76,17 @@ def write_model(
     """Make, or replace, the folder of a trained model: `model.safetensors`, `model.json` and the tokenizer's files."""
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    save_file(weights, unfinished / WEIGHTS)
-    (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
-    tokenizer.save_pretrained(unfinished)
-    for path in unfinished.iterdir():
-        flush(path)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(unfinished, folder)
+    try:
+        unfinished.mkdir(parents=True)
+        save_file(weights, unfinished / WEIGHTS)
+        (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        tokenizer.save_pretrained(unfinished)
+        for path in unfinished.iterdir():
+            flush(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
     flush(folder.parent)
 
 
@@ -71,12 +94,15 @@ def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Weights and description of a trained model.
 
     Raises:
-        ValueError: the folder holds no trained model.
+        ValueError: the folder holds no trained model, or a damaged one.
     """
     for name in (WEIGHTS, DESCRIPTION):
         if not (folder / name).is_file():
             raise ValueError(f"{folder}: no trained model, {name} is missing")
-    return load_file(folder / WEIGHTS), json.loads((folder / DESCRIPTION).read_text())
+    try:
+        return load_file(folder / WEIGHTS), json.loads((folder / DESCRIPTION).read_text())
+    except SafetensorError as error:
+        raise ValueError(f"{folder}: {WEIGHTS} is damaged: {_first_line(error)}") from error
 
 
 def remove_other_models(folder: Path, keep: Path | None) -> None:
@@ -84,3 +110,16 @@ def remove_other_models(folder: Path, keep: Path | None) -> None:
     for path in [*folder.glob("model-epoch-*"), *folder.glob(".model-epoch-*")]:
         if path != keep:
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """torch and safetensors have errors of their own where a file cannot be written: all become `OSError`s."""
+    try:
+        yield
+    except (RuntimeError, SafetensorError) as error:
+        raise OSError(f"{folder}: cannot be written: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

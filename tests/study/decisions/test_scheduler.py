@@ -6,7 +6,7 @@ from collections import Counter
 from statistics import median
 
 import pytest
-from helpers.journals import MadeJournal
+from helpers.journals import MadeJournal, failure_of
 from helpers.simulation import Simulation, report, scheduler_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -189,7 +189,7 @@ def test_a_failed_search_trial_does_not_hold_its_arm():
     scheduler = fresh(resolved(methods=("albert",), tasks=("rte",), samples=2))
     scheduler.begin_launch(command="", host="", pid=0)
     first, second = scheduler.next_trial(), scheduler.next_trial()
-    assert scheduler.end(first.key, error="boom").status == "failed"
+    assert scheduler.end(first.key, failure=failure_of("method")).status == "failed"
     scheduler.report(second.key, report(second, second.config["epochs"]))
     scheduler.end(second.key)
     assert scheduler.next_trial().config == second.config
@@ -198,7 +198,7 @@ def test_a_failed_search_trial_does_not_hold_its_arm():
 def test_an_arm_whose_search_failed_is_not_confirmed():
     scheduler = fresh(resolved(methods=("albert",), tasks=("rte",), samples=1))
     scheduler.begin_launch(command="", host="", pid=0)
-    scheduler.end(scheduler.next_trial().key, error="boom")
+    scheduler.end(scheduler.next_trial().key, failure=failure_of("method"))
     assert scheduler.next_trial() is None and scheduler.progress.is_finished
 
 
@@ -206,8 +206,7 @@ def test_a_trial_taken_back_is_handed_out_again():
     scheduler = fresh(resolved(methods=("albert",), tasks=("rte",)))
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
-    assert scheduler.retry(trial.key, "node gone", counts=True) == 1
-    assert scheduler.retry(trial.key, "preempted", counts=False) == 1
+    scheduler.retry(trial.key, failure_of("preemption"))
     assert scheduler.next_trial() is trial
 
 

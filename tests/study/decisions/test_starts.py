@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers.journals import MadeJournal
+from helpers.journals import MadeJournal, failure_of
 from helpers.simulation import Simulation, scheduler_of
 from msgspec.structs import replace
 
@@ -84,7 +84,7 @@ def test_trials_from_another_start_are_none_of_the_cell():
 def test_an_arm_whose_start_failed_is_not_waited_for():
     scheduler = scheduler_of(resolved(samples=1), MadeJournal())
     scheduler.begin_launch(command="", host="", pid=0)
-    scheduler.end(scheduler.next_trial().key, error="boom")
+    scheduler.end(scheduler.next_trial().key, failure=failure_of("method"))
     assert scheduler.next_trial() is None and scheduler.progress.is_finished
 
 

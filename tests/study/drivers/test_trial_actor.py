@@ -25,8 +25,9 @@ def tensor_bytes() -> int:
 def assigned(folder: Path, method: str, task: str, *, seed: int = 1, epochs: int = 1) -> AssignedTrial:
     spec = spec_of(method, task, seed=seed, config={"epochs": epochs})
     key = f"{method}-{seed}"
+    folder.mkdir(exist_ok=True)
     where = {"place": str(folder / key), "predictions": str(folder / f"{key}.npz")}
-    return AssignedTrial(key=key, spec=spec, expected=expected_of(spec), **where)
+    return AssignedTrial(key=key, spec=spec, expected=expected_of(spec), epochs=0, **where)
 
 
 def assignment(*trials: AssignedTrial) -> dict[str, str]:
@@ -86,4 +87,4 @@ def test_a_trial_that_cannot_be_run_is_news_and_the_others_go_on(tmp_path):
     actor = TrialActor(assignment(broken, assigned(tmp_path, "albert", "rte", seed=2)))
     first, second = said(actor).news
     actor.cleanup()
-    assert "no file /nowhere/RTE/train.tsv" in first.failure and second.report.row.finished
+    assert "no file /nowhere/RTE/train.tsv" in first.failure.error and second.report.row.finished

@@ -106,7 +106,8 @@ def test_parameters_stay_at_the_end_of_an_address():
 
 
 def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> dict[str, str]:
-    trial = AssignedTrial(key="key", spec=spec, expected=expected_of(spec), place=place, predictions=predictions)
+    where = {"place": place, "predictions": predictions}
+    trial = AssignedTrial(key="key", spec=spec, expected=expected_of(spec), epochs=0, **where)
     given = Assignment(trials=(trial,), device="cpu", cpus=1, gpus=0, threads=1)
     return {MESSAGE: msgspec.json.encode(given).decode()}
 

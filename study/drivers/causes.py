@@ -1,0 +1,41 @@
+"""Whose fault it is that a trial broke off: exceptions and lost processes as `Failure`s of the journal."""
+
+from __future__ import annotations
+
+import socket
+import traceback
+
+from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
+from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
+
+_OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
+
+
+def failure_of(error: Exception, *, node: str | None) -> Failure:
+    """What the journal says of an exception that ended the work on a trial here, on this node of Ray's."""
+    lines = str(error).strip().splitlines() or [""]
+    name = "" if isinstance(error, (TrainingError, Unavailable)) else f"{type(error).__name__}: "
+    return Failure(
+        cause=_cause_of(error),
+        error=f"{name}{lines[0]}",
+        traceback="".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:],
+        host=socket.gethostname(),
+        node=node,
+    )
+
+
+def lost_process(error: str, *, is_preempted: bool, node: str | None) -> Failure:
+    """What the journal says of a process that is gone; `node` is the one it was last heard of from."""
+    cause: Cause = "preemption" if is_preempted else "machine"
+    return Failure(cause=cause, error=error, traceback=None, host=None, node=node)
+
+
+def breaks_process(error: Exception) -> bool:
+    """Whether nothing that comes after the exception can work in this process: an error of a GPU stays."""
+    return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+
+
+def _cause_of(error: Exception) -> Cause:
+    if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
+        return "memory"
+    return "machine" if isinstance(error, _OF_THE_MACHINE) else "method"

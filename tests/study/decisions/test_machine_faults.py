@@ -1,0 +1,145 @@
+"""What follows from faults, on a clock of the test's: pytest tests/study/decisions/test_machine_faults.py"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.journals import failure_of
+
+from study.decisions.machine_faults import LEFT_OUT_SECONDS, LONGEST_PAUSE_SECONDS, PATIENCE_SECONDS, Faults
+from study.facts.events import NodeLeftOut, StudyPaused
+
+NOW = "2026-01-01T00:00:00.000000+00:00"
+
+
+class Launch:
+    """Trials on two nodes, `a` and `b`, of which a trial gets on first on each."""
+
+    def __init__(self, max_failures: int = 3) -> None:
+        self.seconds = 0.0
+        self.faults = Faults(max_failures=max_failures, clock=lambda: self.seconds)
+        self.faults.got_on("first", "a")
+        self.faults.got_on("second", "b")
+
+    def breaks(self, key: str, node: str | None, *, running: int = 1) -> list[type]:
+        events = self.faults.add(key, failure_of("machine", node=node), running=running, time=NOW)
+        return [type(event) for event in events]
+
+
+def test_a_trial_waits_twice_as_long_after_each_fault_and_no_longer_once_it_got_on():
+    launch = Launch()
+    for seconds in (1, 2, 4, 8):
+        launch.breaks("x", "a")
+        launch.seconds += seconds - 0.5
+        assert not launch.faults.is_due("x")
+        launch.seconds += 0.5
+        assert launch.faults.is_due("x")
+    launch.faults.got_on("x", "b")
+    launch.breaks("x", "a")
+    launch.seconds += 1
+    assert launch.faults.is_due("x")
+
+
+def test_a_trial_that_breaks_off_where_others_get_on_is_set_aside():
+    launch = Launch(max_failures=2)
+    for number in range(1, 4):
+        assert not launch.faults.is_set_aside("x")
+        launch.breaks("x", None)
+        launch.faults.got_on(f"other {number}", "b")
+    launch.seconds += 10 * LONGEST_PAUSE_SECONDS
+    assert launch.faults.is_set_aside("x") and not launch.faults.is_due("x")
+
+
+def test_the_faults_of_an_outage_count_once_however_many_they_are():
+    launch = Launch(max_failures=1)
+    for _ in range(10):
+        launch.breaks("x", "a")
+        launch.breaks("y", "b")
+    launch.faults.got_on("y", "b")
+    launch.faults.got_on("y", "b")
+    assert not launch.faults.is_set_aside("x")
+
+
+def test_a_node_that_fails_what_another_can_do_is_left_out_for_a_stated_time():
+    launch = Launch()
+    assert launch.breaks("x", "a") == launch.breaks("y", "a") == []
+    launch.faults.got_on("second", "b")
+    (event,) = launch.faults.add("x", failure_of("machine", error="no GPU", node="a"), running=1, time=NOW)
+    assert event == NodeLeftOut(
+        time=NOW, node="a", host="host-of-a", trials=2, seconds=LEFT_OUT_SECONDS, error="no GPU"
+    )
+    assert launch.faults.avoided_by("another") == {"a"}
+    launch.seconds += LEFT_OUT_SECONDS - 1
+    assert launch.faults.nodes_due(time=NOW) == []
+    launch.seconds += 1
+    (event,) = launch.faults.nodes_due(time=NOW)
+    assert (event.node, event.host) == ("a", "host-of-a")
+    assert launch.faults.avoided_by("another") == frozenset()
+
+
+def test_what_broke_off_on_a_node_that_is_left_out_is_not_held_against_the_trial():
+    launch = Launch(max_failures=0)
+    for key in ("x", "y", "x"):
+        launch.breaks(key, "a")
+        launch.faults.got_on("second", "b")
+    assert not launch.faults.is_set_aside("x")
+
+
+@pytest.mark.parametrize("keys", [("x", "x", "x"), ("x", "y")])
+def test_one_trial_or_one_outage_leaves_no_node_out(keys):
+    launch = Launch(max_failures=9)
+    for key in keys:
+        launch.breaks(key, "a")
+    launch.faults.got_on("second", "b")
+    assert NodeLeftOut not in (launch.breaks("x", "a") if len(set(keys)) == 1 else launch.breaks("z", "b"))
+    assert launch.faults.avoided_by("second") == frozenset()
+
+
+def test_a_trial_is_retried_elsewhere():
+    launch = Launch()
+    launch.breaks("x", "a")
+    assert launch.faults.avoided_by("x") == {"a"} and launch.faults.avoided_by("y") == frozenset()
+
+
+def test_a_fault_on_every_node_pauses_the_study_longer_each_time_until_a_trial_gets_on():
+    launch = Launch()
+    assert launch.breaks("x", "a") == []
+    assert launch.breaks("y", "b") == [StudyPaused]
+    assert not launch.faults.room(running=0)
+    assert launch.breaks("z", "a") == []  # of the same moment
+    launch.seconds += 1
+    assert launch.faults.room(running=5)
+    (event,) = launch.faults.add("x", failure_of("machine", error="disk full"), running=0, time=NOW)
+    assert event == StudyPaused(time=NOW, seconds=2, faults=4, error="disk full")
+    launch.seconds += 2
+    assert launch.faults.room(running=0) and not launch.faults.room(running=1)  # one shows the way
+    launch.faults.got_on("x", "a")
+    assert launch.faults.room(running=1)
+
+
+def test_one_node_at_fault_does_not_pause_the_other():
+    launch = Launch()
+    assert launch.breaks("x", "a") == launch.breaks("y", "a") == launch.breaks("x", "a") == []
+    assert launch.faults.room(running=1)
+
+
+def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
+    launch = Launch()
+    launch.breaks("x", "a")
+    launch.seconds += PATIENCE_SECONDS - 1
+    assert not launch.faults.patience_is_over
+    launch.seconds += 1
+    assert launch.faults.patience_is_over
+    launch.faults.got_on("y", "b")
+    assert not launch.faults.patience_is_over
+
+
+def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_lost_disk_never():
+    launch = Launch(max_failures=2)
+    for _ in range(2):
+        assert not launch.faults.is_final("x", failure_of("memory"))
+        launch.faults.add("x", failure_of("memory"), running=1, time=NOW)
+    assert launch.faults.is_final("x", failure_of("memory"))
+    assert launch.faults.is_final("y", failure_of("method"))
+    for _ in range(9):
+        launch.breaks("z", "a")
+    assert not launch.faults.is_final("z", failure_of("machine"))

@@ -1,0 +1,160 @@
+"""Whose fault it is that a trial broke off, without Ray: pytest tests/study/drivers/test_causes.py"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.glue_folders import write_glue
+from helpers.trials import spec_of
+from msgspec.structs import replace
+
+from study.drivers.causes import breaks_process, failure_of
+from study.drivers.messages import AssignedTrial, News
+from study.drivers.running_trial import RunningTrial
+from study.facts.events import TRACEBACK_CHARACTERS
+from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
+from trainables.runs.training import TrainingRun
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def assigned(folder: Path, *, epochs: int = 0, **spec: object) -> AssignedTrial:
+    """A search trial of two epochs, of which `epochs` were reported."""
+    given = replace(spec_of("albert", "rte"), **spec)
+    return AssignedTrial(key="key", spec=given, epochs=epochs, place=str(folder / "key"), predictions=None)
+
+
+def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
+    """What a worker says of the trial, `number` times, before it lets it go."""
+    running = RunningTrial(trial, device="cpu", gpus=0)
+    try:
+        return [running.next_news() for _ in range(number)]
+    finally:
+        running.release()
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError(28, "No space left on device"), "machine"),
+        (Unavailable("no file /data/RTE/train.tsv"), "machine"),
+        (ImportError("libcudnn.so.9: cannot open shared object file"), "machine"),
+        (OutOfMemory("out of memory with batch_size 32; try 16"), "memory"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "memory"),
+        (TrainingError("loss is nan at step 3"), "method"),
+        (IndexError("list index out of range"), "method"),
+        (ValueError("math domain error"), "method"),
+    ],
+)
+def test_an_error_has_the_cause_that_says_whether_trying_again_helps(error, cause):
+    assert failure_of(error, node=None).cause == cause
+
+
+def test_a_failure_is_one_line_with_the_end_of_its_traceback():
+    try:
+        raise ValueError("first\n" + "second " * 10_000)
+    except ValueError as error:
+        failure = failure_of(error, node=None)
+    assert failure.error == "ValueError: first"
+    assert len(failure.traceback) == TRACEBACK_CHARACTERS and failure.traceback.endswith("second \n")
+
+
+def test_an_error_that_a_gpu_stays_in_ends_the_process():
+    assert breaks_process(RuntimeError("CUDA error: device-side assert triggered"))
+    assert not breaks_process(RuntimeError("shape mismatch"))
+
+
+def test_data_that_are_away_are_the_machines_fault_and_the_trial_goes_on_once_they_are_back(tmp_path):
+    write_glue(tmp_path / "data")
+    (tmp_path / "data").rename(tmp_path / "away")
+    trial = assigned(tmp_path, data=str(tmp_path / "data"))
+    (news,) = news_of(trial)
+    assert news.failure.cause == "machine" and "RTE/train.tsv" in news.failure.error
+    assert "Unavailable" in news.failure.traceback and news.failure.host
+    (tmp_path / "away").rename(tmp_path / "data")
+    assert news_of(trial)[0].report.row.epoch == 1
+
+
+def test_a_storage_that_is_away_is_not_made_anew(tmp_path):
+    (news,) = news_of(assigned(tmp_path / "away"))
+    assert news.failure.cause == "machine" and not (tmp_path / "away").exists()
+
+
+def test_a_resumed_trial_reads_the_data_where_they_lie_now(tmp_path):
+    write_glue(tmp_path / "before")
+    news_of(assigned(tmp_path, data=str(tmp_path / "before")))
+    (tmp_path / "before").rename(tmp_path / "now")
+    shutil.rmtree(tmp_path / "cache")
+    news = news_of(assigned(tmp_path, epochs=1, data=str(tmp_path / "now")), 2)
+    assert [one.report.row.epoch for one in news] == [1, 2] and news[0].restarted is None
+
+
+def damage(folder: Path, what: str) -> None:
+    if what == "cut":
+        (folder / "state.pt").write_bytes((folder / "state.pt").read_bytes()[:1000])
+    elif what == "bytes":
+        (folder / "state.pt").write_bytes(b"\0" * 1000)
+    elif what == "gone":
+        (folder / "state.pt").unlink()
+    elif what == "model":
+        shutil.rmtree(folder / "model-epoch-1")
+    else:
+        weights = folder / "model-epoch-1" / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:100])
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("cut", "state.pt is damaged"),
+        ("bytes", "state.pt is damaged"),
+        ("gone", "state.pt is missing"),
+        ("model", "model.safetensors is missing"),
+        ("weights", "model.safetensors is damaged"),
+    ],
+)
+def test_a_trial_whose_state_cannot_be_used_is_trained_anew_to_the_same_numbers(tmp_path, what, reason):
+    undisturbed = news_of(assigned(tmp_path), 2)
+    shutil.rmtree(tmp_path / "key")
+    news_of(assigned(tmp_path))
+    damage(tmp_path / "key", what)
+    news = news_of(assigned(tmp_path, epochs=1), 2)
+    assert reason in news[0].restarted and news[1].restarted is None
+    assert [scores(one) for one in news] == [scores(one) for one in undisturbed]
+
+
+def scores(news: News) -> tuple:
+    row = news.report.row
+    return row.epoch, row.selection_score, row.train_loss, row.exit_histogram
+
+
+def test_the_state_of_another_trial_is_not_gone_on_with(tmp_path):
+    news_of(assigned(tmp_path, seed=1))
+    (news,) = news_of(assigned(tmp_path, seed=2))
+    assert "its seed is 1; should be 2" in news.restarted and news.report.row.epoch == 1
+
+
+def test_a_full_disk_under_the_state_is_the_machines_fault(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    (news,) = news_of(assigned(tmp_path))
+    assert news.failure.cause == "machine" and "cannot be written" in news.failure.error
+    monkeypatch.undo()
+    assert news_of(assigned(tmp_path))[0].report.row.epoch == 1
+
+
+def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise IndexError("index 7 is out of bounds")
+
+    monkeypatch.setattr(TrainingRun, "run_epoch", broken)
+    (news,) = news_of(assigned(tmp_path))
+    assert news.failure.cause == "method" and news.failure.error == "IndexError: index 7 is out of bounds"
