@@ -245,7 +245,6 @@ def test_every_field_of_the_journal(study: Path) -> None:
     for _, number, place, new in unseen:
         plain[number] = replaced(plain[number], place, new)
     with_its_chain(path, [msgspec.json.encode(line) for line in plain])
-    assert facts_drift(study, plan) == []
     drift = numbers_drift(study)
     files = [study / "report.html", *(study / "tables").glob("*.json")]
     assert [path for path in files if not any(line.startswith(f"{path} is not what") for line in drift)] == []
