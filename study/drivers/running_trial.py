@@ -156,6 +156,8 @@ def attest(run: TrainingRun) -> Attestation:
 
     code = provenance()
     return Attestation(**to_plain(content_of(run)), code_digest=code.code_digest, versions=code.versions)
+
+
 def _check_present(folder: Path) -> None:
     """A folder that is away is not made anew: what is written there would be in the way when it is back."""
     if not folder.is_dir():

@@ -153,7 +153,7 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
     """A trial that had failed runs again, from its beginning."""
 
     key: str
-    reason: Reopening  # `--retry-failed`, another commit, or other versions than those of its record
+    reason: Reopening  # `--retry-failed`, or other code or versions than those of its record
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):

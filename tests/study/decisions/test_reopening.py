@@ -14,7 +14,7 @@ from study.decisions.specs import Provenance
 from study.facts.events import TrialReopened
 from study.plans.resolution import resolve
 
-OLD = Provenance(versions={"torch": "2.12"}, git_commit="aaaa")
+OLD = Provenance(versions={"torch": "2.12"}, git_commit="aaaa", code_digest="aaaa")
 
 
 def scheduler_of(journal: MadeJournal, provenance: Provenance = OLD, *, faults: Faults | None = None) -> Scheduler:
@@ -58,7 +58,7 @@ def test_a_failure_is_final_under_the_same_code_and_versions(journal):
     ("provenance", "asked", "reason"),
     [
         (OLD, True, "asked"),
-        (replace(OLD, git_commit="bbbb"), False, "code"),
+        (replace(OLD, code_digest="bbbb"), False, "code"),
         (replace(OLD, versions={"torch": "2.13"}), False, "versions"),
     ],
 )

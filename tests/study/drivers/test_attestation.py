@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.journals import MadeJournal, report_of, row_of
+from helpers.journals import MadeJournal, failure_of, report_of, row_of
 from helpers.launched_studies import PROVENANCE, mini_plan
 from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> Path:
 
 def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> RunningTrial:
     given = {"place": str(tmp_path / "trials" / "key"), "predictions": None}
-    return RunningTrial(AssignedTrial(key="key", spec=spec, expected=expected, **given), device="cpu", gpus=0)
+    return RunningTrial(AssignedTrial(key="key", spec=spec, expected=expected, epochs=0, **given), device="cpu", gpus=0)
 
 
 def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> News:
@@ -191,7 +191,7 @@ def test_a_record_says_what_its_worker_found():
     scheduler, key, expected = launch()
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=attested))
-    record = scheduler.end(key, error="over")
+    record = scheduler.end(key, failure=failure_of("method", error="over"))
     assert (record.tokens_digest, record.backbone_digest, record.code_digest) == ("beef", "f11e", "c0de")
 
 
@@ -202,7 +202,6 @@ def test_a_driver_ends_the_launch_when_a_worker_refuses(tmp_path):
         folder=tmp_path,
         storage=str(tmp_path),
         resources=Resources(cpus=1, gpus=0),
-        max_failures=0,
         on_progress=lambda: None,
     )
     refused = News(key=key, host="node-7", refused=replace(expected, code_digest="f00d"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.glue_folders import write_glue
-from helpers.trials import spec_of
+from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 
 from study.drivers.causes import breaks_process, failure_of
@@ -27,7 +27,8 @@ def own_cache(tmp_path, monkeypatch):
 def assigned(folder: Path, *, epochs: int = 0, **spec: object) -> AssignedTrial:
     """A search trial of two epochs, of which `epochs` were reported."""
     given = replace(spec_of("albert", "rte"), **spec)
-    return AssignedTrial(key="key", spec=given, epochs=epochs, place=str(folder / "key"), predictions=None)
+    where = {"place": str(folder / "key"), "predictions": None}
+    return AssignedTrial(key="key", spec=given, expected=expected_of(given), epochs=epochs, **where)
 
 
 def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
@@ -72,8 +73,8 @@ def test_an_error_that_a_gpu_stays_in_ends_the_process():
 
 def test_data_that_are_away_are_the_machines_fault_and_the_trial_goes_on_once_they_are_back(tmp_path):
     write_glue(tmp_path / "data")
-    (tmp_path / "data").rename(tmp_path / "away")
     trial = assigned(tmp_path, data=str(tmp_path / "data"))
+    (tmp_path / "data").rename(tmp_path / "away")
     (news,) = news_of(trial)
     assert news.failure.cause == "machine" and "RTE/train.tsv" in news.failure.error
     assert "Unavailable" in news.failure.traceback and news.failure.host
