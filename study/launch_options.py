@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from study import profiles
+from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
+from study.drivers.watchdog import IDLE_HOURS
 from study.plans.plan import Sampler
 from study.storage.addresses import storage_address, tracking_address
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
@@ -49,6 +51,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     cpus_per_trial: Positive
     max_gpu_hours: NotNegative | None
     max_failures: Count
+    max_idle_hours: Positive
     dry_run: bool
     probe: bool
     explain: str | None
@@ -90,7 +93,11 @@ def build_parser() -> Parser:
     )
     where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
     how = parser.add_argument_group("how it runs")
-    how.add_argument("--address", help="of a Ray cluster (auto, ray://HOST:PORT); default: Ray on this machine alone")
+    how.add_argument(
+        "--address",
+        default=cluster_address(),
+        help="of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone",
+    )
     how.add_argument(
         "--gpus-per-trial",
         type=_share,
@@ -100,6 +107,13 @@ def build_parser() -> Parser:
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
     how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
     how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
+    how.add_argument(
+        "--max-idle-hours",
+        type=float,
+        default=IDLE_HOURS,
+        metavar="X",
+        help="end the launch, to be continued, where nothing has moved for so long; default: %(default)g",
+    )
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
     how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")
@@ -116,7 +130,9 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
-    is_local = not (options.address or os.environ.get("RAY_ADDRESS"))
+    is_local = options.address is None
+    if options.address is not None:
+        check_address(options.address)
     if is_local:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))

@@ -25,7 +25,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.study_facts import StudyFacts
-from study.plans.plan_file import PlanFile
+from study.plans.plan_file import PlanFile, plan_changes
 
 
 def replayed(folder: Path, file: PlanFile) -> tuple[StudyFacts, list[str]]:
@@ -75,7 +75,8 @@ class Replay:
         match event:
             case LaunchBegan():
                 self._is_running = True
-                return unlike(event, {"launch": self.facts.launch_number + 1})
+                number = unlike(event, {"launch": self.facts.launch_number + 1})
+                return number + plan_changes(event.plan, self._file.plan)
             case LaunchEnded():
                 return self._launch_end_faults(event)
             case SearchClosed():

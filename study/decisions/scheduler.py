@@ -32,6 +32,7 @@ from study.facts.record import Phase, Record
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.identity import search_seed
 from study.plans.resolved_plan import ResolvedPlan
+from study.storage.secrets import masked
 from trainables.schema import Configuration
 
 
@@ -76,8 +77,8 @@ class Scheduler:
     def facts(self) -> StudyFacts:
         return self._journal.facts
 
-    def begin_launch(self, *, command: str, host: str, pid: int) -> None:
-        """Notes that a launch begins."""
+    def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
+        """Notes that a launch begins; `storage` is None where that is the study's folder."""
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
@@ -88,6 +89,8 @@ class Scheduler:
                 versions=self._provenance.versions,
                 git_commit=self._provenance.git_commit,
                 max_gpu_hours=self.progress.max_gpu_hours,
+                storage=storage,
+                plan=self.plan,
             )
         )
 
@@ -120,7 +123,7 @@ class Scheduler:
         `counts` is False where the trial is not to blame: a preempted node.
         """
         failures = self.facts.trials[key].failures + counts
-        self._journal.append(TrialRetried(time=self._journal.now(), key=key, error=error, failures=failures))
+        self._journal.append(TrialRetried(time=self._journal.now(), key=key, error=masked(error), failures=failures))
         self._handed_out.discard(key)
         return failures
 
@@ -135,7 +138,7 @@ class Scheduler:
             study=self.study,
             protocol_hash=self.plan.protocol_hash,
             arm=self.plan.arm(trial.started.arm),
-            error=error,
+            error=error and masked(error),
             predictions_digest=predictions_digest,
             provenance=self._provenance,
             ended=now,

@@ -9,6 +9,7 @@ from typing import Literal
 
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
+from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
@@ -38,10 +39,15 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     versions: Mapping[str, str]
     git_commit: str | None
     max_gpu_hours: NotNegative | None  # None: no limit
+    storage: str | None  # where trials keep states and models; None: the study's folder
+    plan: ResolvedPlan  # with all that launches before were asked for
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """It ended: by itself, drained by one Ctrl-C, or interrupted by two. One that was killed has no such event."""
+    """It ended: by itself, drained by one Ctrl-C, interrupted by two or since nothing moved.
+
+    One that was killed has no such event.
+    """
 
     launch: AtLeastOne
     status: LaunchStatus

@@ -178,7 +178,7 @@ class StudyFacts:
         """Takes one event in.
 
         Raises:
-            ValueError: it is about a trial or a launch that never began.
+            ValueError: it is about a trial or a launch that never began, or about a trial that began or ended before.
         """
         match event:
             case LaunchBegan():
@@ -214,6 +214,8 @@ class StudyFacts:
         return trial
 
     def _start(self, event: TrialStarted) -> None:
+        if event.key in self.trials:
+            return _refuse_unlike(self.trials[event.key].started, event, f"trial {event.key!r} was started before")
         trial = TrialFacts(event, event.launch)
         self.trials[event.key] = self.under_way[event.key] = trial
         self.arm(event.arm).phase(event.phase).append(trial)
@@ -228,7 +230,15 @@ class StudyFacts:
 
     def _end(self, event: TrialEnded) -> None:
         trial = self._heard_of(event.key)
+        if trial.ended is not None:
+            return _refuse_unlike(trial.ended, event, f"trial {event.key!r} has ended before")
         trial.ended = event
         self.under_way.pop(event.key, None)
         self.arm(event.record.arm).records.append(event.record)
         self.records.append(event.record)
+
+
+def _refuse_unlike(before: Event, event: Event, fault: str) -> None:
+    """A line that stands twice is one event; two that differ are a fault."""
+    if event != before:
+        raise ValueError(fault)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from study.mlflow_mirror.run_content import MLFLOW_STATUS, Point, Run
+from study.storage.secrets import masked
 
 # MLflow's limits for one log_batch request: mlflow/utils/validation.py of 3.17.
 POINTS_PER_BATCH = 800
@@ -29,11 +29,6 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 def default_uri(folder: Path) -> str:
     """The tracking store inside the study folder."""
     return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
-
-
-def masked(text: str) -> str:
-    """`text` with the password of every URI in it hidden."""
-    return re.sub(r"(\w+://[^/\s:@]*):[^/\s@]+@", r"\1:***@", text)
 
 
 def prepare_environment() -> None:

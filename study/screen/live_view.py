@@ -56,6 +56,10 @@ class LiveView:
         else:
             self._print_ended()
 
+    def say(self, line: str) -> None:
+        """Prints a line, above the table where there is one."""
+        self._console.print(line, markup=False, soft_wrap=True)
+
     def _print_ended(self) -> None:
         now = time.monotonic()
         if now > self._next_sign_of_life:

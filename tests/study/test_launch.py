@@ -9,7 +9,7 @@ import pytest
 from helpers.places import ROOT, SHARED
 from helpers.simulation import NO_PROVENANCE
 
-from study import launch
+from study import launch, launch_plan
 from study.launch_options import LaunchOptions, build_parser, local_gpus
 from study.launch_stages import plan_file
 from study.plans.plan import Plan
@@ -197,7 +197,7 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     def name_of(*arguments: str) -> str:
-        return launch.default_name(resolve(plan_from("--profile", "mini", *arguments)))
+        return launch_plan.default_name(resolve(plan_from("--profile", "mini", *arguments)))
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from helpers.journals import NO_PLAN
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
@@ -56,7 +57,7 @@ def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, ca
 def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path):
     folder = study_folder(tmp_path, events=30)
     closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
-    facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None}
+    facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None, "storage": None, "plan": NO_PLAN}
     began = LaunchBegan(time="", launch=2, max_gpu_hours=2.0, **facts)
     with (folder / "events.jsonl").open("ab") as file:
         file.writelines(msgspec.json.encode(event) + b"\n" for event in (closed, began))
