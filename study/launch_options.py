@@ -152,8 +152,14 @@ def _check_at_most(name: str, value: float | str | None, most: float) -> None:
 
 
 def local_gpus() -> int:
-    """NVIDIA GPUs of this machine, counted without loading a driver."""
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without loading a driver."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    return (
+        there
+        if visible is None
+        else min(there, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
+    )
 
 
 def _share(text: str) -> float | Literal["auto"]:

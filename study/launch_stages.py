@@ -10,7 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
 from study.cluster.ray_connection import ray_cluster
@@ -130,17 +130,10 @@ def python() -> str:
 
 def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> str:
     """The dev table, after all that there was to do or until Ctrl-C."""
-    with ExitStack() as stack:
-        if not scheduler.progress.is_finished:
-            if not options.address:
-                stack.enter_context(ray_cluster(None))
-            resources = resources_for(options)
-        elsewhere = None if storage == str(folder.resolve()) else storage
-        scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
-        mirror = start_mirror(folder, options.tracking_uri)
-        status: LaunchStatus = "complete"
-        if not scheduler.progress.is_finished:
-            status = _run_trials(scheduler, folder, storage, resources, options)
+    elsewhere = None if storage == str(folder.resolve()) else storage
+    scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
+    mirror = start_mirror(folder, options.tracking_uri)
+    status = _run_trials(scheduler, folder, storage, options)
     table = write_tables(folder)
     analyse("report", folder)
     scheduler.end_launch(status)
@@ -149,29 +142,35 @@ def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpt
     return table
 
 
-def _run_trials(
-    scheduler: Scheduler, folder: Path, storage: str, resources: Resources, options: LaunchOptions
-) -> LaunchStatus:
+def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> LaunchStatus:
     """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
+    if scheduler.progress.is_finished:
+        return "complete"  # and a launch before was killed before its tables and its report
     try:
-        with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
-            if waiting := check_room(resources, address=options.address):
-                view.say(waiting)
-            TuneDriver(
-                scheduler,
-                folder=folder.resolve(),
-                storage=storage,
-                resources=resources,
-                max_failures=options.max_failures,
-                on_progress=view.update,
-                watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
-            ).run()
+        with nullcontext() if options.address else ray_cluster(None):
+            _run_on_ray(scheduler, folder, storage, options)
     except KeyboardInterrupt:
         return "interrupted"
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
         return "interrupted"
     return "complete" if scheduler.progress.is_finished else "drained"
+
+
+def _run_on_ray(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> None:
+    resources = resources_for(options)
+    with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
+        if waiting := check_room(resources, address=options.address):
+            view.say(waiting)
+        TuneDriver(
+            scheduler,
+            folder=folder.resolve(),
+            storage=storage,
+            resources=resources,
+            max_failures=options.max_failures,
+            on_progress=view.update,
+            watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
+        ).run()
 
 
 def write_tables(folder: Path) -> str:

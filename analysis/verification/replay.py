@@ -34,7 +34,7 @@ def replayed(folder: Path, file: PlanFile) -> tuple[StudyFacts, list[str]]:
     replay = Replay(file, lines)
     for line in lines:
         drift += replay.take(line)
-    return replay.facts, drift + replay.conclude()
+    return replay.facts, drift
 
 
 class Replay:
@@ -48,14 +48,13 @@ class Replay:
         self._last_launch = max((line.event.launch for line in lines if isinstance(line.event, LaunchBegan)), default=0)
         self._is_running = False  # between the two events of a launch
         self._time = ""
-        self._unclaimed: list[tuple[str, TrialEnded]] = []  # ends whose record names no launch so far
 
     def take(self, line: JournalLine) -> list[str]:
         """What is wrong with the next event, and where; then it is a fact."""
         event = line.event
         faults = self._time_faults(event)
         try:
-            faults += self._faults(event, line.where)
+            faults += self._faults(event)
             self.facts.apply(event)
         except ValueError as error:
             faults.append(str(error))
@@ -64,14 +63,9 @@ class Replay:
         drift = [f"{line.where}: {fault}" for fault in faults]
         if isinstance(event, LaunchBegan):
             self._progress = StudyProgress(self._file.plan, self.facts, max_gpu_hours=event.max_gpu_hours)
-            drift += self._claim(event)
         return drift
 
-    def conclude(self) -> list[str]:
-        """What is wrong with the records that the last command may have written before a launch began."""
-        return self._claim(self._file)
-
-    def _faults(self, event: Event, where: str) -> list[str]:
+    def _faults(self, event: Event) -> list[str]:
         match event:
             case LaunchBegan():
                 self._is_running = True
@@ -88,9 +82,9 @@ class Replay:
                     *trial_rules.start_faults(event, self._progress),
                     *self._overdue_closing(event),
                 ]
-        return self._trial_faults(event, where)
+        return self._trial_faults(event)
 
-    def _trial_faults(self, event: EpochReported | AshaDecided | TrialRetried | TrialEnded, where: str) -> list[str]:
+    def _trial_faults(self, event: EpochReported | AshaDecided | TrialRetried | TrialEnded) -> list[str]:
         trial = self.facts.trials.get(event.key)
         if trial is None:
             return []  # the facts will say so
@@ -110,10 +104,7 @@ class Replay:
         faults = trial_rules.end_faults(event, trial, self._file)
         if event.record.status != "failed":
             faults += trial_rules.undecided_rungs(trial, self._progress)
-        began = self.facts.last_launch.began if self.facts.last_launch else None
-        if began is None or trial_rules.provenance_faults(event, began.versions, began.git_commit):
-            self._unclaimed.append((where, event))  # what a launch finds unsettled it ends before it begins
-        return faults
+        return faults + trial_rules.provenance_faults(event, trial, self.facts)
 
     def _time_faults(self, event: Event) -> list[str]:
         before, self._time = self._time, max(self._time, event.time)
@@ -161,12 +152,3 @@ class Replay:
         if self.facts.launch_number != self._last_launch:
             return []
         return [f"the search of {name} should have been closed" for name in searches_to_close(self._progress)]
-
-    def _claim(self, made_by: LaunchBegan | PlanFile) -> list[str]:
-        """Records that name no launch before must be of this command, which ended them before its launch began."""
-        claimed, self._unclaimed = self._unclaimed, []
-        return [
-            f"{where}: {fault}, as in its launch"
-            for where, event in claimed
-            for fault in trial_rules.provenance_faults(event, made_by.versions, made_by.git_commit)
-        ]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from analysis.verification.differences import differences, unlike
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress
-from study.decisions.specs import Provenance, build_record
+from study.decisions.specs import Provenance, build_record, code_of
 from study.facts.events import AshaDecided, StartChosen, TrialEnded, TrialStarted
-from study.facts.study_facts import TrialFacts
+from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.identity import search_seed
 from study.plans.plan_file import PlanFile
 from study.plans.resolved_plan import Arm
@@ -134,6 +132,11 @@ def end_faults(event: TrialEnded, trial: TrialFacts, file: PlanFile) -> list[str
     return differences("record", to_plain(record), to_plain(expected))
 
 
-def provenance_faults(event: TrialEnded, versions: Mapping[str, str], git_commit: str | None) -> list[str]:
-    """Where the record was not made by this code, that of its launch."""
-    return [f"record {line}" for line in unlike(event.record, {"versions": versions, "git_commit": git_commit})]
+def provenance_faults(event: TrialEnded, trial: TrialFacts, facts: StudyFacts) -> list[str]:
+    """Where the record does not name the code of the launches that trained it, or of the one in which it failed."""
+    code = code_of(trial, facts.launches)
+    if code is None and facts.last_launch is not None:
+        began = facts.last_launch.began
+        code = Provenance(versions=began.versions, git_commit=began.git_commit)
+    expected = {"versions": code.versions, "git_commit": code.git_commit} if code else {}
+    return [f"record {line}, as in its launches" for line in unlike(event.record, expected)]

@@ -36,6 +36,7 @@ def ray_cluster(address: str | None) -> Iterator[None]:
 
     Raises:
         ValueError: no cluster answers there.
+        OSError: none starts here: no memory, a full disk.
     """
     os.environ.update(RAY_SETTINGS)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a trial's error is in its record
@@ -50,8 +51,11 @@ def ray_cluster(address: str | None) -> Iterator[None]:
 
 def _start() -> None:
     cores = len(os.sched_getaffinity(0))  # Ray counts those that are not ours too
-    with loopback_only():
-        ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
+    try:
+        with loopback_only():
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
+    except Exception as error:  # Ray raises just that where its processes do not start
+        raise OSError(f"Ray does not start on this machine ({str(error).splitlines()[0]})") from None
 
 
 def _join(address: str) -> None:

@@ -13,7 +13,7 @@ from study.decisions import asha
 from study.decisions.budget import searches_to_close
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.specs import Provenance, build_record
+from study.decisions.specs import Provenance, build_record, code_of
 from study.facts.events import (
     AshaDecided,
     EpochReported,
@@ -140,7 +140,7 @@ class Scheduler:
             arm=self.plan.arm(trial.started.arm),
             error=error and masked(error),
             predictions_digest=predictions_digest,
-            provenance=self._provenance,
+            provenance=code_of(trial, self.facts.launches) or self._provenance,
             ended=now,
         )
         self._journal.append(TrialEnded(time=now, key=key, record=record))

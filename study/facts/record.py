@@ -49,8 +49,8 @@ class Record(Typed, frozen=True, kw_only=True):
     tokenizer_fingerprint: str | None  # where the tokenizer does not come with the backbone
     data_fingerprint: str
     data_differences: tuple[str, ...] | None  # from the official GLUE, as read; None before a trial has completed
-    versions: Mapping[str, str]
-    git_commit: str | None
+    versions: Mapping[str, str]  # of every launch that trained it, the last one's last: `2.12.0, 2.13.0`
+    git_commit: str | None  # likewise
     host: str
     device: str
     started: str  # UTC, ISO 8601

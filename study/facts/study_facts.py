@@ -75,6 +75,7 @@ class TrialFacts:
 
     started: TrialStarted
     launch: int  # the last one that heard of it
+    trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
     reports: list[EpochReported] = field(default_factory=list)  # each epoch once
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
@@ -225,6 +226,8 @@ class StudyFacts:
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
         trial.reports.append(event)
+        if self.launches and self.launch_number not in trial.trained_in:
+            trial.trained_in.append(self.launch_number)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
 

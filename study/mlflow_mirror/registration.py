@@ -77,7 +77,11 @@ def save_model(record: Record, folder: Path) -> None:
             artifacts={"model": str(model)},
             code_paths=[str(path) for path in CODE],
             signature=_signature(record),
-            pip_requirements=[f"{name}=={record.versions[name]}" for name in REQUIREMENTS if name in record.versions],
+            pip_requirements=[
+                f"{name}=={record.versions[name].rpartition(', ')[2]}"
+                for name in REQUIREMENTS
+                if name in record.versions
+            ],
         )
 
 
