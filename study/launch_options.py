@@ -138,12 +138,18 @@ def check_options(options: LaunchOptions) -> None:
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
-    if options.name is not None and (Path(options.name).name != options.name or options.name in ("", "..")):
-        raise ValueError(f"--name is {options.name!r}; allowed: the name of a folder, which is made in --out")
+    if options.name is not None:
+        _check_name(options.name)
     if options.storage:
         storage_address(options.storage)
     if options.tracking_uri:
         tracking_address(options.tracking_uri)
+
+
+def _check_name(name: str) -> None:
+    """MLflow takes `?` and `%` in the address of its store for something else than a letter."""
+    if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
+        raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
 
 
 def _check_at_most(name: str, value: float | str | None, most: float) -> None:
@@ -155,11 +161,9 @@ def local_gpus() -> int:
     """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without loading a driver."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     there = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    return (
-        there
-        if visible is None
-        else min(there, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
-    )
+    if visible is None:
+        return there
+    return min(there, sum(1 for name in visible.split(",") if name.strip() not in ("", "-1")))
 
 
 def _share(text: str) -> float | Literal["auto"]:

@@ -25,6 +25,7 @@ from study.facts.journal import Journal
 from study.facts.plan_on_disk import plan_on_disk
 from study.launch_options import LaunchOptions
 from study.launch_plan import raised_in_words, resolve_in
+from study.mlflow_mirror.tracking import sqlite_uri
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -228,7 +229,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         print(f"interrupted; continue:  {python()} {command_line().removeprefix('python ')}")
     print(f"report:      {folder / 'report.html'}")
     if options.tracking_uri is None:
-        print(f"browse:      {python()} -m mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
-    print(f"regenerate:  {python()} -m analysis.tables {folder}")
-    print(f"extend:      the same command with more --samples or --seeds, or --name {folder.name} and others of --task")
+        print(f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}")
+    print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
+    name = shlex.quote(folder.name)
+    print(f"extend:      the same command with more --samples or --seeds, or --name {name} and others of --task")
     return status

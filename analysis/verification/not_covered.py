@@ -23,7 +23,7 @@ NOT_COVERED = (
     NotCovered("events.jsonl", "launch_began.host", _WHO),
     NotCovered("events.jsonl", "launch_began.pid", _WHO),
     NotCovered("events.jsonl", "launch_began.max_gpu_hours", "where it closed no search"),
-    NotCovered("events.jsonl", "launch_began.versions", "of a launch in which no trial ended; else records repeat it"),
+    NotCovered("events.jsonl", "launch_began.versions", "of a launch that trained nothing; else records repeat it"),
     NotCovered("events.jsonl", "launch_began.git_commit", "as its versions"),
     NotCovered("events.jsonl", "launch_began.storage", _WHO),
     NotCovered("events.jsonl", "launch_began.plan", "but for what may not change: a launch may have asked for less"),

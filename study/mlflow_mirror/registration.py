@@ -43,7 +43,7 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
     """
     for arm in progress.arms:
         if arm.confirmed:
-            name = f"{folder.resolve().name}.{in_file_names(arm.arm.method)}.{arm.arm.task}"
+            name = in_file_names(f"{folder.resolve().name}.{arm.arm.method}.{arm.arm.task}")
             yield from _register_arm(tracking, name, [where_it_lies(record, folder) for record in arm.confirmed])
 
 
@@ -69,6 +69,7 @@ def save_model(record: Record, folder: Path) -> None:
 
     if record.model is None or not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
+    versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     with local_model(record.model) as model, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
         mlflow.pyfunc.save_model(
@@ -77,11 +78,7 @@ def save_model(record: Record, folder: Path) -> None:
             artifacts={"model": str(model)},
             code_paths=[str(path) for path in CODE],
             signature=_signature(record),
-            pip_requirements=[
-                f"{name}=={record.versions[name].rpartition(', ')[2]}"
-                for name in REQUIREMENTS
-                if name in record.versions
-            ],
+            pip_requirements=[f"{name}=={versions[name]}" for name in REQUIREMENTS if name in versions],
         )
 
 
