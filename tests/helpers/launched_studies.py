@@ -51,7 +51,7 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 
 def eventful_study(folder: Path) -> Path:
-    """Every kind of event, every file but a report: killed thrice, then extended, with too little GPU time to search."""
+    """Every kind of event, every file but a report: killed thrice, then extended with little GPU time."""
     launch(folder, mini_plan(seeds=1), killed_after=0)
     launch(folder, mini_plan(seeds=1), killed_after=1)
     launch(folder, mini_plan(seeds=1), killed_after=30)

@@ -79,7 +79,7 @@ def test_a_ray_of_our_own_listens_on_loopback_only():
     import ray
 
     with ray_connection.ray_cluster(None):
-        ray.get(ray.remote(os.getpid).remote())  # so that there is a worker
+        ray.get(ray.remote(lambda: os.getpid()).remote())  # so that there is a worker
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
         listening = [
             (process.name(), connection.laddr.ip)
