@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
+from study.storage.secrets import masked
 from trainables.schema import from_plain
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
         message, status = f"{error}{after_interrupt}", 1
-    print(f"{command}: {message}", file=sys.stderr)
+    print(f"{command}: {masked(message)}", file=sys.stderr)
     return status
 
 

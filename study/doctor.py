@@ -6,7 +6,6 @@ Exit status: 0 ready, 1 faults, 2 bad usage.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import uuid
@@ -15,9 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from study.cluster.address import check_address, cluster_address
 from study.cluster.node_checks import Finding, check_packages, nearest_existing, versions_here
 from study.command_line import Parser, guarded
 from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
+from study.storage.secrets import masked
 from trainables.data import glue
 from trainables.schema import Typed
 
@@ -35,7 +36,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
 def check_tracking(uri: str) -> list[Finding]:
     """The tracking store answers."""
-    from study.mlflow_mirror.tracking import count_experiments, masked, outages, prepare_environment, reason
+    from study.mlflow_mirror.tracking import count_experiments, outages, prepare_environment, reason
 
     prepare_environment()
     try:
@@ -135,6 +136,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
     faults = 0
+    if options.address is not None:
+        check_address(options.address)
     tracking = None if options.tracking_uri is None else tracking_address(options.tracking_uri)
     for finding in _findings(options, storage_address(options.storage), tracking):
         faults += finding.is_fault
@@ -156,7 +159,7 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
 def build_parser() -> Parser:
     parser = Parser("study.doctor", "Is this machine, or every node of a Ray cluster, ready for a study?")
     parser.add_argument(
-        "--address", default=os.environ.get("RAY_ADDRESS"), help="of a Ray cluster (default: this machine)"
+        "--address", default=cluster_address(), help="of a Ray cluster (default: RAY_ADDRESS, or else this machine)"
     )
     parser.add_argument("--data", default="mini", metavar="mini|hub|FOLDER", help="what the study will train on (mini)")
     parser.add_argument(

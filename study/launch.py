@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,15 +12,11 @@ from msgspec.structs import replace
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
+from study.launch_plan import prepare, raised_in_words
 from study.plans.departures import departures_in_words
-from study.plans.identity import digest, in_file_names
 from study.plans.plan import EarlyStopping, Plan
-from study.plans.plan_file import check_same_study, read_plan, with_earlier
-from study.plans.resolution import explain, resolve
-from study.plans.resolved_plan import Arm, ResolvedPlan
-from trainables.data import glue
+from study.plans.resolution import explain
 from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.encoders.backbones import is_folder
 from trainables.schema import Value, to_plain
 
 
@@ -36,10 +31,10 @@ def _main(argv: Sequence[str] | None) -> int:
     plan, why = plan_from(options)
     if options.dry_run:
         return dry_run(plan, options, why=why)
-    resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
+    _, folder = prepare(plan, name=options.name, out=Path(options.out))
     from study.launch_stages import run_study  # Ray, from here on
 
-    return run_study(resolved, folder, options, why=why)
+    return run_study(plan, folder, options, why=why)
 
 
 def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
@@ -66,52 +61,6 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     return plan, why
 
 
-def prepare(
-    plan: Plan, *, name: str | None, out: Path, unchecked: list[str] | None = None
-) -> tuple[ResolvedPlan, Path]:
-    """The plan joined with what its folder holds already, and the folder; nothing is created.
-
-    `unchecked` is as in `resolve`.
-    """
-    unknown = [] if unchecked is None else unchecked  # a study that has its plan needs no hub to name its commits
-    resolved = resolve(plan, unchecked=unknown)
-    folder = out / (name or default_name(resolved))
-    earlier = read_plan(folder)
-    if earlier is not None:
-        pins = earlier.plan.pins
-        resolved = resolve(with_earlier(plan, earlier.plan.asked), unchecked=unchecked, pins=pins)
-        if not unchecked:
-            check_same_study(resolved, earlier.plan, folder)
-    elif unknown and unchecked is None:
-        resolved = resolve(plan)  # says what is unknown
-    return resolved, folder
-
-
-def default_name(resolved: ResolvedPlan) -> str:
-    """The methods, and digits that anything else would change that is not an extension.
-
-    The folder of a backbone or tokenizer counts by its content, wherever it lies; a hub name by itself, at whatever
-    commit it is.
-    """
-    asked = resolved.asked
-    names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
-    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
-    rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
-    content = {_made_of(arm) for arm in resolved.arms}
-    if not (asked.backbone or asked.tokenizer):
-        content = set()
-    return "-".join([*map(in_file_names, names), digest([to_plain(rest), sorted(content)], length=6)])
-
-
-def _made_of(arm: Arm) -> tuple[str, str]:
-    tokenizer = _by_content(arm.tokenizer, arm.tokenizer_fingerprint or "") if arm.tokenizer else ""
-    return _by_content(arm.backbone, arm.backbone_fingerprint), tokenizer
-
-
-def _by_content(name: str, fingerprint: str) -> str:
-    return fingerprint if is_folder(name) else name
-
-
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     """Says what would run, what it is expected to cost and where it is not what the papers did; nothing is created."""
     from study.forecast.forecast import forecast_plan
@@ -130,6 +79,8 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
         return 0
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
+    for line in raised_in_words(options, resolved):
+        print(line)
     for line in forecast.lines:
         print(line)
     for line in departures_in_words(resolved):
@@ -143,11 +94,10 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 def _profile(options: LaunchOptions) -> tuple[str, str]:
     if options.profile != "auto":
         return options.profile, f"profile {options.profile}"
-    address = options.address or os.environ.get("RAY_ADDRESS")
-    if address:
+    if options.address:
         from study.cluster.ray_connection import cluster_gpus
 
-        gpus, where = cluster_gpus(address), f"the Ray cluster at {address}"
+        gpus, where = cluster_gpus(options.address), f"the Ray cluster at {options.address}"
     else:
         gpus, where = local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from study import profiles
+from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
+from study.drivers.watchdog import IDLE_HOURS
 from study.plans.plan import Sampler
 from study.storage.addresses import storage_address, tracking_address
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
@@ -50,6 +52,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     max_gpu_hours: NotNegative | None
     max_failures: Count
     retry_failed: bool
+    max_idle_hours: Positive
     dry_run: bool
     probe: bool
     explain: str | None
@@ -91,7 +94,11 @@ def build_parser() -> Parser:
     )
     where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
     how = parser.add_argument_group("how it runs")
-    how.add_argument("--address", help="of a Ray cluster (auto, ray://HOST:PORT); default: Ray on this machine alone")
+    how.add_argument(
+        "--address",
+        default=cluster_address(),
+        help="of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone",
+    )
     how.add_argument(
         "--gpus-per-trial",
         type=_share,
@@ -102,6 +109,13 @@ def build_parser() -> Parser:
     how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
     how.add_argument("--max-failures", type=int, default=3, metavar="N", help="of a trial by faults of the machine")
     how.add_argument("--retry-failed", action="store_true", help="let all trials run again that failed")
+    how.add_argument(
+        "--max-idle-hours",
+        type=float,
+        default=IDLE_HOURS,
+        metavar="X",
+        help="end the launch, to be continued, where nothing has moved for so long; default: %(default)g",
+    )
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
     how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")
@@ -118,18 +132,26 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
-    is_local = not (options.address or os.environ.get("RAY_ADDRESS"))
+    is_local = options.address is None
+    if options.address is not None:
+        check_address(options.address)
     if is_local:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
-    if options.name is not None and (Path(options.name).name != options.name or options.name in ("", "..")):
-        raise ValueError(f"--name is {options.name!r}; allowed: the name of a folder, which is made in --out")
+    if options.name is not None:
+        _check_name(options.name)
     if options.storage:
         storage_address(options.storage)
     if options.tracking_uri:
         tracking_address(options.tracking_uri)
+
+
+def _check_name(name: str) -> None:
+    """MLflow takes `?` and `%` in the address of its store for something else than a letter."""
+    if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
+        raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
 
 
 def _check_at_most(name: str, value: float | str | None, most: float) -> None:
@@ -138,8 +160,12 @@ def _check_at_most(name: str, value: float | str | None, most: float) -> None:
 
 
 def local_gpus() -> int:
-    """NVIDIA GPUs of this machine, counted without loading a driver."""
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without loading a driver."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if visible is None:
+        return there
+    return min(there, sum(1 for name in visible.split(",") if name.strip() not in ("", "-1")))
 
 
 def _share(text: str) -> float | Literal["auto"]:

@@ -11,10 +11,8 @@ import sys
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
-import ray
-
 from study.cluster.ray_connection import ray_cluster
-from study.cluster.resources import Resources
+from study.cluster.resources import Resources, check_room
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.reopening import to_reopen
 from study.decisions.scheduler import Scheduler
@@ -22,47 +20,79 @@ from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.drivers.trial_end import end_trial
 from study.drivers.tune_driver import TuneDriver
+from study.drivers.watchdog import Stalled, Watchdog
 from study.facts.events import LaunchStatus, utc_now
 from study.facts.journal import Journal
+from study.facts.plan_on_disk import plan_on_disk
 from study.launch_options import LaunchOptions
-from study.plans.plan_file import PlanFile, read_plan, write_plan
+from study.launch_plan import raised_in_words, resolve_in
+from study.mlflow_mirror.tracking import sqlite_uri
+from study.plans.plan import Plan
+from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.screen.live_view import LiveView
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
+from study.storage.secrets import masked
+from study.storage.study_storage import storage_for
 
 
-def run_study(plan: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: str) -> int:
+def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> int:
     """The launch's exit status.
 
     Raises:
-        ValueError: the study cannot be opened; nothing was run.
+        ValueError: the study cannot be opened, or no trial fits on a node; nothing was run.
     """
-    storage = storage_address(options.storage or str(folder))
     with ExitStack() as stack:
         if options.address:
             stack.enter_context(ray_cluster(options.address))  # before anything is created
-        make_writable(join(storage, "trials"))
+            resources_for(options)
+        if options.storage:
+            make_writable(join(storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
+        resolved = resolve_in(folder, plan)  # once more: another launch may have written here until now
         code = provenance()
-        write_plan(folder, plan_file(folder, plan, code))
         faults = Faults(max_failures=options.max_failures)
-        scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=options.max_gpu_hours, faults=faults)
+        limit = options.max_gpu_hours
+        scheduler = Scheduler(folder.name, resolved, journal, code, max_gpu_hours=limit, faults=faults)
+        storage = storage_for(options.storage, folder, journal.facts)
+        make_writable(join(storage, "trials"))
+        write_plan(folder, plan_file(folder, resolved, code))
+        for line in raised_in_words(options, resolved):
+            print(line, file=sys.stderr)
         for trial in scheduler.progress.unsettled:
             end_trial(scheduler, trial, storage=storage, folder=folder)
-        if scheduler.progress.is_finished and not to_reopen(scheduler.progress, code, asked=options.retry_failed):
+        if is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed):
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             table = write_tables(folder)
         else:
-            print(f"study {folder} ({plan.protocol_hash}), {why}", file=sys.stderr)
+            print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
             table = _launch(scheduler, folder, storage, options)
     return conclude(scheduler, folder, table, options)
 
 
+def is_complete(scheduler: Scheduler) -> bool:
+    """Whether every trial has ended, and a launch has seen that: one that was killed left report and mirror behind."""
+    last = scheduler.facts.last_launch
+    seen = last is not None and last.ended is not None and last.ended.status == "complete"
+    return scheduler.progress.is_finished and seen
+
+
+def resources_for(options: LaunchOptions) -> Resources:
+    """What a trial holds on the connected cluster.
+
+    Raises:
+        ValueError: no trial fits on a node, and none can come.
+    """
+    resources = Resources.of_cluster(cpus=options.cpus_per_trial, gpus=options.gpus_per_trial, address=options.address)
+    check_room(resources, address=options.address)
+    return resources
+
+
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
     """What `plan.json` says; `created` stays that of the first launch."""
-    earlier = read_plan(folder)
+    earlier = plan_on_disk(folder)
     return PlanFile(
         name=folder.name,
         created=earlier.created if earlier else utc_now(),
@@ -76,7 +106,8 @@ def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
 
 
 def command_line() -> str:
-    return shlex.join(["python", "-m", "study.launch", *sys.argv[1:]])
+    """What was typed, for plan, journal and report: passwords are hidden."""
+    return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
 def python() -> str:
@@ -87,26 +118,11 @@ def python() -> str:
 
 def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> str:
     """The dev table, after all that there was to do or until Ctrl-C."""
-    scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
+    elsewhere = None if storage == str(folder.resolve()) else storage
+    scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     scheduler.reopen_failed(asked=options.retry_failed)
     mirror = start_mirror(folder, options.tracking_uri)
-    status: LaunchStatus = "interrupted"
-    try:
-        with nullcontext() if ray.is_initialized() else ray_cluster(None):
-            resources = Resources.of_cluster(
-                cpus=options.cpus_per_trial, gpus=options.gpus_per_trial, address=options.address
-            )
-            with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
-                TuneDriver(
-                    scheduler,
-                    folder=folder.resolve(),
-                    storage=storage,
-                    resources=resources,
-                    on_progress=view.update,
-                ).run()
-        status = _status_of(scheduler)
-    except KeyboardInterrupt:
-        pass  # the second Ctrl-C: trials go on from their last saved epoch
+    status = _run_trials(scheduler, folder, storage, options)
     table = write_tables(folder)
     analyse("report", folder)
     scheduler.end_launch(status)
@@ -115,10 +131,36 @@ def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpt
     return table
 
 
-def _status_of(scheduler: Scheduler) -> LaunchStatus:
+def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> LaunchStatus:
+    """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
+    if scheduler.progress.is_finished:
+        return "complete"  # and a launch before was killed before its tables and its report
+    try:
+        with nullcontext() if options.address else ray_cluster(None):
+            _run_on_ray(scheduler, folder, storage, options)
+    except KeyboardInterrupt:
+        return "interrupted"
+    except Stalled as stalled:
+        print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
+        return "interrupted"
     if scheduler.progress.is_finished:
         return "complete"
     return "paused" if scheduler.has_given_up else "drained"
+
+
+def _run_on_ray(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> None:
+    resources = resources_for(options)
+    with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
+        if waiting := check_room(resources, address=options.address):
+            view.say(waiting)
+        TuneDriver(
+            scheduler,
+            folder=folder.resolve(),
+            storage=storage,
+            resources=resources,
+            on_progress=view.update,
+            watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
+        ).run()
 
 
 def write_tables(folder: Path) -> str:
@@ -191,7 +233,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     print(f"report:      {folder / 'report.html'}")
     if options.tracking_uri is None:
-        print(f"browse:      {python()} -m mlflow ui --backend-store-uri sqlite:///{folder}/mlflow.db")
-    print(f"regenerate:  {python()} -m analysis.tables {folder}")
-    print(f"extend:      the same command with more --samples or --seeds, or --name {folder.name} and others of --task")
+        print(f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}")
+    print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
+    name = shlex.quote(folder.name)
+    print(f"extend:      the same command with more --samples or --seeds, or --name {name} and others of --task")
     return status

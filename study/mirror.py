@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 from study.command_line import Parser, guarded
 from study.facts import events
 from study.mlflow_mirror.follower import Mirror, mirror
-from study.mlflow_mirror.tracking import default_uri, masked, prepare_environment
+from study.mlflow_mirror.tracking import default_uri, prepare_environment
 from study.storage.addresses import tracking_address
+from study.storage.secrets import masked
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
 
@@ -69,7 +70,7 @@ def register_models(mirrored: Mirror) -> None:
     from study.mlflow_mirror.registration import register
 
     assert mirrored.tracking is not None, "a mirrored study has its store"
-    for model in register(mirrored.tracking, mirrored.progress(), study=mirrored.folder.resolve().name):
+    for model in register(mirrored.tracking, mirrored.progress(), mirrored.folder):
         print(f"registered {model.name} version {model.version} (trial {model.key})", flush=True)
 
 

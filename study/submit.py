@@ -23,7 +23,7 @@ from study.facts.study_folder import RECORDS
 from study.facts.winner import winner_of
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from study.storage.stored_models import lies_now, local_model, model_exists
+from study.storage.stored_models import local_model, model_exists, where_it_lies
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
@@ -124,10 +124,10 @@ def _confirmed(arm: Arm, records: list[Record]) -> list[Record]:
 
 
 def _with_model_as_it_lies(record: Record, folder: Path) -> Record:
-    model = lies_now(record.model, folder=folder, key=record.key) if record.model else None
-    if not model_exists(model):
-        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {model}")
-    return replace(record, model=model)
+    record = where_it_lies(record, folder)
+    if not model_exists(record.model):
+        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
+    return record
 
 
 @contextmanager

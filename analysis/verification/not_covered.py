@@ -26,10 +26,10 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "launch_began.host", _WHO),
     NotCovered("events.jsonl", "launch_began.pid", _WHO),
     NotCovered("events.jsonl", "launch_began.max_gpu_hours", "where it closed no search"),
-    NotCovered(
-        "events.jsonl", "launch_began.git_commit", "of a launch in which no trial ended; else records repeat it"
-    ),
-    NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C or two ended it"),
+    NotCovered("events.jsonl", "launch_began.git_commit", "of a launch that trained nothing; else records repeat it"),
+    NotCovered("events.jsonl", "launch_began.storage", _WHO),
+    NotCovered("events.jsonl", "launch_began.plan", "but for what may not change: a launch may have asked for less"),
+    NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C, two or the watchdog ended it"),
     NotCovered("events.jsonl", "trial_retried.failure", _WHY),
     NotCovered("events.jsonl", "trial_restarted.reason", "what was wrong with a state stands nowhere else"),
     NotCovered("events.jsonl", "trial_ended.failure.cause", _WHY),

@@ -31,7 +31,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.plan_file import PlanFile
+from study.plans.plan_file import PlanFile, plan_changes
 
 
 def replayed(folder: Path, file: PlanFile) -> tuple[StudyFacts, list[str]]:
@@ -40,7 +40,7 @@ def replayed(folder: Path, file: PlanFile) -> tuple[StudyFacts, list[str]]:
     replay = Replay(file, lines)
     for line in lines:
         drift += replay.take(line)
-    return replay.facts, drift + replay.conclude()
+    return replay.facts, drift
 
 
 class Replay:
@@ -55,7 +55,6 @@ class Replay:
         self._last_launch = max((line.event.launch for line in lines if isinstance(line.event, LaunchBegan)), default=0)
         self._is_running = False  # between the two events of a launch
         self._time = ""
-        self._unclaimed: list[tuple[str, TrialEnded]] = []  # ends whose record names no launch so far
 
     def take(self, line: JournalLine) -> list[str]:
         """What is wrong with the next event, and where; then it is a fact."""
@@ -72,18 +71,14 @@ class Replay:
         drift = [f"{line.where}: {fault}" for fault in faults]
         if isinstance(event, LaunchBegan):
             self._progress = StudyProgress(self._file.plan, self.facts, max_gpu_hours=event.max_gpu_hours)
-            drift += self._claim(event)
         return drift
-
-    def conclude(self) -> list[str]:
-        """What is wrong with the records that the last command may have written before a launch began."""
-        return self._claim(self._file)
 
     def _faults(self, line: JournalLine) -> list[str]:
         match event := line.event:
             case LaunchBegan():
                 self._is_running = True
-                return unlike(event, {"launch": self.facts.launch_number + 1})
+                number = unlike(event, {"launch": self.facts.launch_number + 1})
+                return number + plan_changes(event.plan, self._file.plan)
             case LaunchEnded():
                 return self._launch_end_faults(event)
             case SearchClosed():
@@ -124,10 +119,7 @@ class Replay:
         faults = trial_rules.end_faults(event, trial, self._file, journal_head=line.head)
         if event.record.status != "failed":
             faults += trial_rules.undecided_rungs(trial, self._progress)
-        began = self.facts.last_launch.began if self.facts.last_launch else None
-        if began is None or trial_rules.provenance_faults(event, began):
-            self._unclaimed.append((line.where, event))  # what a launch finds unsettled it ends before it begins
-        return faults
+        return faults + trial_rules.provenance_faults(event, trial, self.facts)
 
     def _attestation_faults(self, event: EpochReported, trial: TrialFacts) -> list[str]:
         if self.facts.last_launch is None:
@@ -183,12 +175,3 @@ class Replay:
         if self.facts.launch_number != self._last_launch:
             return []
         return [f"the search of {name} should have been closed" for name in searches_to_close(self._progress)]
-
-    def _claim(self, made_by: LaunchBegan | PlanFile) -> list[str]:
-        """Records that name no launch before must be of this command, which ended them before its launch began."""
-        claimed, self._unclaimed = self._unclaimed, []
-        return [
-            f"{where}: {fault}, as in its launch"
-            for where, event in claimed
-            for fault in trial_rules.provenance_faults(event, made_by)
-        ]

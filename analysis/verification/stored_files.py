@@ -87,5 +87,7 @@ def _expected_description(study: Study, record: Record, found: dict[str, Any]) -
         for name, value in zip(_PLACES, (asked.data, arm.backbone, arm.tokenizer), strict=True):
             if value is not None and spec[name] != value and str(found["spec"].get(name)).endswith(f"/{Path(value)}"):
                 spec[name] = found["spec"][name]
+        if spec["start"] and Path(str(found["spec"].get("start"))).parts[-2:] == Path(spec["start"]).parts[-2:]:
+            spec["start"] = found["spec"]["start"]  # the study was moved before the trial began
         expected["spec"] = spec
     return expected

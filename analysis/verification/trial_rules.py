@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from analysis.verification.differences import differences, unlike
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress
-from study.decisions.specs import Provenance, build_record, expected_attestation
+from study.decisions.reopening import change_of
+from study.decisions.specs import Provenance, build_record, code_of, expected_attestation
 from study.facts.attestation import contradictions
 from study.facts.events import (
     AshaDecided,
@@ -18,7 +17,7 @@ from study.facts.events import (
     TrialReopened,
     TrialStarted,
 )
-from study.facts.study_facts import TrialFacts
+from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.identity import search_seed
 from study.plans.plan_file import PlanFile
 from study.plans.resolved_plan import Arm
@@ -159,16 +158,19 @@ def reopening_faults(event: TrialReopened, progress: StudyProgress) -> list[str]
     record, launch = progress.facts.trials[event.key].record, progress.facts.last_launch
     if record is None or record.status != "failed" or launch is None:
         return [f"trial {event.key} has not failed"]
-    other_code = record.code_digest != launch.began.code_digest
-    other_versions = dict(record.versions) != dict(launch.began.versions)
-    if (event.reason == "code" and not other_code) or (event.reason == "versions" and not other_versions):
-        return [f"reason is {event.reason}, of which the record and the launch have the same"]
-    return []
+    change = change_of(record, Provenance.of(launch.began))
+    if event.reason in ("asked", change):
+        return []
+    return [f"reason is {event.reason}; should be {change or 'asked'}, by what the record and the launch name"]
 
 
-def provenance_faults(event: TrialEnded, made_by: LaunchBegan | PlanFile) -> list[str]:
-    """Where the record was not made by this code, that of its launch."""
-    return [f"record {line}" for line in unlike(event.record, _code_of(made_by))]
+def provenance_faults(event: TrialEnded, trial: TrialFacts, facts: StudyFacts) -> list[str]:
+    """Where the record does not name the code of the launches that trained it, or of the one in which it failed."""
+    code = code_of(trial, facts.launches)
+    if code is None and facts.last_launch is not None:
+        code = Provenance.of(facts.last_launch.began)
+    expected = {name: getattr(code, name) for name in Provenance.__struct_fields__} if code else {}
+    return [f"record {line}, as in its launches" for line in unlike(event.record, expected)]
 
 
 def attestation_faults(event: EpochReported, trial: TrialFacts, arm: ArmProgress, began: LaunchBegan) -> list[str]:
@@ -176,10 +178,5 @@ def attestation_faults(event: EpochReported, trial: TrialFacts, arm: ArmProgress
     attested = event.report.attested
     if attested is None:
         return ["report attested is null; should come with the first epoch"] * (trial.last is None)
-    expected = expected_attestation(arm.arm, arm.facts, trial, by=Provenance(**_code_of(began)))
+    expected = expected_attestation(arm.arm, arm.facts, trial, by=Provenance.of(began))
     return [f"report attested: {fault}" for fault in contradictions(attested, expected)]
-
-
-def _code_of(made_by: LaunchBegan | PlanFile) -> dict[str, Any]:
-    """What is known of the code of a launch."""
-    return {name: getattr(made_by, name) for name in Provenance.__struct_fields__}

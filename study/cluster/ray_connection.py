@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import ray
+from ray._private import ray_constants
 
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {
@@ -22,6 +27,7 @@ RAY_SETTINGS = {
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextmanager
@@ -30,26 +36,76 @@ def ray_cluster(address: str | None) -> Iterator[None]:
 
     Raises:
         ValueError: no cluster answers there.
+        OSError: none starts here: no memory, a full disk.
     """
     os.environ.update(RAY_SETTINGS)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a trial's error is in its record
-    if address:
-        check_reachable(address)
     try:
-        ray.init(
-            address=address or "local",
-            num_cpus=None if address else len(os.sched_getaffinity(0)),  # Ray counts cores that are not ours
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        with interrupts_held("Ray is starting"):
+            _join(address) if address else _start()
+        yield
+    finally:
+        with interrupts_held("Ray is stopping"):
+            ray.shutdown()
+
+
+def _start() -> None:
+    cores = len(os.sched_getaffinity(0))  # Ray counts those that are not ours too
+    try:
+        with loopback_only():
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
+    except Exception as error:  # Ray raises just that where its processes do not start
+        raise OSError(f"Ray does not start on this machine ({str(error).splitlines()[0]})") from None
+
+
+def _join(address: str) -> None:
+    check_reachable(address)
+    try:
+        ray.init(address=address, **_QUIET)
     except (ConnectionError, RuntimeError) as error:
         reason = f"{str(error).splitlines()[0]}; one that asks for a token needs RAY_AUTH_MODE=token here too"
         raise ValueError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+
+
+@contextmanager
+def loopback_only() -> Iterator[None]:
+    """A Ray that starts within listens on 127.0.0.1: it runs whatever code it is sent, and asks nobody for a token.
+
+    Ray takes 127.0.0.1 for the address of a node only where it has no clusters, macOS and Windows; given by hand it
+    replaces it by the address of a network.
+    """
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def interrupts_held(doing: str) -> Iterator[None]:
+    """One Ctrl-C within is heard at the end; a second ends the process there and then, without a clean-up.
+
+    A Ray that is left half started or half stopped may crash the interpreter.
+    """
+    held = False
+
+    def interrupted(signal_number: int, frame: FrameType | None) -> None:
+        nonlocal held
+        if held:
+            os._exit(1)
+        held = True
+        print(f"{doing}; interrupted as soon as that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupted) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        raise KeyboardInterrupt
 
 
 def check_reachable(address: str) -> None:

@@ -32,7 +32,7 @@ class Resources:
 
     def slots(self) -> int:
         """Trials that the cluster can run at a time, as it is now."""
-        return self._fit_in(ray.cluster_resources())
+        return sum(self._fit_in(node) for node in nodes_alive())
 
     def nodes(self) -> frozenset[str]:
         """Ray's numbers of the nodes, alive now, that can hold a trial."""
@@ -51,6 +51,35 @@ class Resources:
         ]
         return sum(sorted(slots, reverse=True)[:most])
 
-    def _fit_in(self, resources: Mapping[str, float]) -> int:
-        wanted = {"CPU": self.cpus, "GPU": 1.0 if self.gpus is None else self.gpus}
-        return int(min(resources.get(name, 0) / amount for name, amount in wanted.items() if amount))
+    def room_in_words(self) -> str:
+        """What a trial asks for, and what there is."""
+        kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes_alive()}
+        return f"a trial asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs of one node; " + (
+            f"there are nodes with {', '.join(sorted(kinds))}" if kinds else "there is no node"
+        )
+
+    @property
+    def _wanted(self) -> dict[str, float]:
+        return {"CPU": self.cpus, "GPU": 1.0 if self.gpus is None else self.gpus}
+
+    def _fit_in(self, node: Mapping[str, float]) -> int:
+        return int(min(node.get(name, 0) / amount for name, amount in self._wanted.items() if amount))
+
+
+def nodes_alive() -> list[Mapping[str, float]]:
+    """The resources of every node that is alive."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def check_room(resources: Resources, *, address: str | None) -> str | None:
+    """None where a trial fits on a node; else what is waited for, in words.
+
+    Raises:
+        ValueError: no trial fits on a node, and no node can come.
+    """
+    if resources.slots():
+        return None
+    may_grow = resources.slots_to_come() if resources.autoscaler else address is not None
+    if not may_grow:
+        raise ValueError(f"{resources.room_in_words()}; lower --cpus-per-trial or --gpus-per-trial, or add such a node")
+    return f"{resources.room_in_words()}; waiting for an autoscaler to add one"

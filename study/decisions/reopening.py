@@ -10,11 +10,18 @@ from study.facts.record import Record
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
     """Keys of the failed trials that a launch of this provenance lets run again, and why; all of them if `asked`."""
-    reasons = {record.key: "asked" if asked else _change(record, provenance) for record in progress.failures}
+    reasons = {record.key: "asked" if asked else change_of(record, provenance) for record in progress.failures}
     return {key: reason for key, reason in reasons.items() if reason}
 
 
-def _change(record: Record, now: Provenance) -> Reopening | None:
-    if record.code_digest != now.code_digest:
+def change_of(record: Record, now: Provenance) -> Reopening | None:
+    """What of the code that the trial last failed with is another one now; None where nothing is."""
+    if _last(record.code_digest) != now.code_digest:
         return "code"
-    return "versions" if dict(record.versions) != dict(now.versions) else None
+    versions = {name: _last(version) for name, version in record.versions.items()}
+    return "versions" if versions != dict(now.versions) else None
+
+
+def _last(text: str) -> str:
+    """Of what a record names of several launches."""
+    return text.rpartition(", ")[2]

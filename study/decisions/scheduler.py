@@ -15,7 +15,7 @@ from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
 from study.decisions.reopening import to_reopen
-from study.decisions.specs import Provenance, build_record, expected_attestation
+from study.decisions.specs import Provenance, build_record, code_of, expected_attestation
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import (
     AshaDecided,
@@ -85,8 +85,8 @@ class Scheduler:
     def facts(self) -> StudyFacts:
         return self._journal.facts
 
-    def begin_launch(self, *, command: str, host: str, pid: int) -> None:
-        """Notes that a launch begins."""
+    def begin_launch(self, *, command: str, host: str, pid: int, storage: str | None = None) -> None:
+        """Notes that a launch begins; `storage` is None where that is the study's folder."""
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
@@ -98,6 +98,8 @@ class Scheduler:
                 git_commit=self.provenance.git_commit,
                 code_digest=self.provenance.code_digest,
                 max_gpu_hours=self.progress.max_gpu_hours,
+                storage=storage,
+                plan=self.plan,
             )
         )
 
@@ -190,7 +192,7 @@ class Scheduler:
             arm=self.plan.arm(trial.started.arm),
             error=failure.error if failure else None,
             predictions_digest=predictions_digest,
-            provenance=self.provenance,
+            provenance=code_of(trial, self.facts.launches) or self.provenance,
             journal_head=self._journal.head,
             ended=now,
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from study.facts.attestation import Attestation
+from study.facts.events import LaunchBegan
 from study.facts.record import Record, Status
-from study.facts.study_facts import ArmFacts, TrialFacts
+from study.facts.study_facts import ArmFacts, LaunchFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data import glue
 from trainables.encoders import backbones
@@ -20,6 +21,31 @@ class Provenance(Typed, frozen=True, kw_only=True):
     versions: Mapping[str, str]
     git_commit: str | None
     code_digest: str  # of the sources of the packages that make numbers
+
+    @classmethod
+    def of(cls, launch: LaunchBegan) -> Provenance:
+        return cls(versions=launch.versions, git_commit=launch.git_commit, code_digest=launch.code_digest)
+
+
+def code_of(trial: TrialFacts, launches: Mapping[int, LaunchFacts]) -> Provenance | None:
+    """The code of every launch that trained the trial; None where none did.
+
+    Where they differ, the last stands last: `2.12.0, 2.13.0`.
+    """
+    began = [launches[number].began for number in trial.trained_in]
+    if not began:
+        return None
+    names = dict.fromkeys(name for launch in began for name in launch.versions)
+    versions = {name: _joined(launch.versions.get(name) for launch in began) for name in names}
+    return Provenance(
+        versions=versions,
+        git_commit=_joined(launch.git_commit for launch in began) or None,
+        code_digest=_joined(launch.code_digest for launch in began),
+    )
+
+
+def _joined(values: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value is not None))
 
 
 def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpec:

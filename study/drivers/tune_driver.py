@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from study.cluster.resources import Resources
+from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
@@ -28,11 +29,15 @@ from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
+from study.drivers.watchdog import Watchdog
 from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_file
 from study.storage.addresses import is_uri
+from study.storage.stored_models import lies_now
 from study.storage.trial_places import PREDICTIONS, trial_address
+
+LOOK_SECONDS = 5.0  # between two questions to Ray whether there are nodes
 
 
 class TuneDriver:
@@ -46,10 +51,13 @@ class TuneDriver:
         storage: str,
         resources: Resources,
         on_progress: Callable[[], None],
+        watchdog: Watchdog,
         actor: type[tune.Trainable] = TrialActor,
     ):
         self.scheduler = scheduler
         self.on_progress = on_progress
+        self._watchdog = watchdog
+        self._next_look = 0.0
         self._folder = folder
         self._storage = storage
         self._resources = resources
@@ -113,6 +121,7 @@ class TuneDriver:
     def reported(self, ray_id: str, message: Message) -> str:
         """Takes in what an actor says, and tells whether Ray stops its Ray trial."""
         self._node_of[ray_id] = message.node
+        self._watchdog.moved()
         for news in message.news:
             if self._is_over(news, message.node):
                 self._keys[ray_id].remove(news.key)
@@ -123,6 +132,7 @@ class TuneDriver:
 
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
+        self._watchdog.moved()
         self._waiting.discard(ray_id)
         if not self.scheduler.draining:
             self._training.add(ray_id)
@@ -134,13 +144,31 @@ class TuneDriver:
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
         """An actor, its process or its node is gone: its trials are handed out again."""
+        self._watchdog.moved()
         self._waiting.discard(ray_id)
         self._training.discard(ray_id)
         failure = lost_process(error, is_preempted=preempted, node=self._node_of.get(ray_id))
         for key in self._keys[ray_id]:
             self.scheduler.retry(key, failure)
 
+    def watch(self) -> None:
+        """Asks the watchdog, once in a while.
+
+        Raises:
+            Stalled: nothing has moved for too long.
+        """
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        self._watchdog.look(nodes=len(nodes_alive()), has_room=self._resources.slots() > 0, state=self._state())
+
     # ---- inside
+
+    def _state(self) -> str:
+        training, waiting = len(self._training), len(self._waiting)
+        if training or not waiting:
+            return f"{training} trials are in an epoch, {waiting} wait for a slot; status of the cluster: ray status"
+        return f"{waiting} trials wait for a slot; {self._resources.room_in_words()}"
 
     def _is_over(self, news: News, node: str | None) -> bool:
         """Takes in the news of one trial, and ends it if it is over; whether its work here is.
@@ -201,10 +229,13 @@ class TuneDriver:
         plan, arm = self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm)
         made_of = plan.arm(trial.started.arm)
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
+        spec = trial_spec(self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm), trial)
+        if spec.start is not None and trial.start is not None:
+            spec = replace(spec, start=lies_now(spec.start, folder=self._folder, key=trial.start))
         return AssignedTrial(
             key=trial.key,
             epochs=trial.epochs,
-            spec=trial_spec(plan, arm, trial),
+            spec=spec,
             expected=expected_attestation(made_of, arm, trial, by=self.scheduler.provenance),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
@@ -280,3 +311,4 @@ class _Progress(_StaysHere, tune.Callback):
 
     def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
         self._driver.on_progress()
+        self._driver.watch()

@@ -11,6 +11,7 @@ from study.facts.attestation import Attestation
 from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
+from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
@@ -47,10 +48,13 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     git_commit: str | None
     code_digest: str  # of the sources of the packages that make numbers
     max_gpu_hours: NotNegative | None  # None: no limit
+    storage: str | None  # where trials keep states and models; None: the study's folder
+    plan: ResolvedPlan  # with all that launches before were asked for
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """It ended: by itself, drained by one Ctrl-C, interrupted by two, or paused, since the machine's faults went on.
+    """It ended: by itself; drained by one Ctrl-C; interrupted by two, or since nothing moved; or paused, since the
+    machine's faults went on.
 
     One that was killed has no such event.
     """

@@ -19,8 +19,9 @@ from study.facts.chain import START, checked_head, linked, unlinked
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.record import READER as RECORD_READER
-from study.facts.record import read_records
 from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_folder import RECORDS
+from trainables.atomic_files import write_bytes
 
 _LOCK_ATTEMPTS = 10
 
@@ -89,17 +90,18 @@ class Journal:
         """Opens the journal of the folder, for this process alone.
 
         Raises:
-            ValueError: another launch holds the study, or a line is broken or was changed (file and line are named).
+            ValueError: another launch holds the study, a line is broken or was changed (file and line are named), or
+                the folder has records and no events.
         """
         self.folder = folder
         self._lock = StudyLock(folder)
         try:
             self._events_file = AppendOnlyFile(folder / FILE, READER)
-            self._records_file = AppendOnlyFile(folder / "records.jsonl", RECORD_READER)
             self.facts = read_facts(folder)
             with self._events_file.path.open("rb") as lines:
                 self.head = checked_head(self._events_file.path, lines)  # the chain of the last line
-            self._complete_records()
+            derive_records(folder, self.facts)
+            self._records_file = AppendOnlyFile(folder / RECORDS, RECORD_READER)
         except BaseException:
             self._lock.release()
             raise
@@ -121,10 +123,19 @@ class Journal:
         self._records_file.close()
         self._lock.release()
 
-    def _complete_records(self) -> None:
-        """A crash between an event and its record leaves the record out: append it now."""
-        present = {(record.key, record.ended) for record in read_records(self._records_file.path)}
-        for record in self.facts.records:
-            if (record.key, record.ended) not in present:
-                warnings.warn(f"{self._records_file.path}: added the record of {record.key}", stacklevel=3)
-                self._records_file.append(record)
+
+def derive_records(folder: Path, facts: StudyFacts) -> None:
+    """Writes `records.jsonl` anew where it is not what the journal gives: after a crash, or in a copy of parts.
+
+    Raises:
+        ValueError: there are records and no events.
+    """
+    path, records = folder / RECORDS, facts.records
+    expected = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+    found = path.read_bytes() if path.exists() else b""
+    if found == expected:
+        return
+    if not facts.launches:
+        raise ValueError(f"{path} has records, {folder / FILE} no events; copy that too, or choose another --name")
+    warnings.warn(f"{path} was not what the journal gives: written anew, {len(records)} records", stacklevel=3)
+    write_bytes(path, expected)

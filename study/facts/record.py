@@ -51,9 +51,9 @@ class Record(Typed, frozen=True, kw_only=True):
     data_differences: tuple[str, ...] | None  # from the official GLUE, as read; None before a trial has completed
     tokens_digest: str | None  # of the tokenised rows, as the worker found them; None before it has said so
     backbone_digest: str | None  # of the files that were loaded, likewise
-    versions: Mapping[str, str]
-    git_commit: str | None
-    code_digest: str  # of the sources of the packages that make numbers
+    versions: Mapping[str, str]  # of every launch that trained it, the last one's last: `2.12.0, 2.13.0`
+    git_commit: str | None  # likewise
+    code_digest: str  # of the sources of the packages that make numbers, likewise
     host: str
     device: str
     journal_head: str  # chain of the journal's line before its `trial_ended`

@@ -83,6 +83,7 @@ class TrialFacts:
 
     started: TrialStarted
     launch: int  # the last one that heard of it
+    trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
     reports: list[EpochReported] = field(default_factory=list)  # each epoch once
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
@@ -200,7 +201,7 @@ class StudyFacts:
         """Takes one event in.
 
         Raises:
-            ValueError: it is about a trial or a launch that never began.
+            ValueError: it is about a trial or a launch that never began, or about a trial that began or ended before.
         """
         match event:
             case LaunchBegan():
@@ -224,7 +225,7 @@ class StudyFacts:
                 self._heard_of(event.key).retries.append(event)
             case TrialRestarted():
                 trial = self._heard_of(event.key)
-                trial.reports, trial.best = [], None  # what ASHA has decided stays decided
+                trial.reports, trial.best, trial.trained_in = [], None, []  # what ASHA has decided stays decided
                 self.notices.append(event)
             case TrialEnded():
                 self._end(event)
@@ -244,6 +245,8 @@ class StudyFacts:
         return trial
 
     def _start(self, event: TrialStarted) -> None:
+        if event.key in self.trials:
+            return _refuse_unlike(self.trials[event.key].started, event, f"trial {event.key!r} was started before")
         trial = TrialFacts(event, event.launch)
         self.trials[event.key] = self.under_way[event.key] = trial
         self.arm(event.arm).phase(event.phase).append(trial)
@@ -255,6 +258,8 @@ class StudyFacts:
         trial.reports.append(event)
         if event.report.attested is not None:
             self._attest(trial, event.report.attested)
+        if self.launches and self.launch_number not in trial.trained_in:
+            trial.trained_in.append(self.launch_number)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
 
@@ -265,6 +270,8 @@ class StudyFacts:
 
     def _end(self, event: TrialEnded) -> None:
         trial = self._heard_of(event.key)
+        if trial.ended is not None:
+            return _refuse_unlike(trial.ended, event, f"trial {event.key!r} has ended before")
         trial.ended = event
         self.under_way.pop(event.key, None)
         self.arm(event.record.arm).records.append(event.record)
@@ -274,6 +281,7 @@ class StudyFacts:
         """The trial as it was when it was started; other code may score otherwise, so ASHA decides anew too."""
         trial = self._heard_of(event.key)
         trial.reports, trial.best, trial.decision, trial.ended = [], None, None, None
+        trial.trained_in = []
         self.under_way[event.key] = trial
         for scores in self.arm(trial.started.arm).rungs.values():
             scores.pop(event.key, None)
@@ -285,3 +293,9 @@ class StudyFacts:
         elif isinstance(event, NodeTakenBack):
             self.left_out.pop(event.node, None)
         self.notices.append(event)
+
+
+def _refuse_unlike(before: Event, event: Event, fault: str) -> None:
+    """A line that stands twice is one event; two that differ are a fault."""
+    if event != before:
+        raise ValueError(fault)

@@ -12,8 +12,9 @@ from study.facts.events import Event
 from study.facts.json_lines import Tail
 from study.facts.study_facts import StudyFacts, apply_line
 from study.mlflow_mirror.run_content import Run, StudyRuns
-from study.mlflow_mirror.tracking import Tracking, is_fatal, masked, outages, reason
+from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
 from study.plans.plan_file import require_plan
+from study.storage.secrets import masked
 
 POLL_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 5.0

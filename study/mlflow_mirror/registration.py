@@ -18,7 +18,7 @@ from study.decisions.progress import StudyProgress
 from study.facts.record import Record
 from study.mlflow_mirror.tracking import Tracking
 from study.plans.identity import in_file_names
-from study.storage.stored_models import local_model, model_exists
+from study.storage.stored_models import local_model, model_exists, where_it_lies
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # a method is found by its file in both
@@ -35,16 +35,16 @@ class Registered:
     key: str  # of the trial
 
 
-def register(tracking: Tracking, progress: StudyProgress, *, study: str) -> Iterator[Registered]:
-    """Registers what is missing, and gives each new version as soon as it is there.
+def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Iterator[Registered]:
+    """Registers what is missing of the study in `folder`, and gives each new version as soon as it is there.
 
     Raises:
         ValueError: the folder of a model is gone.
     """
     for arm in progress.arms:
         if arm.confirmed:
-            name = f"{study}.{in_file_names(arm.arm.method)}.{arm.arm.task}"
-            yield from _register_arm(tracking, name, arm.confirmed)
+            name = in_file_names(f"{folder.resolve().name}.{arm.arm.method}.{arm.arm.task}")
+            yield from _register_arm(tracking, name, [where_it_lies(record, folder) for record in arm.confirmed])
 
 
 def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Iterator[Registered]:
@@ -69,6 +69,7 @@ def save_model(record: Record, folder: Path) -> None:
 
     if record.model is None or not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
+    versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
     with local_model(record.model) as model, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
         mlflow.pyfunc.save_model(
@@ -77,7 +78,7 @@ def save_model(record: Record, folder: Path) -> None:
             artifacts={"model": str(model)},
             code_paths=[str(path) for path in CODE],
             signature=_signature(record),
-            pip_requirements=[f"{name}=={record.versions[name]}" for name in REQUIREMENTS if name in record.versions],
+            pip_requirements=[f"{name}=={versions[name]}" for name in REQUIREMENTS if name in versions],
         )
 
 

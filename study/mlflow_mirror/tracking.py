@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from study.mlflow_mirror.run_content import MLFLOW_STATUS, Point, Run
+from study.storage.secrets import masked
 
 # MLflow's limits for one log_batch request: mlflow/utils/validation.py of 3.17.
 POINTS_PER_BATCH = 800
@@ -28,12 +28,13 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 
 def default_uri(folder: Path) -> str:
     """The tracking store inside the study folder."""
-    return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+    return sqlite_uri(folder.resolve())
 
 
-def masked(text: str) -> str:
-    """`text` with the password of every URI in it hidden."""
-    return re.sub(r"(\w+://[^/\s:@]*):[^/\s@]+@", r"\1:***@", text)
+def sqlite_uri(folder: Path) -> str:
+    """The URI of the store in `folder`, of which a path in a URI may not have everything: `what?`, `100%25`."""
+    path = str(folder / "mlflow.db")
+    return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
 def prepare_environment() -> None:
@@ -110,13 +111,13 @@ class Tracking:
 
     def model_versions(self, name: str) -> dict[str, str]:
         """The versions of a registered model that this study made: key of the trial -> version."""
-        versions = self._client.search_model_versions(f"name = '{name}'")
+        versions = self._client.search_model_versions(_is_named(name))
         ours = [version for version in versions if version.tags.get("study_id") == self._study_id]
         return {version.tags["key"]: version.version for version in ours}
 
     def register_model(self, name: str, key: str, folder: Path, tags: dict[str, str]) -> str:
         """The version that a trial's model, in MLflow's format in `folder`, got under `name`."""
-        if not self._client.search_registered_models(f"name = '{name}'"):
+        if not self._client.search_registered_models(_is_named(name)):
             self._client.create_registered_model(name)
         run = self._client.get_run(self._run_ids[key])
         self._client.log_artifacts(run.info.run_id, str(folder), "model")
@@ -195,6 +196,12 @@ class Tracking:
             self._client.update_run(run_id, status=status)
         else:
             self._client.set_terminated(run_id, status=status, end_time=run.ended)
+
+
+def _is_named(name: str) -> str:
+    """A filter of MLflow's, in the quotation mark that the name does not have."""
+    mark = '"' if "'" in name else "'"
+    return f"name = {mark}{name}{mark}"
 
 
 def _chunks(items: Sequence[Point], size: int) -> Iterator[list[Point]]:

@@ -87,18 +87,23 @@ def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path
     Raises:
         ValueError: they do not; every field that differs is named.
     """
-    changed = changes("protocol", to_plain(earlier.protocol), to_plain(resolved.protocol))
-    before = {arm.name: to_plain(arm) for arm in earlier.arms}
-    for arm in resolved.arms:
-        if arm.name in before:
-            now = to_plain(arm)
-            for fact in FACTS_OF_ARM:
-                changed += changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
-    if changed:
+    if changed := plan_changes(earlier, resolved):
         raise ValueError(
             f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
             "Choose another --name"
         )
+
+
+def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan) -> list[str]:
+    """Every field in which two plans are not of one study: its name and both values."""
+    changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
+    before = {arm.name: to_plain(arm) for arm in earlier.arms}
+    for arm in later.arms:
+        if arm.name in before:
+            now = to_plain(arm)
+            for fact in FACTS_OF_ARM:
+                changed += changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
+    return changed
 
 
 def changes(where: str, before: object, after: object) -> list[str]:

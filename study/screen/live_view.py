@@ -61,8 +61,12 @@ class LiveView:
     def _print_notices(self) -> None:
         notices = self._progress.facts.notices
         for notice in notices[self._noticed :]:
-            self._console.print(describe_notice(notice), markup=False, soft_wrap=True)
+            self.say(describe_notice(notice))
         self._noticed = len(notices)
+
+    def say(self, line: str) -> None:
+        """Prints a line, above the table where there is one."""
+        self._console.print(line, markup=False, soft_wrap=True)
 
     def _print_ended(self) -> None:
         now = time.monotonic()

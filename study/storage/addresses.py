@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
+from study.storage.secrets import has_secret_parameter
+
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
@@ -74,13 +76,9 @@ def tracking_address(text: str) -> str:
         )
     _, host, path, query, _ = urlsplit(text)
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme not in ("sqlite", "file") else ""
-    secret = [name for name, _ in parse_qsl(query) if any(word in name.lower() for word in _SECRET_WORDS)]
-    if ":" in user or secret:
+    if ":" in user or has_secret_parameter(query):
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
     return text
-
-
-_SECRET_WORDS = ("password", "passwd", "secret", "token", "access_key", "api_key", "apikey")
 
 
 def join(address: str, name: str) -> str:

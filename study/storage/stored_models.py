@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from study.facts.record import Record
 from study.storage.addresses import exists, is_uri, join, one_line_errors, open_uri
 
 
@@ -41,3 +44,8 @@ def lies_now(model: str, *, folder: Path, key: str) -> str:
     """The address of a trial's model: in this study folder, where the folder was moved or copied with it."""
     beside = folder / "trials" / key / Path(model).name
     return str(beside) if beside.is_dir() else model
+
+
+def where_it_lies(record: Record, folder: Path) -> Record:
+    """The record with the address that its model has now."""
+    return replace(record, model=record.model and lies_now(record.model, folder=folder, key=record.key))

@@ -54,6 +54,10 @@ class TrialPlace(Protocol):
         """Worker: the address of a confirm trial's model, once it and the predictions beside it are safe."""
         ...
 
+    def has_state(self) -> bool:
+        """Launcher: whether there is a state that the trial can go on from."""
+        ...
+
     def fetch_predictions(self, target: Path) -> None:
         """Launcher: puts the predictions of a trial into `target`, before its record is written.
 
@@ -115,6 +119,10 @@ class TrialFolder:
         """The model's address; it is there."""
         return str(model)
 
+    def has_state(self) -> bool:
+        """Whether the trial has saved an epoch there."""
+        return (self._folder / "state.pt").exists()
+
     def fetch_predictions(self, target: Path) -> None:
         """Nothing: the trial wrote them to the study's folder."""
 
@@ -166,6 +174,10 @@ class TrialObjects:
         for path in (*model.iterdir(), model.with_name(PREDICTIONS)):
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
+
+    def has_state(self) -> bool:
+        """Whether a whole state is under the URI."""
+        return any(size == info.size for _, size, info in self._states())
 
     def fetch_predictions(self, target: Path) -> None:
         """Puts the predictions of the ended trial into `target`, whole or not at all.

@@ -69,7 +69,7 @@ def test_a_record_that_the_reports_do_not_give_is_found(study):
 
 def test_another_code_than_the_launchs_is_found(study):
     edit_events(study, TrialEnded, lambda event: event["record"].update(git_commit="beef"))
-    assert has(verify(study), 'record git_commit is "beef"; should be "0123abc4", as in its launch')
+    assert has(verify(study), 'record git_commit is "beef"; should be "0123abc4", as in its launches')
 
 
 def test_a_decision_of_asha_that_the_rungs_do_not_give_is_found(study):

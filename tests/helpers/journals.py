@@ -27,11 +27,16 @@ from study.facts.events import (
 )
 from study.facts.journal import MemoryJournal
 from study.facts.record import Phase, Record
+from study.plans.plan import Plan
+from study.plans.resolved_plan import Protocol, ResolvedPlan
 from trainables.runs.trial import EpochRow, Outcome
 
 E = TypeVar("E")
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+_ASKED = Plan(profile="mini", methods=(), tasks=(), data="mini", samples=None, seeds=1, sampler="random")
+_PROTOCOL = Protocol(selection="dev", metric="", aggregate="median", sampler="random", early_stopping=None)
+NO_PLAN = ResolvedPlan(asked=_ASKED, arms=(), protocol=_PROTOCOL, departures={})
 CONFIG = {"learning_rate": 2e-05, "batch_size": 32, "epochs": 3}
 
 
@@ -75,7 +80,9 @@ class MadeJournal(MemoryJournal):
 
     # What a launch would write, one second apart.
 
-    def begin(self, launch: int = 1, *, pid: int | None = None, max_gpu_hours: float | None = None) -> None:
+    def begin(
+        self, launch: int = 1, *, pid: int | None = None, max_gpu_hours: float | None = None, storage: str | None = None
+    ) -> None:
         self._tick(
             LaunchBegan,
             launch=launch,
@@ -86,6 +93,8 @@ class MadeJournal(MemoryJournal):
             git_commit=None,
             code_digest="",
             max_gpu_hours=max_gpu_hours,
+            storage=storage,
+            plan=NO_PLAN,
         )
 
     def end(self, launch: int = 1, status: str = "complete") -> None:

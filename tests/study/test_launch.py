@@ -6,15 +6,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.launched_studies import launched_study
 from helpers.places import ROOT, SHARED
 from helpers.simulation import NO_PROVENANCE
 
 import search_spaces.albert
-from study import launch
+from study import launch, launch_plan
+from study.facts.events import read_events
+from study.facts.plan_on_disk import plan_on_disk
 from study.launch_options import LaunchOptions, build_parser, local_gpus
-from study.launch_stages import plan_file
+from study.launch_plan import resolve_in
+from study.launch_stages import plan_file, run_study
 from study.plans.plan import Plan
-from study.plans.plan_file import write_plan
+from study.plans.plan_file import require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json
@@ -86,6 +90,11 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--backbone", ""], "backbone ''"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),
         (["--name", ".."], "--name is '..'; allowed: the name of a folder"),
+        (["--name", "what?x"], "--name is 'what?x'; allowed: the name of a folder, which is made in --out, without ?"),
+        (["--name", "100%25"], "--name is '100%25'; allowed: the name of a folder"),
+        (["--name", "a\nb"], "--name is 'a\\nb'; allowed: the name of a folder"),
+        (["--max-idle-hours", "0"], "--max-idle-hours is 0.0; allowed: a number > 0"),
+        (["--address", "ray://anna:SECRET@host:1"], "--address holds more than a host and a port; allowed: auto, HOST"),
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: a number >= 0"),
         (["--gpus-per-trial", "some"], "'some'; allowed: a number or auto"),
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0.0; allowed: a number > 0"),
@@ -126,6 +135,61 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     assert launch.main(["--task", "rte", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert f"{folder / 'plan.json'} was edited: its digest is" in error and error.count("\n") == 1
+
+
+def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
+    options = build_parser().options(LaunchOptions, ["--task", "rte", "--name", "s", "--out", str(tmp_path)])
+    plan, why = launch.plan_from(options)
+    _, folder = launch.prepare(plan, name="s", out=tmp_path)  # as a launch that is stopped in its import
+    other = resolve(plan_from("--task", "rte", "--epochs", "2"))
+    write(folder, other)
+    with pytest.raises(ValueError, match="is another than this command asks for.*epochs 2 against"):
+        run_study(plan, folder, options, why=why)
+    assert require_plan(folder).plan == other
+
+
+def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
+    launched = launched_study(tmp_path / "s")
+    before = require_plan(launched)
+    (launched / "plan.json").unlink()
+    rebuilt = plan_on_disk(launched)
+    assert rebuilt.plan == before.plan and rebuilt.protocol_hash == before.protocol_hash
+    with pytest.raises(ValueError, match="is another than this command asks for"):
+        resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"))
+    resolved = resolve_in(launched, before.plan.asked)
+    write_plan(launched, plan_file(launched, resolved, NO_PROVENANCE))
+    assert require_plan(launched).plan == before.plan
+
+
+def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
+    resolved, folder = launch.prepare(plan_from("--task", "rte", "--samples", "4"), name="s", out=tmp_path)
+    write(folder, resolved)
+    fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
+    assert launch.main(fewer) == 0
+    assert "--samples 1: the study has 4 already, and goes on with 4\n" in capsys.readouterr().out
+    assert launch.main([*fewer[:2], *fewer[4:]]) == 0
+    assert "already" not in capsys.readouterr().out
+
+
+def test_rays_own_variable_is_the_default_of_the_address(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert launch.main(["--profile", "mini", "--task", "rte", "--out", str(tmp_path / "runs")]) == 2
+    assert "--address 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert build_parser().options(LaunchOptions, []).address is None
+
+
+def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
+    told: list[str] = []
+    monkeypatch.setattr("study.launch_stages.analyse", lambda command, folder: told.append(command) or "")
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    assert run_study(asked, folder, options, why="") == 0
+    assert told == ["tables", "report"] and read_events(folder)[-1].status == "complete"
+    assert run_study(asked, folder, options, why="") == 0
+    assert told == ["tables", "report", "tables"] and "nothing is left to do" in capsys.readouterr().err
 
 
 def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
@@ -199,7 +263,7 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     def name_of(*arguments: str) -> str:
-        return launch.default_name(resolve(plan_from("--profile", "mini", *arguments)))
+        return launch_plan.default_name(resolve(plan_from("--profile", "mini", *arguments)))
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]

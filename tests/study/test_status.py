@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from helpers.edited_studies import rechained
+from helpers.journals import NO_PLAN
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
@@ -62,6 +63,7 @@ def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path)
     folder = study_folder(tmp_path, events=30)
     closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
     facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None, "code_digest": ""}
+    facts |= {"storage": None, "plan": NO_PLAN}
     began = LaunchBegan(time="", launch=2, max_gpu_hours=2.0, **facts)
     before = (folder / "events.jsonl").read_bytes().splitlines()
     write_journal(folder, [*before, *map(msgspec.json.encode, (closed, began))])

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.decisions import asha
+from study.decisions.scheduler import Scheduler
+from study.decisions.specs import Provenance
 from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialEnded, TrialStarted
 from study.facts.record import Record
 from study.plans.plan import EarlyStopping
@@ -263,3 +265,17 @@ def test_a_larger_budget_goes_on_searching():
     scheduler = simulation.launch()
     assert len(ended(simulation)) > before
     assert {len(arm.facts.search) for arm in scheduler.progress.arms} == {6}
+
+
+def test_a_record_names_the_code_of_every_launch_that_trained_it():
+    plan = resolved()
+    journal = MadeJournal()
+    for number, version in enumerate(["2.12.0", "2.13.0"], start=1):
+        code = Provenance(versions={"torch": version, "ray": "2.60"}, git_commit=f"c{number}")
+        scheduler = Scheduler("s", plan, journal, code)
+        scheduler.begin_launch(command="", host="", pid=0)
+        trial = scheduler.next_trial()
+        scheduler.report(trial.key, report(trial, number))
+    later = Scheduler("s", plan, journal, Provenance(versions={"torch": "9"}, git_commit="trained nothing"))
+    record = later.end(trial.key)
+    assert (record.versions, record.git_commit) == ({"torch": "2.12.0, 2.13.0", "ray": "2.60"}, "c1, c2")

@@ -9,12 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers.journals import MadeJournal
 
 from study.facts.events import SearchClosed, TrialEnded, read_events
 from study.facts.journal import Journal
 from study.facts.record import read_records
+from study.facts.study_facts import read_facts
 from trainables.atomic_files import write_json
 
 
@@ -71,7 +73,7 @@ def test_a_record_that_a_crash_left_out_is_added(tmp_path):
     made.begin()
     made.whole_trial("k", [0.5])
     (tmp_path / "records.jsonl").write_bytes(b'{"torn')
-    with pytest.warns(UserWarning, match="added the record of k|torn"):
+    with pytest.warns(UserWarning, match="records.jsonl was not what the journal gives: written anew, 1 records"):
         Journal(tmp_path).close()
     assert read_records(tmp_path / "records.jsonl") == [event.record for event in made.of(TrialEnded)]
 
@@ -125,10 +127,41 @@ def test_a_look_at_who_holds_the_study_does_not_keep_a_launch_out(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["[]", '{"x":1}'])
-def test_a_record_that_is_none_is_refused_by_file_and_line(tmp_path, line):
+def test_a_record_that_without_a_journal_is_refused(tmp_path, line):
     (tmp_path / "records.jsonl").write_text(f"{line}\n")
-    with pytest.raises(ValueError, match=r"records.jsonl:1: "):
+    with pytest.raises(ValueError, match=r"records.jsonl has records, .*events.jsonl no events; copy that too"):
         Journal(tmp_path)
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_records_ahead_of_the_journal_are_derived_anew(tmp_path, left):
+    """A copy that was broken off, or of parts."""
+    made = MadeJournal(tmp_path)
+    made.begin()
+    for key in ("k", "l"):
+        made.whole_trial(key, [0.5])
+    records = tmp_path / "records.jsonl"
+    whole = b"".join(msgspec.json.encode(record) + b"\n" for record in made.records)
+    records.write_bytes(whole.replace(b'"key":"l"', b'"key":"m"'))
+    events = (tmp_path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (tmp_path / "events.jsonl").write_bytes(b"".join(events if left else events[:1]))
+    with pytest.warns(UserWarning, match=f"was not what the journal gives: written anew, {left} records"):
+        Journal(tmp_path).close()
+    assert records.read_bytes() == (whole if left else b"")
+    Journal(tmp_path).close()  # and says nothing more
+
+
+def test_an_end_that_stands_twice_counts_once_and_another_is_refused(tmp_path):
+    made = MadeJournal(tmp_path)
+    made.begin()
+    made.whole_trial("k", [0.5])
+    events = tmp_path / "events.jsonl"
+    last = events.read_bytes().splitlines(keepends=True)[-1]
+    events.write_bytes(events.read_bytes() + last)
+    assert [record.key for record in read_facts(tmp_path).records] == ["k"]
+    events.write_bytes(events.read_bytes() + last.replace(b'"seed":42', b'"seed":43'))
+    with pytest.raises(ValueError, match=r"events.jsonl:\d+: trial 'k' has ended before"):
+        read_facts(tmp_path)
 
 
 def test_a_dead_process_does_not_hold_the_study(tmp_path):

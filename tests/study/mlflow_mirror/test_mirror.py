@@ -88,7 +88,7 @@ def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal
     assert runs_of(journal).trial("e" * 16).status == "interrupted"
     journal.begin(launch=2)
     assert runs_of(journal).trial("e" * 16).status == "interrupted"
-    journal.start("e" * 16, trial=3, launch=2)
+    journal.epoch("e" * 16, 1, 0.5)
     assert runs_of(journal).trial("e" * 16).status == "running"
 
 
@@ -179,7 +179,6 @@ def test_a_continued_trial_goes_on_in_its_own_run(journal: MadeJournal, uri: str
     first = stored_runs(uri)[key]
     assert first.info.status == "SCHEDULED"
     journal.begin(launch=2)
-    journal.start(key, trial=3, launch=2)
     journal.epoch(key, 2, 0.6)
     journal.finish(key, score=0.6, epoch=2)
     journal.end(launch=2)

@@ -11,10 +11,12 @@ import pytest
 from helpers.journals import MadeJournal
 from helpers.made_studies import arm, write_records, write_study
 from helpers.trials import run_to_the_end, spec_of
+from msgspec.structs import replace
 
 from study.facts.record import Record, read_records
 from study.mirror import main
 from study.mlflow_mirror.tracking import default_uri
+from study.storage.stored_models import where_it_lies
 
 # Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
 LOADING = """
@@ -50,6 +52,15 @@ def study_with_model(folder: Path, model: str) -> Path:
 def the_confirm_record(study: Path) -> Record:
     (row,) = (row for row in read_records(study / "records.jsonl") if row.phase == "confirm")
     return row
+
+
+def test_a_model_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+    model = tmp_path / "old" / "trials" / "k" / "model-epoch-2"
+    (record,) = arm("pabee", "rte", [0.6], model=str(model))[-1:]
+    record = replace(record, key="k")
+    (tmp_path / "new" / "trials" / "k" / "model-epoch-2").mkdir(parents=True)
+    assert where_it_lies(record, tmp_path / "new").model == str(tmp_path / "new" / "trials" / "k" / "model-epoch-2")
+    assert where_it_lies(record, tmp_path / "other").model == str(model)
 
 
 @pytest.mark.slow

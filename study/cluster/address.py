@@ -1,0 +1,21 @@
+"""Where a Ray cluster is. Launch and doctor ask the same: `--address`, or else RAY_ADDRESS, or else this machine."""
+
+from __future__ import annotations
+
+import os
+
+
+def cluster_address() -> str | None:
+    """What `--address` is where it is not given; None: Ray on this machine alone."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return None if address in ("", "local") else address  # Ray's own word for this machine
+
+
+def check_address(address: str) -> None:
+    """Passes if the address holds no user and no password, which would stand in the plan and the journal.
+
+    Raises:
+        ValueError: it does.
+    """
+    if "@" in address or "?" in address:
+        raise ValueError("--address holds more than a host and a port; allowed: auto, HOST:PORT, ray://HOST:PORT")

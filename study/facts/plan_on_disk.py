@@ -1,0 +1,34 @@
+"""The plan that a study's folder holds: `plan.json`, or what its journal says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from study.facts.events import LaunchBegan, read_events
+from study.plans.plan_file import PlanFile, read_plan
+
+
+def plan_on_disk(folder: Path) -> PlanFile | None:
+    """The plan of a study folder, where `plan.json` is lost that of its last launch; None where there is neither.
+
+    Raises:
+        ValueError: the plan is none or was edited, or the journal that is read in its place is broken.
+    """
+    return read_plan(folder) or _plan_in_journal(folder)
+
+
+def _plan_in_journal(folder: Path) -> PlanFile | None:
+    began = [event for event in read_events(folder) if isinstance(event, LaunchBegan)]
+    if not began:
+        return None
+    last = began[-1]
+    return PlanFile(
+        name=folder.name,
+        created=began[0].time,
+        command=last.command,
+        versions=last.versions,
+        git_commit=last.git_commit,
+        code_digest=last.code_digest,
+        protocol_hash=last.plan.protocol_hash,
+        plan=last.plan,
+    )

@@ -1,0 +1,82 @@
+"""What a launch is asked for, joined with what its study's folder holds already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from study.facts.plan_on_disk import plan_on_disk
+from study.launch_options import LaunchOptions
+from study.plans.identity import digest, in_file_names
+from study.plans.plan import Plan
+from study.plans.plan_file import check_same_study, with_earlier
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.data import glue
+from trainables.encoders.backbones import is_folder
+from trainables.schema import to_plain
+
+
+def prepare(
+    plan: Plan, *, name: str | None, out: Path, unchecked: list[str] | None = None
+) -> tuple[ResolvedPlan, Path]:
+    """The plan joined with what its folder holds already, and the folder; nothing is created.
+
+    `unchecked` is as in `resolve`.
+    """
+    unknown = [] if unchecked is None else unchecked  # a study that has its plan needs no hub to name its commits
+    folder = out / (name or default_name(resolve(plan, unchecked=unknown)))
+    return resolve_in(folder, plan, unchecked=unchecked), folder
+
+
+def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
+    """The plan joined with what the folder holds. For good only while nobody else can write there: see `StudyLock`.
+
+    Raises:
+        ValueError: the folder holds another study.
+    """
+    earlier = plan_on_disk(folder)
+    if earlier is None:
+        return resolve(plan, unchecked=unchecked)
+    pins = earlier.plan.pins
+    resolved = resolve(with_earlier(plan, earlier.plan.asked), unchecked=unchecked, pins=pins)
+    if not unchecked:
+        check_same_study(resolved, earlier.plan, folder)
+    return resolved
+
+
+def raised_in_words(options: LaunchOptions, resolved: ResolvedPlan) -> list[str]:
+    """What was asked for and is less than the study has, a line each: a study grows, and never shrinks."""
+    wanted = {"samples": resolved.asked.samples, "seeds": resolved.asked.seeds}
+    return [
+        f"--{name} {given}: the study has {'its whole grid' if wanted[name] is None else wanted[name]} already, "
+        f"and goes on with {'that' if wanted[name] is None else wanted[name]}"
+        for name, given in (("samples", options.samples), ("seeds", options.seeds))
+        if given is not None and given != wanted[name]
+    ]
+
+
+def default_name(resolved: ResolvedPlan) -> str:
+    """The methods, and digits that anything else would change that is not an extension.
+
+    The folder of a backbone or tokenizer counts by its content, wherever it lies; a hub name by itself, at whatever
+    commit it is.
+    """
+    asked = resolved.asked
+    names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
+    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
+    rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
+    content = {_made_of(arm) for arm in resolved.arms}
+    if not (asked.backbone or asked.tokenizer):
+        content = set()
+    return "-".join([*map(in_file_names, names), digest([to_plain(rest), sorted(content)], length=6)])
+
+
+def _made_of(arm: Arm) -> tuple[str, str]:
+    tokenizer = _by_content(arm.tokenizer, arm.tokenizer_fingerprint or "") if arm.tokenizer else ""
+    return _by_content(arm.backbone, arm.backbone_fingerprint), tokenizer
+
+
+def _by_content(name: str, fingerprint: str) -> str:
+    return fingerprint if is_folder(name) else name

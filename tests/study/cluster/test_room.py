@@ -1,0 +1,91 @@
+"""Whether a trial fits on a node, and what is said if not: pytest tests/study/cluster/test_room.py"""
+
+import os
+import signal
+
+import pytest
+from helpers.places import ROOT
+
+from study.cluster import ray_connection
+from study.cluster.ray_connection import interrupts_held
+from study.cluster.resources import Resources, check_room
+from study.launch_options import local_gpus
+
+
+@pytest.fixture
+def nodes(monkeypatch):
+    """Two nodes of one CPU each, and one that is gone."""
+    there = [{"Alive": True, "Resources": {"CPU": 1.0}}] * 2 + [{"Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}]
+    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: there)
+
+
+def test_a_trial_has_to_fit_on_one_node(nodes):
+    assert Resources(cpus=1, gpus=0.0).slots() == 2
+    assert Resources(cpus=0.5, gpus=0.0).slots() == 4
+    assert Resources(cpus=2, gpus=0.0).slots() == 0
+
+
+@pytest.mark.parametrize(("cpus", "gpus", "asked"), [(2, 0.0, "2 CPUs and 0 GPUs"), (1, 1.0, "1 CPUs and 1 GPUs")])
+def test_what_fits_nowhere_is_refused_in_a_line_with_what_there_is(nodes, cpus, gpus, asked):
+    resources = Resources(cpus=cpus, gpus=gpus)
+    with pytest.raises(ValueError, match=f"^a trial asks for {asked} of one node; there are nodes with 1 CPUs and 0"):
+        check_room(resources, address=None)
+    assert check_room(Resources(cpus=1, gpus=0.0), address=None) is None
+
+
+def test_a_cluster_may_still_grow(nodes):
+    waiting = check_room(Resources(cpus=2, gpus=0.0), address="10.0.0.1:6379")
+    assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
+    grown = Resources(cpus=1, gpus=1.0, autoscaler=ROOT / "cluster.yaml")
+    assert check_room(grown, address="auto") is not None
+    with pytest.raises(ValueError, match="a trial asks for 999 CPUs"):
+        check_room(Resources(cpus=999, gpus=1.0, autoscaler=ROOT / "cluster.yaml"), address="auto")
+
+
+@pytest.mark.parametrize(("visible", "gpus"), [(None, 2), ("", 0), ("-1", 0), ("0", 1), ("0,1,2", 2)])
+def test_gpus_that_are_hidden_are_not_there(monkeypatch, visible, gpus):
+    monkeypatch.setattr("study.launch_options.Path.glob", lambda self, pattern: iter(["a", "b"]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert local_gpus() == gpus
+
+
+def test_an_interrupt_while_ray_starts_is_heard_when_it_has(capsys):
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupts_held("Ray is starting"):
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("started")
+    assert done and "Ray is starting; interrupted as soon as that is done" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_one_ends_the_process_without_a_clean_up(monkeypatch):
+    class Ended(BaseException):
+        pass
+
+    def end(status):
+        raise Ended(status)
+
+    monkeypatch.setattr(ray_connection.os, "_exit", end)
+    with pytest.raises(Ended, match="1"), interrupts_held("Ray is starting"):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_ray_of_our_own_listens_on_loopback_only():
+    import psutil
+    import ray
+
+    with ray_connection.ray_cluster(None):
+        ray.get(ray.remote(lambda: os.getpid()).remote())  # so that there is a worker
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        listening = [
+            (process.name(), connection.laddr.ip)
+            for process in processes
+            for connection in process.net_connections(kind="inet")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    assert len(listening) > 3
+    assert [found for found in listening if found[1].removeprefix("::ffff:") != "127.0.0.1"] == []

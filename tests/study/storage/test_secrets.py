@@ -1,0 +1,54 @@
+"""No password is kept: pytest tests/study/storage/test_secrets.py"""
+
+import sys
+
+import pytest
+from helpers.simulation import NO_PROVENANCE, Simulation
+
+from study import profiles
+from study.decisions.scheduler import Scheduler
+from study.facts.events import TrialRetried
+from study.launch_stages import command_line
+from study.plans.resolution import resolve
+from study.storage.addresses import tracking_address
+from study.storage.secrets import masked
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("http://anna:SECRET@host/x is away", "http://anna:***@host/x is away"),
+        ("ProxyError('http://anna:SEC/RET@proxy:3128')", "ProxyError('http://anna:***@proxy:3128')"),
+        ("postgresql+psycopg2://:SEC@RET@host/db", "postgresql+psycopg2://:***@host/db"),
+        ("'s3://b/p?region=x&secret_key=SECRET'", "'s3://b/p?region=x&secret_key=***'"),
+        ("https://host/?access_token=SECRET&x=1", "https://host/?access_token=***&x=1"),
+        (
+            "http://127.0.0.1:5000/a and s3://bucket/path?region=eu",
+            "http://127.0.0.1:5000/a and s3://bucket/path?region=eu",
+        ),
+    ],
+)
+def test_a_password_is_hidden_and_all_else_stays(text, hidden):
+    assert masked(text) == hidden
+
+
+@pytest.mark.parametrize("query", ["password=SECRET", "sslpassword=SECRET", "odbc_connect=UID%3Da%3BPWD%3DSECRET"])
+def test_a_password_among_the_parameters_of_a_tracking_address_is_refused(query):
+    with pytest.raises(ValueError, match="^--tracking-uri holds a password") as refused:
+        tracking_address(f"mssql+pyodbc://host/db?{query}")
+    assert "SECRET" not in str(refused.value)
+
+
+def test_the_command_in_plan_journal_and_report_has_none(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["launch", "--data", "https://anna:SECRET@host/glue"])
+    assert command_line() == "python -m study.launch --data https://anna:***@host/glue"
+
+
+def test_the_error_of_a_trial_has_none():
+    plan = resolve(profiles.load("mini"))
+    scheduler = Scheduler("s", plan, Simulation(plan).journal, NO_PROVENANCE)
+    trial = scheduler.next_trial()
+    scheduler.retry(trial.key, "cannot reach http://anna:SECRET@proxy:3128", counts=True)
+    record = scheduler.end(trial.key, error="cannot reach http://anna:SECRET@proxy:3128")
+    (retried,) = scheduler._journal.of(TrialRetried)
+    assert retried.error == record.error == "cannot reach http://anna:***@proxy:3128"

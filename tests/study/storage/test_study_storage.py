@@ -1,0 +1,49 @@
+"""Which storage a launch goes on with: pytest tests/study/storage/test_study_storage.py"""
+
+import shutil
+
+import pytest
+from helpers.journals import MadeJournal
+
+from study.storage.study_storage import storage_for
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study whose one trial has a state in another storage than its folder."""
+    journal = MadeJournal(tmp_path / "study")
+    journal.begin(storage=str(tmp_path / "states"))
+    journal.start("k")
+    journal.epoch("k", 1, 0.5)
+    (tmp_path / "states" / "trials" / "k").mkdir(parents=True)
+    (tmp_path / "states" / "trials" / "k" / "state.pt").write_bytes(b"state")
+    return journal
+
+
+def test_without_a_word_it_is_that_of_the_last_launch_and_is_said(study, tmp_path, capsys):
+    assert storage_for(None, study.folder, study.facts) == str(tmp_path / "states")
+    assert f"--storage is {tmp_path / 'states'}, as in the launch before" in capsys.readouterr().err
+
+
+def test_the_default_is_the_studys_folder_wherever_that_is(tmp_path, capsys):
+    journal = MadeJournal(tmp_path / "moved")
+    assert storage_for(None, journal.folder, journal.facts) == str(tmp_path / "moved")
+    journal.begin()
+    assert storage_for(None, journal.folder, journal.facts) == str(tmp_path / "moved")
+    assert capsys.readouterr().err == ""
+
+
+def test_another_without_the_states_of_trials_under_way_is_refused(study, tmp_path):
+    with pytest.raises(ValueError, match="the states of 1 trials under way are in .*/states; allowed: --storage "):
+        storage_for(str(tmp_path / "other"), study.folder, study.facts)
+
+
+def test_another_to_which_the_states_were_copied_is_taken(study, tmp_path):
+    shutil.copytree(tmp_path / "states", tmp_path / "other")
+    assert storage_for(str(tmp_path / "other"), study.folder, study.facts) == str(tmp_path / "other")
+
+
+def test_states_that_are_nowhere_any_more_are_told(study, tmp_path, capsys):
+    shutil.rmtree(tmp_path / "states")
+    assert storage_for(str(tmp_path / "other"), study.folder, study.facts) == str(tmp_path / "other")
+    assert "the states of 1 trials under way are gone" in capsys.readouterr().err
