@@ -6,6 +6,7 @@ import socket
 import traceback
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
+from study.storage.secrets import masked
 from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
@@ -17,8 +18,8 @@ def failure_of(error: Exception, *, node: str | None) -> Failure:
     name = "" if isinstance(error, (TrainingError, Unavailable)) else f"{type(error).__name__}: "
     return Failure(
         cause=_cause_of(error),
-        error=f"{name}{lines[0]}",
-        traceback="".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:],
+        error=masked(f"{name}{lines[0]}"),
+        traceback=masked("".join(traceback.format_exception(error)))[-TRACEBACK_CHARACTERS:],
         host=socket.gethostname(),
         node=node,
     )
@@ -27,7 +28,7 @@ def failure_of(error: Exception, *, node: str | None) -> Failure:
 def lost_process(error: str, *, is_preempted: bool, node: str | None) -> Failure:
     """What the journal says of a process that is gone; `node` is the one it was last heard of from."""
     cause: Cause = "preemption" if is_preempted else "machine"
-    return Failure(cause=cause, error=error, traceback=None, host=None, node=node)
+    return Failure(cause=cause, error=masked(error), traceback=None, host=None, node=node)
 
 
 def breaks_process(error: Exception) -> bool:
