@@ -57,6 +57,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "selection": options.selection,
         "settings": dict(_setting(text) for text in options.set) or None,
         "start_from": dict(_start(text) for text in options.start_from) or None,
+        "audit_stopped": options.audit_stopped,
         "baseline": options.baseline,
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
@@ -89,7 +90,7 @@ def default_name(resolved: ResolvedPlan) -> str:
     """
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
-    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
+    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, audit_stopped=0, baseline=None)
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
     content = {(arm.backbone_fingerprint, arm.tokenizer_fingerprint or "") for arm in resolved.arms}
     if not (asked.backbone or asked.tokenizer):

@@ -21,6 +21,8 @@ samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
+_AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
+
 
 class LaunchOptions(Typed, frozen=True, kw_only=True):
     """The options of this command; None: the profile's, or the default that `--help` names."""
@@ -39,6 +41,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Selection | None
     set: list[str]
     start_from: list[str]
+    audit_stopped: Count | None
     baseline: str | None
     name: str | None
     out: str
@@ -79,6 +82,7 @@ def build_parser() -> Parser:
         metavar="ARM=ARM",
         help="trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli",
     )
+    what.add_argument("--audit-stopped", type=int, metavar="K", help=_AUDIT)
     what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
     where = parser.add_argument_group("where it goes")
     where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
@@ -122,6 +126,8 @@ def check_options(options: LaunchOptions) -> None:
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
+    if options.audit_stopped and options.max_gpu_hours is not None:
+        raise ValueError("--audit-stopped trains beyond what --max-gpu-hours plans for; allowed: one of the two")
     if options.name is not None and (Path(options.name).name != options.name or options.name in ("", "..")):
         raise ValueError(f"--name is {options.name!r}; allowed: the name of a folder, which is made in --out")
     if options.storage:

@@ -26,10 +26,11 @@ def plan_drift(file: PlanFile) -> list[str]:
 def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:
     asked, where = file.plan.asked, f"{FILE}: {arm.name}"
     settings = {name: arm.fixed.get(name) for name in asked.settings}
-    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings}
+    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings, "audits": arm.audits}
     expected = {
         "start_from": asked.start_of(arm.method, arm.task),
         "seeds": list(confirm_seeds(len(arm.seeds))),
         "settings": dict(asked.settings),
+        "audits": min(asked.audit_stopped, arm.samples),
     }
     return differences(where, found, expected)

@@ -31,8 +31,8 @@ def start_faults(event: TrialStarted, progress: StudyProgress) -> list[str]:
         "start": arm.facts.start_key,
         "launch": progress.facts.launch_number,
     }
-    own = _search_faults(event, arm) if event.phase == "search" else _confirm_faults(event, arm)
-    return unlike(event, expected) + own
+    rules = {"search": _search_faults, "confirm": _confirm_faults, "audit": _audit_faults}
+    return unlike(event, expected) + rules[event.phase](event, arm)
 
 
 def _search_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
@@ -70,6 +70,12 @@ def _confirm_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
     return lines + unlike(event, {"config": arm.winner.config, "seed": seed})
 
 
+def _audit_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
+    if not arm.to_audit:
+        return [f"an audit of {arm.arm.name} too many: its plan has {arm.arm.audits}, of trials that ASHA stopped"]
+    return unlike(event, {"config": arm.to_audit[0].config, "seed": arm.to_audit[0].seed})
+
+
 def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
     """What is wrong with the model that an arm is to start from."""
     arm = progress.arm(event.arm)
@@ -79,7 +85,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
         return [f"arm is {event.arm}, whose start was chosen before"]
     source = progress.arm(arm.arm.start_from)
     best = source.best_confirmed
-    if best is None or source.facts.under_way:
+    if best is None or any(trial.phase != "audit" for trial in source.facts.under_way):
         return [f"no trial of {source.arm.name} can be a start: not all of its trials have ended"]
     return unlike(event, {"key": best.key, "model": best.model})
 
@@ -87,7 +93,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
 def asha_faults(event: AshaDecided, trial: TrialFacts, progress: StudyProgress) -> list[str]:
     """What is wrong with a decision at a rung."""
     arm, stopping = progress.arm(trial.started.arm), progress.plan.protocol.early_stopping
-    if stopping is None or trial.phase == "confirm" or trial.last is None:
+    if stopping is None or trial.phase != "search" or trial.last is None:
         return [f"ASHA has nothing to decide about {trial.key}"]
     score = trial.last.report.row.selection_score
     lines = unlike(event, {"rung": trial.epochs})
@@ -102,7 +108,7 @@ def asha_faults(event: AshaDecided, trial: TrialFacts, progress: StudyProgress) 
 def undecided_rungs(trial: TrialFacts, progress: StudyProgress) -> list[str]:
     """The rungs that the trial has passed without a decision of ASHA."""
     arm, stopping = progress.arm(trial.started.arm), progress.plan.protocol.early_stopping
-    if stopping is None or trial.phase == "confirm" or trial.last is None:
+    if stopping is None or trial.phase != "search" or trial.last is None:
         return []
     passed = trial.epochs - trial.last.report.row.finished
     return [

@@ -9,6 +9,7 @@ from statistics import median
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
 from study.facts.winner import Winner, winner_of
+from study.plans.identity import digest
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data.tasks import TASKS
 
@@ -62,6 +63,16 @@ class ArmProgress:
     def confirm_trials_to_start(self) -> int:
         """As far as it is known: all of them while the search goes on."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
+
+    @property
+    def to_audit(self) -> list[TrialFacts]:
+        """Search trials to be trained to their end now: of those that ASHA stopped, a draw that no score decides."""
+        if not self.arm.audits or not self.is_search_over:
+            return []
+        known = {(trial.seed, digest(trial.config)) for trial in self.facts.audit}
+        stopped = [trial for trial in self.facts.search if trial.record and trial.record.status == "stopped"]
+        left = [trial for trial in stopped if (trial.seed, digest(trial.config)) not in known]
+        return sorted(left, key=lambda trial: trial.key)[: max(0, self.arm.audits - len(known))]
 
     @property
     def confirmed(self) -> list[Record]:
@@ -118,13 +129,15 @@ class StudyProgress:
     @property
     def total_trials(self) -> int:
         """Trials of the study when it is complete, as far as it is known."""
-        to_start = sum(arm.search_trials_to_start + arm.confirm_trials_to_start for arm in self.arms)
+        to_start = sum(
+            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit) for arm in self.arms
+        )
         return len(self.facts.trials) + to_start
 
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        return not (self.facts.under_way or any(map(self.has_work, self.arms)))
+        return not (self.facts.under_way or any(self.has_work(arm) or arm.to_audit for arm in self.arms))
 
     @property
     def unsettled(self) -> list[TrialFacts]:
@@ -157,11 +170,11 @@ class StudyProgress:
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Whether a trial of the arm is still to be started, now or after those of another arm."""
+        """Whether a trial of the arm that makes numbers is still to be started, now or after those of another arm."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))
         return bool(arm.search_trials_to_start or (arm.is_search_over and arm.missing_seeds))
 
     def _is_under_way(self, arm: ArmProgress) -> bool:
-        return self.has_work(arm) or bool(arm.facts.under_way)
+        return self.has_work(arm) or any(trial.phase != "audit" for trial in arm.facts.under_way)

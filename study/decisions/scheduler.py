@@ -108,7 +108,7 @@ class Scheduler:
         trial, row = self.facts.trials[key], report.row
         if row.epoch > trial.epochs:
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
-        if trial.phase == "confirm" or row.finished:
+        if trial.phase != "search" or row.finished:
             return "continue"
         if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
             self._decide(trial, row.epoch, row.selection_score)
@@ -154,7 +154,7 @@ class Scheduler:
         for arm in self._by_length():
             if self.progress.can_start(arm) and (trial := self._start_next_of(arm)):
                 return trial
-        return None
+        return self._start_an_audit()
 
     def _by_length(self) -> Sequence[ArmProgress]:
         """Arms by the examples that a full trial sees: long trials first, so that short ones fill the end."""
@@ -178,6 +178,13 @@ class Scheduler:
         if arm.missing_seeds:
             assert arm.winner is not None
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
+        return None
+
+    def _start_an_audit(self) -> TrialFacts | None:
+        """Where a slot would stand idle: nothing that makes numbers can be started."""
+        for arm in self._by_length():
+            if arm.to_audit:
+                return self._start(arm, "audit", arm.to_audit[0].config, arm.to_audit[0].seed)
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:

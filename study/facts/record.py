@@ -11,7 +11,7 @@ from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Score
 from trainables.schema import Configuration, Reader, Typed
 
-Phase = Literal["search", "confirm"]
+Phase = Literal["search", "confirm", "audit"]
 Status = Literal["completed", "stopped", "failed"]
 
 

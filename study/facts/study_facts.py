@@ -129,6 +129,7 @@ class ArmFacts:
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
+    audit: list[TrialFacts] = field(default_factory=list)  # search trials that ASHA stopped, trained to their end
     records: list[Record] = field(default_factory=list)  # in the order they ended
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
@@ -136,10 +137,10 @@ class ArmFacts:
 
     @property
     def trials(self) -> list[TrialFacts]:
-        return [*self.search, *self.confirm]
+        return [*self.search, *self.confirm, *self.audit]
 
     def phase(self, phase: Phase) -> list[TrialFacts]:
-        return self.search if phase == "search" else self.confirm
+        return {"search": self.search, "confirm": self.confirm, "audit": self.audit}[phase]
 
     @property
     def under_way(self) -> list[TrialFacts]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainables.configuration import AtLeastOne
+from trainables.configuration import AtLeastOne, Count
 from trainables.runs.trial import Selection
 from trainables.schema import Typed, Value
 
@@ -39,6 +39,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop
+    audit_stopped: Count = 0  # stopped search trials per arm that are trained to their end, for `study.replay`
     baseline: str | None = None  # method that the others are compared with
 
     def start_of(self, method: str, task: str) -> str | None:

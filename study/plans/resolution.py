@@ -146,6 +146,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
         first=tuple(resolution.first[:samples]),
         samples=samples,
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
+        audits=min(plan.audit_stopped, samples),
         backbone=resolution.backbone.value,
         backbone_fingerprint=backbone_fingerprint(resolution.backbone.value),
         tokenizer=tokenizer,
@@ -253,6 +254,10 @@ def _check_plan(plan: Plan) -> None:
             raise ValueError(f"no task named {task!r}; available: {', '.join(TRAINABLE_TASKS)}")
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
+    if plan.audit_stopped and plan.early_stopping is None:
+        raise ValueError(
+            f"--audit-stopped is {plan.audit_stopped}, but --early-stopping none stops no trial; allowed: 0"
+        )
 
 
 def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:

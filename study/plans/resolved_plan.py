@@ -37,6 +37,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
     samples: int  # search trials wanted
     seeds: tuple[int, ...]  # of the confirm trials
+    audits: int = 0  # search trials that ASHA stopped to be trained to their end, after the confirm trials
     backbone: str
     backbone_fingerprint: str
     tokenizer: str | None  # None: the backbone's own

@@ -36,6 +36,7 @@ OTHER_CHOICES = {
     "stopped": "completed",
     "search": "confirm",
     "confirm": "search",
+    "audit": "search",
 }
 NOT_A_FIELD = {"trials under a URI"}  # of no file here
 Path_ = tuple[str | int, ...]

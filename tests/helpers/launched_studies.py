@@ -51,10 +51,10 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 
 def eventful_study(folder: Path) -> Path:
-    """Every kind of event, every file but a report: killed twice, then extended, with too little GPU time to search."""
+    """Every kind of event, every file but a report: killed twice, then extended by audits, with too little GPU time."""
     launch(folder, mini_plan(seeds=1), killed_after=1)
     launch(folder, mini_plan(seeds=1), killed_after=30)
-    launch(folder, mini_plan(seeds=2), max_gpu_hours=GPU_HOURS)
+    launch(folder, mini_plan(seeds=2, audit_stopped=1), max_gpu_hours=GPU_HOURS)
     (folder / "mirror.log").write_text("followed 12 events\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder

@@ -189,6 +189,7 @@ def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
         ("study.doctor", "--help"),
         ("study.mirror", "--help"),
         ("study.status", "--help"),
+        ("study.replay", "--help"),
     ],
     ids=" ".join,
 )
