@@ -57,6 +57,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "selection": options.selection,
         "settings": dict(_setting(text) for text in options.set) or None,
         "start_from": dict(_start(text) for text in options.start_from) or None,
+        "search_repeats": options.search_repeats,
         "audit_stopped": options.audit_stopped,
         "baseline": options.baseline,
     }
@@ -90,7 +91,7 @@ def default_name(resolved: ResolvedPlan) -> str:
     """
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
-    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, audit_stopped=0, baseline=None)
+    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, audit_stopped=0, baseline=None)
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
     content = {(arm.backbone_fingerprint, arm.tokenizer_fingerprint or "") for arm in resolved.arms}
     if not (asked.backbone or asked.tokenizer):
@@ -105,7 +106,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     unchecked: list[str] = []
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
     if options.explain is not None:
-        names = [arm.name for arm in resolved.arms]
+        names = [arm.name for arm in resolved.first_arms]
         if options.explain not in names:
             raise ValueError(f"--explain {options.explain}: no such arm; available: {', '.join(names)}")
         method, _, task = options.explain.partition("/")

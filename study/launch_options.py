@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from study import profiles
 from study.command_line import Parser
-from study.plans.plan import Sampler
+from study.plans.plan import Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.runs.trial import Selection
@@ -41,6 +41,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Selection | None
     set: list[str]
     start_from: list[str]
+    search_repeats: SearchRepeats | None
     audit_stopped: Count | None
     baseline: str | None
     name: str | None
@@ -82,6 +83,7 @@ def build_parser() -> Parser:
         metavar="ARM=ARM",
         help="trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli",
     )
+    what.add_argument("--search-repeats", type=int, metavar="R", help="searches per arm: what tuning itself spreads by")
     what.add_argument("--audit-stopped", type=int, metavar="K", help=_AUDIT)
     what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
     where = parser.add_argument_group("where it goes")

@@ -206,6 +206,7 @@ class Scheduler:
                 key=key,
                 method=arm.arm.method,
                 task=arm.arm.task,
+                repeat=arm.arm.repeat,
                 phase=phase,
                 trial=len(arm.facts.phase(phase)),
                 seed=seed,

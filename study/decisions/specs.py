@@ -64,6 +64,7 @@ def build_record(
         protocol_hash=protocol_hash,
         method=started.method,
         task=started.task,
+        repeat=started.repeat,
         phase=started.phase,
         trial=started.trial,
         seed=started.seed,

@@ -9,6 +9,7 @@ from typing import Literal
 
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
+from study.plans.identity import arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
@@ -67,11 +68,12 @@ class TrialStarted(BaseEvent, frozen=True, kw_only=True):
     config: Configuration
     start: str | None  # key of the trial whose model it begins from
     launch: AtLeastOne
+    repeat: Count = 0  # of the arm's search
 
     @property
     def arm(self) -> str:
         """The name of the arm it belongs to."""
-        return f"{self.method}/{self.task}"
+        return arm_name(self.method, self.task, self.repeat)
 
 
 class Report(Typed, frozen=True, kw_only=True):

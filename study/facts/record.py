@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from study.facts.json_lines import read_lines
+from study.plans.identity import arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Score
 from trainables.schema import Configuration, Reader, Typed
@@ -55,6 +56,7 @@ class Record(Typed, frozen=True, kw_only=True):
     device: str
     started: str  # UTC, ISO 8601
     ended: str
+    repeat: Count = 0  # of the arm's search
 
     def __post_init__(self) -> None:
         if self.status == "completed" and (self.score is None or self.selection_score is None):
@@ -64,7 +66,7 @@ class Record(Typed, frozen=True, kw_only=True):
     @property
     def arm(self) -> str:
         """The name of the arm it belongs to."""
-        return f"{self.method}/{self.task}"
+        return arm_name(self.method, self.task, self.repeat)
 
 
 READER = Reader(Record)

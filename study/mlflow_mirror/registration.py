@@ -42,7 +42,7 @@ def register(tracking: Tracking, progress: StudyProgress, *, study: str) -> Iter
         ValueError: the folder of a model is gone.
     """
     for arm in progress.arms:
-        if arm.confirmed:
+        if arm.confirmed and not arm.arm.repeat:
             name = f"{study}.{in_file_names(arm.arm.method)}.{arm.arm.task}"
             yield from _register_arm(tracking, name, arm.confirmed)
 

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from study.plans.identity import MOST_REPEATS
 from trainables.configuration import AtLeastOne, Count
 from trainables.runs.trial import Selection
 from trainables.schema import Typed, Value
 
 Sampler = Literal["tpe", "random", "grid"]
+SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
 
 
@@ -32,6 +34,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     backbone: str | None = None  # None: each method's own for this profile
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
     samples: int | None  # search trials per arm; None: the whole grid
+    search_repeats: SearchRepeats = 1  # searches per arm, each with seeds, a winner and confirm trials of its own
     seeds: int  # confirm trials per arm, where the method has no number of its own
     sampler: Sampler
     selection: Selection = "dev"

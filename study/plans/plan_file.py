@@ -77,6 +77,7 @@ def with_earlier(plan: Plan, earlier: Plan) -> Plan:
         tasks=tuple(dict.fromkeys([*earlier.tasks, *plan.tasks])),
         samples=None if plan.samples is None or earlier.samples is None else max(plan.samples, earlier.samples),
         seeds=max(plan.seeds, earlier.seeds),
+        search_repeats=max(plan.search_repeats, earlier.search_repeats),
         audit_stopped=max(plan.audit_stopped, earlier.audit_stopped),
     )
 

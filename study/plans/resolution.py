@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
 from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from study.plans.departures import departures
-from study.plans.identity import FIRST_SEED, confirm_seeds
+from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.glue import check_data, fingerprint
@@ -68,7 +69,8 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     data = {task: _content(lambda: fingerprint(TASKS[task], plan.data), plan.data, unchecked) for task in plan.tasks}
-    arms = tuple(_arm(plan, method, task, data[task]) for method in plan.methods for task in plan.tasks)
+    first = tuple(_arm(plan, method, task, data[task]) for method in plan.methods for task in plan.tasks)
+    arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
     for backbone, tokenizer in {(arm.backbone, arm.tokenizer): None for arm in arms}:
         _content(lambda: check_backbone(backbone, tokenizer), backbone, unchecked)
@@ -156,6 +158,13 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str) -> Arm:
     )
     trainables.configure(method, arm.any_configuration).check_task(TASKS[task])
     return arm
+
+
+def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
+    """The arm with another search. It starts from the same repeat of its source, where that is searched at all."""
+    source = next((other for other in arms if other.name == arm.start_from), None)
+    start_from = arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
+    return replace(arm, repeat=repeat, seeds=confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
 def _protocol(plan: Plan) -> Protocol:
@@ -254,6 +263,8 @@ def _check_plan(plan: Plan) -> None:
             raise ValueError(f"no task named {task!r}; available: {', '.join(TRAINABLE_TASKS)}")
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
+    if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
+        raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
     if plan.audit_stopped and plan.early_stopping is None:
         raise ValueError(
             f"--audit-stopped is {plan.audit_stopped}, but --early-stopping none stops no trial; allowed: 0"
