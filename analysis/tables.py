@@ -28,6 +28,7 @@ from analysis.layouts.cost_tables import (
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, has_electra_rows, pabee_table
 from analysis.layouts.rendering import FORMATS, Format, render
+from analysis.layouts.repeats_table import search_repeats_table
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, guarded
@@ -53,6 +54,7 @@ LAYOUTS = (
     intervals_table,
     verdicts_table,
     spread_table,
+    search_repeats_table,
     optimism_table,
     speed_table,
     equal_compute_table,
