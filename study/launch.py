@@ -57,6 +57,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "selection": options.selection,
         "settings": dict(_setting(text) for text in options.set) or None,
         "start_from": dict(_start(text) for text in options.start_from) or None,
+        "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
         "audit_stopped": options.audit_stopped,
         "baseline": options.baseline,

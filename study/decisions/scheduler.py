@@ -154,7 +154,7 @@ class Scheduler:
         for arm in self._by_length():
             if self.progress.can_start(arm) and (trial := self._start_next_of(arm)):
                 return trial
-        return self._start_an_audit()
+        return self._start_an_extra()
 
     def _by_length(self) -> Sequence[ArmProgress]:
         """Arms by the examples that a full trial sees: long trials first, so that short ones fill the end."""
@@ -180,8 +180,11 @@ class Scheduler:
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
         return None
 
-    def _start_an_audit(self) -> TrialFacts | None:
-        """Where a slot would stand idle: nothing that makes numbers can be started."""
+    def _start_an_extra(self) -> TrialFacts | None:
+        """Where a slot would stand idle: nothing that makes numbers of the tables can be started."""
+        for arm in self._by_length():
+            if (seeds := self.progress.claim_seeds(arm)) and arm.winner is not None:
+                return self._start(arm, "claim", arm.winner.config, seeds[0])
         for arm in self._by_length():
             if arm.to_audit:
                 return self._start(arm, "audit", arm.to_audit[0].config, arm.to_audit[0].seed)

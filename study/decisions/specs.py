@@ -32,7 +32,7 @@ def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpe
         backbone=backbones.seen_from_anywhere(plan.arm(started.arm).backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
-        report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
+        report_dev=trial.phase in ("confirm", "claim") or plan.asked.selection == "dev",
         start=arm.start.model if arm.start else None,
     )
 

@@ -12,7 +12,7 @@ from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Score
 from trainables.schema import Configuration, Reader, Typed
 
-Phase = Literal["search", "confirm", "audit"]
+Phase = Literal["search", "confirm", "claim", "audit"]
 Status = Literal["completed", "stopped", "failed"]
 
 

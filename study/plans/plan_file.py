@@ -88,7 +88,8 @@ def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path
     Raises:
         ValueError: they do not; every field that differs is named.
     """
-    changed = changes("protocol", to_plain(earlier.protocol), to_plain(resolved.protocol))
+    changed = _changed_rule_of_claims(resolved, earlier)
+    changed += changes("protocol", to_plain(earlier.protocol), to_plain(resolved.protocol))
     before = {arm.name: to_plain(arm) for arm in earlier.arms}
     for arm in resolved.arms:
         if arm.name in before:
@@ -100,6 +101,15 @@ def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path
             f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
             "Choose another --name"
         )
+
+
+def _changed_rule_of_claims(resolved: ResolvedPlan, earlier: ResolvedPlan) -> list[str]:
+    """A rule that spends on claims holds only where it was fixed before the first number: nothing of it may change."""
+    if not (resolved.asked.spend_on_claims or earlier.asked.spend_on_claims):
+        return []
+    fixed = ("spend_on_claims", "methods", "tasks", "samples", "seeds", "baseline")
+    before, now = to_plain(earlier.asked), to_plain(resolved.asked)
+    return [line for name in fixed for line in changes(name, before[name], now[name])]
 
 
 def changes(where: str, before: object, after: object) -> list[str]:

@@ -37,6 +37,7 @@ OTHER_CHOICES = {
     "search": "confirm",
     "confirm": "search",
     "audit": "search",
+    "claim": "confirm",
 }
 NOT_A_FIELD = {"trials under a URI"}  # of no file here
 Path_ = tuple[str | int, ...]

@@ -32,6 +32,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.facts",
     "study.decisions.asha",
     "study.decisions.budget",
+    "study.decisions.claims",
     "study.decisions.progress",
     "study.decisions.specs",
     "study.storage.addresses",
