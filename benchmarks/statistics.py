@@ -1,6 +1,6 @@
 """Whether the statistics keep what they state: simulated studies of which the truth is known.
 
-    python -m benchmarks.statistics                  # everything, about two minutes
+    python -m benchmarks.statistics                  # everything, about three minutes
     python -m benchmarks.statistics search verdict   # these alone
     python -m benchmarks.statistics --quick          # a tenth of the repetitions
 
@@ -229,7 +229,7 @@ def search_p_values(
 
 def repeats_of_searches(divisor: int) -> Iterator[Rate]:
     """Two methods, twelve configurations per search, whole searches repeated; in standard deviations over seeds."""
-    rng, repeats = np.random.default_rng(9), 2_000 // divisor
+    rng, repeats = np.random.default_rng(9), 1_000 // divisor
     for searches in (2, 3, 5):
         for population, draw in POPULATIONS.items():
             tests = [over_searches(rng, searches, draw, is_fixed=population == "one grid") for _ in range(repeats)]

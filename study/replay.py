@@ -157,14 +157,15 @@ def _print(replay: Replay) -> None:
     asha = f"ASHA with grace {rule.grace} and factor {rule.factor}" if rule else "no early stopping"
     console.print(f"study {replay.study} ({replay.protocol_hash}) by {asha}, sampler {replay.sampler}", markup=False)
     table = Table(box=None, pad_edge=False)
-    for column in ("arm", "epochs were", "would be", "slot time was", "would be", "chosen"):
-        table.add_column(column, justify="left" if column in ("arm", "chosen") else "right")
+    for column in ("arm", "epochs were", "would be", "slot time was", "would be"):
+        table.add_column(column, justify="left" if column == "arm" else "right")
     for arm in replay.arms:
         was, would_be = arm.was, arm.would_be
         times = [_in_words(bounds, seconds=True) for bounds in (was.seconds, would_be.seconds)]
-        table.add_row(arm.arm, _in_words(was.epochs), _in_words(would_be.epochs), *times, chosen_in_words(arm))
+        table.add_row(arm.arm, _in_words(was.epochs), _in_words(would_be.epochs), *times)
     console.print(table)
     for arm in replay.arms:
+        console.print(f"{arm.arm} would have chosen: {chosen_in_words(arm)}", markup=False, soft_wrap=True)
         if arm.audit:
             console.print(f"{arm.arm}: {arm.audit.in_words()}", markup=False, soft_wrap=True)
     for line in replay.assumptions:
