@@ -18,6 +18,7 @@ from analysis.layouts.certainty_tables import (
     spread_table,
     verdicts_table,
 )
+from analysis.layouts.claims_table import claims_table
 from analysis.layouts.cost_tables import (
     calibration_table,
     equal_compute_table,
@@ -28,6 +29,7 @@ from analysis.layouts.cost_tables import (
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, has_electra_rows, pabee_table
 from analysis.layouts.rendering import FORMATS, Format, render
+from analysis.layouts.repeats_table import search_repeats_table
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, guarded
@@ -53,6 +55,8 @@ LAYOUTS = (
     intervals_table,
     verdicts_table,
     spread_table,
+    search_repeats_table,
+    claims_table,
     optimism_table,
     speed_table,
     equal_compute_table,

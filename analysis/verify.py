@@ -16,11 +16,11 @@ from pathlib import Path
 
 from analysis.studies.load import load_studies, load_study
 from analysis.verification import optuna_file
+from analysis.verification.event_rules import replayed
 from analysis.verification.made_anew import has_report, report_drift, tables_drift
 from analysis.verification.not_covered import in_words
 from analysis.verification.plan_checks import plan_drift
 from analysis.verification.records_file import drift_without_journal, records_drift
-from analysis.verification.replay import replayed
 from analysis.verification.stored_files import models_drift, predictions_drift
 from study.command_line import Parser, guarded
 from study.facts import events

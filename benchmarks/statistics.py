@@ -1,6 +1,6 @@
 """Whether the statistics keep what they state: simulated studies of which the truth is known.
 
-    python -m benchmarks.statistics                  # everything, about two minutes
+    python -m benchmarks.statistics                  # everything, about three minutes
     python -m benchmarks.statistics search verdict   # these alone
     python -m benchmarks.statistics --quick          # a tenth of the repetitions
 
@@ -10,6 +10,8 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     null          tables of five methods on eight tasks that are all alike: how often a table marks anything
     freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
     search        methods that are alike, each searched afresh: how often the two tests say they differ
+    repeats       methods that are alike, each searched several times: level and coverage of the test over searches
+    claims        the rule of --spend-on-claims: false claims, what it finds, and the seeds that it spends
     power         how often a true difference is found on RTE's 277 examples, and what `power` says
     optimism      coverage of the parts of optimism, where a slice of train selects
     verdict       coverage against a published median, and how often each word is wrong
@@ -34,8 +36,10 @@ from analysis.statistics.across_tasks import probability_of_improvement
 from analysis.statistics.optimism import optimism_of_search
 from analysis.statistics.power import power
 from analysis.statistics.search_noise import search_noise
+from analysis.statistics.search_repeats import Repeats, paired_repeats
 from analysis.statistics.verdicts import MARGIN, verdict
 from benchmarks.results_file import write_results
+from study.decisions.claims import LEVEL, Claim, Rule, follow
 
 SEEDS = 5
 METHODS, TASKS, EXAMPLES = 5, 8, 277
@@ -223,6 +227,59 @@ def search_p_values(
     return chosen.p_value, methods.p_value
 
 
+def repeats_of_searches(divisor: int) -> Iterator[Rate]:
+    """Two methods, twelve configurations per search, whole searches repeated; in standard deviations over seeds."""
+    rng, repeats = np.random.default_rng(9), 1_000 // divisor
+    for searches in (2, 3, 5):
+        for population, draw in POPULATIONS.items():
+            tests = [over_searches(rng, searches, draw, is_fixed=population == "one grid") for _ in range(repeats)]
+            rejected = float(np.mean([test.p_value < uncertainty.ALPHA for test in tests]))
+            name = f"{searches} searches, {population}: rejected, the interval without the truth"
+            yield Rate(name, rejected, repeats, "at most", uncertainty.ALPHA)
+        tests = [over_searches(rng, searches, POPULATIONS["spread 1"], difference=3.0) for _ in range(repeats)]
+        found = float(np.mean([test.p_value < uncertainty.ALPHA for test in tests]))
+        yield Rate(f"{searches} searches, spread 1: a difference of 3 found", found, repeats, "for comparison", None)
+
+
+def over_searches(
+    rng: np.random.Generator, searches: int, draw: Population, *, difference: float = 0.0, is_fixed: bool = False
+) -> uncertainty.PairedTest:
+    """The test as tables make it; `is_fixed`: all searches are over the same configurations."""
+    drawn = [draw(rng, 12)] * searches if is_fixed else [draw(rng, 12) for _ in range(searches)]
+    sides = []
+    for method, advantage in enumerate((difference, 0.0)):
+        expected = np.array([own[method] for own in drawn]) + advantage  # (searches, configurations)
+        best = (expected + rng.normal(size=expected.shape)).argmax(axis=1)
+        confirmed = expected[np.arange(searches), best, None] + rng.normal(size=(searches, SEEDS))
+        sides.append(Repeats(confirmed.tolist(), np.zeros((2, searches)), "all alike"))
+    return paired_repeats(*sides)
+
+
+def spent_on_claims(divisor: int) -> Iterator[Rate]:
+    """Studies of five methods on one task, four pairs with the baseline; scores in standard deviations over seeds."""
+    rng, repeats = np.random.default_rng(10), 1_000 // divisor
+    for extra in (5, 20):
+        rule = Rule(batch=SEEDS, extra=extra, pairs=METHODS - 1)
+        for name, draw in (("normal", rng.normal), ("lognormal", rng.lognormal)):
+            found = [claims_in(rule, draw(size=(METHODS, SEEDS + extra))) for _ in range(repeats)]
+            wrong = float(np.mean([any(claim.is_decided for claim in own) for own in found]))
+            where = f"{extra} extra seeds, {name}"
+            yield Rate(f"{where}: a study with a false claim", wrong, repeats, "at most", LEVEL)
+        for difference in (1.0, 2.0, 3.0):
+            shift = difference * (np.arange(METHODS) == 1)[:, None]
+            found = [claims_in(rule, shift + rng.normal(size=(METHODS, SEEDS + extra))) for _ in range(repeats)]
+            seeds = np.mean([SEEDS + rule.extra_at(max(0, own[0].looks - 1)) for own in found])
+            power = float(np.mean([own[0].is_decided for own in found]))
+            name = f"{extra} extra seeds, normal, a difference of {difference:g}: found, with {seeds:.1f} seeds"
+            yield Rate(name, power, repeats, "for comparison", None)
+
+
+def claims_in(rule: Rule, scores: np.ndarray) -> list[Claim]:
+    """Of every method with the first, scores (methods, seeds)."""
+    baseline, *others = scores.tolist()
+    return [follow(rule, own, baseline, planned=(SEEDS, SEEDS)) for own in others]
+
+
 def power_on_rte(divisor: int) -> Iterator[Rate]:
     """Two methods that find the same examples difficult, one of them better."""
     rng, repeats = np.random.default_rng(3), 2_000 // divisor
@@ -321,6 +378,8 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
     "search": repeated_searches,
+    "repeats": repeats_of_searches,
+    "claims": spent_on_claims,
     "power": power_on_rte,
     "optimism": optimism_under_holdout,
     "verdict": verdicts,

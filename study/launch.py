@@ -53,6 +53,9 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "selection": options.selection,
         "settings": dict(_setting(text) for text in options.set) or None,
         "start_from": dict(_start(text) for text in options.start_from) or None,
+        "spend_on_claims": options.spend_on_claims,
+        "search_repeats": options.search_repeats,
+        "audit_stopped": options.audit_stopped,
         "baseline": options.baseline,
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
@@ -68,7 +71,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     unchecked: list[str] = []
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
     if options.explain is not None:
-        names = [arm.name for arm in resolved.arms]
+        names = [arm.name for arm in resolved.first_arms]
         if options.explain not in names:
             raise ValueError(f"--explain {options.explain}: no such arm; available: {', '.join(names)}")
         method, _, task = options.explain.partition("/")

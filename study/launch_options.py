@@ -11,7 +11,7 @@ from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
-from study.plans.plan import Sampler
+from study.plans.plan import Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.runs.trial import Selection
@@ -22,6 +22,9 @@ seeds, and writes the median table. The same command again continues a study tha
 samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
+
+_CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
+_AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
 
 class LaunchOptions(Typed, frozen=True, kw_only=True):
@@ -41,6 +44,9 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Selection | None
     set: list[str]
     start_from: list[str]
+    spend_on_claims: Count | None
+    search_repeats: SearchRepeats | None
+    audit_stopped: Count | None
     baseline: str | None
     name: str | None
     out: str
@@ -83,6 +89,9 @@ def build_parser() -> Parser:
         metavar="ARM=ARM",
         help="trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli",
     )
+    what.add_argument("--spend-on-claims", type=int, metavar="N", help=_CLAIMS)
+    what.add_argument("--search-repeats", type=int, metavar="R", help="searches per arm: what tuning itself spreads by")
+    what.add_argument("--audit-stopped", type=int, metavar="K", help=_AUDIT)
     what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
     where = parser.add_argument_group("where it goes")
     where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
@@ -140,6 +149,10 @@ def check_options(options: LaunchOptions) -> None:
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
+    for name in ("audit_stopped", "spend_on_claims"):
+        if getattr(options, name) and options.max_gpu_hours is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} trains beyond what --max-gpu-hours plans for; allowed: one of the two")
     if options.name is not None:
         _check_name(options.name)
     if options.storage:

@@ -102,7 +102,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     Raises:
         ValueError: no method is named and there are several, or it has no such record, or a model is gone.
     """
-    confirmed = [record for arm in plan.arms for record in _confirmed(arm, records)]
+    confirmed = [record for arm in plan.first_arms for record in _confirmed(arm, records)]
     methods = sorted({record.method for record in confirmed})
     if not methods:
         raise ValueError("the study has no completed confirm trial yet")

@@ -10,6 +10,7 @@ from typing import Any
 from analysis.layouts.notes import seed_notes
 from analysis.statistics.comparisons import Comparison, Place, Sample, baseline_row, compare, samples_of
 from analysis.statistics.exits import Exits, exits_of
+from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, rows_of
 from analysis.studies.load import Study
@@ -32,6 +33,11 @@ class Evidence:
     def comparisons(self) -> list[Comparison]:
         """Every pair of rows on every task where both have predictions of the same examples."""
         return compare(self.rows, self.samples)
+
+    @cached_property
+    def repeats(self) -> dict[Place, Repeats]:
+        """Of every cell that was searched more than once, what each search came to."""
+        return repeats_of_rows(self.rows)
 
     @property
     def baseline(self) -> str | None:

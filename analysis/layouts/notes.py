@@ -10,7 +10,7 @@ from analysis.layouts.cell_facts import points
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import Comparison, baseline_method, baseline_row
 from analysis.studies.cells import Cell, Row
-from analysis.studies.joined import names_of, table_seeds
+from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import is_mini, setting_notes
 from trainables.data.tasks import TASKS
@@ -58,11 +58,20 @@ def departure_notes(studies: list[Study]) -> list[str]:
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
-    notes = setting_notes(studies) + _search_notes(rows) + _data_notes(rows)
+    notes = setting_notes(studies) + repeat_notes(rows) + _search_notes(rows) + _data_notes(rows)
     if len(studies) > 1:
         named = zip(names_of(studies), studies, strict=True)
         notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
     return notes
+
+
+def repeat_notes(rows: list[Row]) -> list[str]:
+    """That tables show the first search, where a search was repeated."""
+    numbers = {len(repeats_of(cell)) for row in rows for cell in row.cells.values()} - {1}
+    if not numbers:
+        return []
+    told = " or ".join(map(str, sorted(numbers)))
+    return [f"each number is of the first of {told} searches, as in a study of one; table search_repeats has all"]
 
 
 def _search_notes(rows: list[Row]) -> list[str]:

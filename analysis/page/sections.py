@@ -55,6 +55,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "table-equal_compute",
             "picture-score-against-budget",
             "table-optimism",
+            "table-search_repeats",
             "picture-search-progress",
             "picture-score-against-prior",
             "picture-importance",

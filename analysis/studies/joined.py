@@ -15,6 +15,7 @@ from analysis.studies.cells import Cell, Row, made_cell
 from analysis.studies.load import Study
 from study.facts.record import Record
 from study.plans.plan_file import FACTS_OF_ARM, changes
+from study.plans.resolved_plan import Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
@@ -64,6 +65,17 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
         _check_same_arm(studies[0], other, method, task)
     has_own_seeds = arm.seeds != studies[0].seeds
     return made_cell(arm, studies, _joined(studies, arm.name), seeds_wanted=arm.seeds if has_own_seeds else seeds)
+
+
+def repeats_of(cell: Cell) -> list[Cell]:
+    """The cells of all searches of the cell's arm, its own first."""
+    planned = [arm for study in cell.studies for arm in study.file.plan.arms]
+    others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.method, cell.task)}
+    return [cell, *(_repeat(cell, arm) for _, arm in sorted(others.items()))]
+
+
+def _repeat(cell: Cell, arm: Arm) -> Cell:
+    return made_cell(arm, list(cell.studies), _joined(list(cell.studies), arm.name), seeds_wanted=arm.seeds)
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:

@@ -84,11 +84,11 @@ class Study:
         """One row per record; `config` and `metrics` are spread into columns `config.FIELD` and `metrics.NAME`.
 
         The column `counts` says whether the record is one of those that the tables' numbers are made of: a completed
-        confirm trial of the arm's winner.
+        confirm trial of the arm's winner, of the first search where it was repeated.
         """
         import pandas  # takes half a second to import, and no table needs it
 
-        counting = {key for arm in self.file.plan.arms for key in self._counting(arm)}
+        counting = {key for arm in self.file.plan.first_arms for key in self._counting(arm)}
         rows = [{**to_plain(record), "counts": record.key in counting} for record in self.records]
         return pandas.json_normalize(rows, max_level=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from analysis.verification.differences import differences
-from study.plans.identity import confirm_seeds
+from study.plans.identity import arm_name, confirm_seeds
 from study.plans.plan_file import FILE, PlanFile
 from study.plans.resolved_plan import Arm
 from trainables.schema import to_plain
@@ -18,7 +18,9 @@ def plan_drift(file: PlanFile) -> list[str]:
     for rule in ("selection", "sampler", "early_stopping"):
         found, wanted = to_plain(getattr(plan.protocol, rule)), to_plain(getattr(asked, rule))
         lines += differences(f"{FILE}: protocol {rule}", found, wanted)
-    names = [f"{method}/{task}" for method, task in product(asked.methods, asked.tasks)]
+    names = [arm_name(method, task, 0) for method, task in product(asked.methods, asked.tasks)]
+    searched = [arm for arm in plan.first_arms if arm.space]
+    names += [arm_name(arm.method, arm.task, n) for n in range(1, asked.search_repeats) for arm in searched]
     lines += differences(f"{FILE}: arms", [arm.name for arm in plan.arms], names)
     return lines + [line for arm in plan.arms for line in _arm_drift(file, arm)]
 
@@ -26,10 +28,21 @@ def plan_drift(file: PlanFile) -> list[str]:
 def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:
     asked, where = file.plan.asked, f"{FILE}: {arm.name}"
     settings = {name: arm.fixed.get(name) for name in asked.settings}
-    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings}
+    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings, "audits": arm.audits}
     expected = {
-        "start_from": asked.start_of(arm.method, arm.task),
-        "seeds": list(confirm_seeds(len(arm.seeds))),
+        "start_from": _start_of(file, arm),
+        "seeds": list(confirm_seeds(len(arm.seeds), repeat=arm.repeat)),
         "settings": dict(asked.settings),
+        "audits": min(asked.audit_stopped, arm.samples),
     }
     return differences(where, found, expected)
+
+
+def _start_of(file: PlanFile, arm: Arm) -> str | None:
+    """The arm that it should start from: of its own repeat, where there is one."""
+    source = file.plan.asked.start_of(arm.method, arm.task)
+    if source is None or not arm.repeat:
+        return source
+    method, _, task = source.partition("/")
+    repeated = arm_name(method, task, arm.repeat)
+    return repeated if any(other.name == repeated for other in file.plan.arms) else source

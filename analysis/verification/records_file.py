@@ -17,7 +17,7 @@ from trainables.schema import to_plain
 
 def name_of(record: Record) -> str:
     """The record in words: arm, phase, seed and key."""
-    return f"{record.method}/{record.task} {record.phase} seed {record.seed} (key {record.key})"
+    return f"{record.arm} {record.phase} seed {record.seed} (key {record.key})"
 
 
 def records_drift(folder: Path, in_journal: Sequence[Record]) -> list[str]:

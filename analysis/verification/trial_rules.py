@@ -39,8 +39,10 @@ def start_faults(event: TrialStarted, progress: StudyProgress) -> list[str]:
         "start": arm.facts.start_key,
         "launch": progress.facts.launch_number,
     }
-    own = _search_faults(event, arm) if event.phase == "search" else _confirm_faults(event, arm)
-    return unlike(event, expected) + own
+    if event.phase == "claim":
+        return unlike(event, expected) + _claim_faults(event, arm, progress.claim_seeds(arm))
+    rules = {"search": _search_faults, "confirm": _confirm_faults, "audit": _audit_faults}
+    return unlike(event, expected) + rules[event.phase](event, arm)
 
 
 def _search_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
@@ -78,6 +80,18 @@ def _confirm_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
     return lines + unlike(event, {"config": arm.winner.config, "seed": seed})
 
 
+def _claim_faults(event: TrialStarted, arm: ArmProgress, seeds: list[int]) -> list[str]:
+    if arm.winner is None or not seeds:
+        return [f"a further seed of {arm.arm.name} that no undecided pair needs"]
+    return unlike(event, {"config": arm.winner.config, "seed": seeds[0]})
+
+
+def _audit_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
+    if not arm.to_audit:
+        return [f"an audit of {arm.arm.name} too many: its plan has {arm.arm.audits}, of trials that ASHA stopped"]
+    return unlike(event, {"config": arm.to_audit[0].config, "seed": arm.to_audit[0].seed})
+
+
 def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
     """What is wrong with the model that an arm is to start from."""
     arm = progress.arm(event.arm)
@@ -87,7 +101,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
         return [f"arm is {event.arm}, whose start was chosen before"]
     source = progress.arm(arm.arm.start_from)
     best = source.best_confirmed
-    if best is None or source.facts.under_way:
+    if best is None or any(trial.phase in ("search", "confirm") for trial in source.facts.under_way):
         return [f"no trial of {source.arm.name} can be a start: not all of its trials have ended"]
     return unlike(event, {"key": best.key, "model": best.model})
 
@@ -95,7 +109,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
 def asha_faults(event: AshaDecided, trial: TrialFacts, progress: StudyProgress) -> list[str]:
     """What is wrong with a decision at a rung."""
     arm, stopping = progress.arm(trial.started.arm), progress.plan.protocol.early_stopping
-    if stopping is None or trial.phase == "confirm" or trial.last is None:
+    if stopping is None or trial.phase != "search" or trial.last is None:
         return [f"ASHA has nothing to decide about {trial.key}"]
     score = trial.last.report.row.selection_score
     lines = unlike(event, {"rung": trial.epochs})
@@ -110,7 +124,7 @@ def asha_faults(event: AshaDecided, trial: TrialFacts, progress: StudyProgress) 
 def undecided_rungs(trial: TrialFacts, progress: StudyProgress) -> list[str]:
     """The rungs that the trial has passed without a decision of ASHA."""
     arm, stopping = progress.arm(trial.started.arm), progress.plan.protocol.early_stopping
-    if stopping is None or trial.phase == "confirm" or trial.last is None:
+    if stopping is None or trial.phase != "search" or trial.last is None:
         return []
     passed = trial.epochs - trial.last.report.row.finished
     return [

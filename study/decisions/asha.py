@@ -7,7 +7,7 @@ one bracket. The scores are facts of the arm, so there is no other state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,11 +38,14 @@ def decide(
     recorded = rungs.get(epoch, {})
     if key in recorded:
         return None
-    cutoff = None
-    if recorded:
-        cutoff = float(np.percentile(list(recorded.values()), 100 * (1 - 1 / stopping.factor)))
+    cutoff = cutoff_of(list(recorded.values()), stopping) if recorded else None
     stop = cutoff is not None and score < cutoff
     return Decision(epoch, score, cutoff, len(recorded), "stop" if stop else "continue")
+
+
+def cutoff_of(recorded: Sequence[float], stopping: EarlyStopping) -> float:
+    """The score that a trial must reach to go on from a rung where these scores were recorded before."""
+    return float(np.percentile(recorded, 100 * (1 - 1 / stopping.factor)))
 
 
 def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:

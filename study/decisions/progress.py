@@ -6,9 +6,11 @@ import math
 from functools import cached_property
 from statistics import median
 
+from study.decisions.claims import Claim, claims_of
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
 from study.facts.winner import Winner, winner_of
+from study.plans.identity import confirm_seeds, digest
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data.tasks import TASKS
 
@@ -64,6 +66,16 @@ class ArmProgress:
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
 
     @property
+    def to_audit(self) -> list[TrialFacts]:
+        """Search trials to be trained to their end now: of those that ASHA stopped, a draw that no score decides."""
+        if not self.arm.audits or not self.is_search_over:
+            return []
+        known = {(trial.seed, digest(trial.config)) for trial in self.facts.audit}
+        stopped = [trial for trial in self.facts.search if trial.record and trial.record.status == "stopped"]
+        left = [trial for trial in stopped if (trial.seed, digest(trial.config)) not in known]
+        return sorted(left, key=lambda trial: trial.key)[: max(0, self.arm.audits - len(known))]
+
+    @property
     def confirmed(self) -> list[Record]:
         """The records of the confirm trials that completed."""
         records = [trial.record for trial in self.confirm_trials]
@@ -105,6 +117,8 @@ class StudyProgress:
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
+        self._claims: dict[tuple[str, str], Claim] = {}
+        self._claims_of = -1  # how many records they are of
         self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
 
     def arm(self, name: str) -> ArmProgress:
@@ -118,13 +132,15 @@ class StudyProgress:
     @property
     def total_trials(self) -> int:
         """Trials of the study when it is complete, as far as it is known."""
-        to_start = sum(arm.search_trials_to_start + arm.confirm_trials_to_start for arm in self.arms)
+        to_start = sum(
+            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit) for arm in self.arms
+        )
         return len(self.facts.trials) + to_start
 
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        return not (self.facts.under_way or any(map(self.has_work, self.arms)))
+        return not (self.facts.under_way or any(map(self.has_work, self.arms)) or self.missing_extras)
 
     @property
     def unsettled(self) -> list[TrialFacts]:
@@ -147,6 +163,28 @@ class StudyProgress:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""
         return 1 if self.plan.asked.data == "mini" else arm.examples_per_epoch
 
+    def claim_seeds(self, arm: ArmProgress) -> list[int]:
+        """Seeds of further trials of the arm's winner that a claim needs now."""
+        if not self.plan.asked.spend_on_claims or arm.arm.repeat or arm.winner is None:
+            return []
+        needed = max((claim.needed for pair, claim in self.claims.items() if arm.arm.name in pair), default=0)
+        present = {trial.seed for trial in arm.facts.claim}
+        wanted = confirm_seeds(len(arm.arm.seeds) + needed)[len(arm.arm.seeds) :]
+        return [seed for seed in wanted if seed not in present]
+
+    @property
+    def claims(self) -> dict[tuple[str, str], Claim]:
+        """What is known of every pair of methods, by the names of both arms."""
+        if self._claims_of != len(self.facts.records):
+            self._claims = claims_of(self.plan, {arm.arm.name: arm.facts.records for arm in self.arms})
+            self._claims_of = len(self.facts.records)
+        return self._claims
+
+    @property
+    def missing_extras(self) -> bool:
+        """Whether a trial is still to be started that makes no number of the tables."""
+        return any(arm.to_audit or self.claim_seeds(arm) for arm in self.arms)
+
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
         assert arm.arm.start_from is not None
@@ -158,11 +196,11 @@ class StudyProgress:
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
-        """Whether a trial of the arm is still to be started, now or after those of another arm."""
+        """Whether a trial of the arm that makes numbers is still to be started, now or after those of another arm."""
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))
         return bool(arm.search_trials_to_start or (arm.is_search_over and arm.missing_seeds))
 
     def _is_under_way(self, arm: ArmProgress) -> bool:
-        return self.has_work(arm) or bool(arm.facts.under_way)
+        return self.has_work(arm) or any(trial.phase in ("search", "confirm") for trial in arm.facts.under_way)

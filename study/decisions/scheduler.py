@@ -147,7 +147,7 @@ class Scheduler:
         if row.epoch > trial.epochs:
             self.faults.got_on(key, node)
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
-        if trial.phase == "confirm" or row.finished:
+        if trial.phase != "search" or row.finished:
             return "continue"
         if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
             self._decide(trial, row.epoch, row.selection_score)
@@ -212,7 +212,7 @@ class Scheduler:
         for arm in self._by_length():
             if self.progress.can_start(arm) and (trial := self._start_next_of(arm)):
                 return trial
-        return None
+        return self._start_an_extra()
 
     def _by_length(self) -> Sequence[ArmProgress]:
         """Arms by the examples that a full trial sees: long trials first, so that short ones fill the end."""
@@ -238,6 +238,16 @@ class Scheduler:
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
         return None
 
+    def _start_an_extra(self) -> TrialFacts | None:
+        """Where a slot would stand idle: nothing that makes numbers of the tables can be started."""
+        for arm in self._by_length():
+            if (seeds := self.progress.claim_seeds(arm)) and arm.winner is not None:
+                return self._start(arm, "claim", arm.winner.config, seeds[0])
+        for arm in self._by_length():
+            if arm.to_audit:
+                return self._start(arm, "audit", arm.to_audit[0].config, arm.to_audit[0].seed)
+        return None
+
     def _choose_start(self, arm: ArmProgress) -> None:
         """Once for all trials of the arm: a source that is extended later changes nothing here."""
         if arm.arm.start_from is None or arm.facts.start is not None:
@@ -257,6 +267,7 @@ class Scheduler:
                 key=key,
                 method=arm.arm.method,
                 task=arm.arm.task,
+                repeat=arm.arm.repeat,
                 phase=phase,
                 trial=len(arm.facts.phase(phase)),
                 seed=seed,

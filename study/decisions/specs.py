@@ -61,7 +61,7 @@ def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpe
         backbone=backbones.seen_from_anywhere(made_of.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
-        report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
+        report_dev=trial.phase in ("confirm", "claim") or plan.asked.selection == "dev",
         start=arm.start.model if arm.start else None,
     )
 
@@ -107,6 +107,7 @@ def build_record(
         protocol_hash=protocol_hash,
         method=started.method,
         task=started.task,
+        repeat=started.repeat,
         phase=started.phase,
         trial=started.trial,
         seed=started.seed,

@@ -11,6 +11,7 @@ from study.facts.attestation import Attestation
 from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
+from study.plans.identity import arm_name
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
@@ -83,11 +84,12 @@ class TrialStarted(BaseEvent, frozen=True, kw_only=True):
     config: Configuration
     start: str | None  # key of the trial whose model it begins from
     launch: AtLeastOne
+    repeat: Count = 0  # of the arm's search
 
     @property
     def arm(self) -> str:
         """The name of the arm it belongs to."""
-        return f"{self.method}/{self.task}"
+        return arm_name(self.method, self.task, self.repeat)
 
 
 class Report(Typed, frozen=True, kw_only=True):

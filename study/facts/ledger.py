@@ -25,7 +25,7 @@ class Spent(Typed, frozen=True, kw_only=True):
 
     @property
     def task(self) -> str:
-        return self.arm.rpartition("/")[2]
+        return self.arm.rpartition("/")[2].partition("@")[0]
 
 
 def ledger(records: Iterable[Record]) -> list[Spent]:

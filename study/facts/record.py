@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from study.facts.json_lines import read_lines
+from study.plans.identity import arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Score
 from trainables.schema import Configuration, Reader, Typed
 
-Phase = Literal["search", "confirm"]
+Phase = Literal["search", "confirm", "claim", "audit"]
 Status = Literal["completed", "stopped", "failed"]
 
 
@@ -59,6 +60,7 @@ class Record(Typed, frozen=True, kw_only=True):
     journal_head: str  # chain of the journal's line before its `trial_ended`
     started: str  # UTC, ISO 8601
     ended: str
+    repeat: Count = 0  # of the arm's search
 
     def __post_init__(self) -> None:
         if self.status == "completed" and (self.score is None or self.selection_score is None):
@@ -68,7 +70,7 @@ class Record(Typed, frozen=True, kw_only=True):
     @property
     def arm(self) -> str:
         """The name of the arm it belongs to."""
-        return f"{self.method}/{self.task}"
+        return arm_name(self.method, self.task, self.repeat)
 
 
 READER = Reader(Record)

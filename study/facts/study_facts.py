@@ -148,6 +148,8 @@ class ArmFacts:
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
+    claim: list[TrialFacts] = field(default_factory=list)  # of the winner, on seeds beyond the plan's
+    audit: list[TrialFacts] = field(default_factory=list)  # search trials that ASHA stopped, trained to their end
     records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
@@ -157,10 +159,10 @@ class ArmFacts:
 
     @property
     def trials(self) -> list[TrialFacts]:
-        return [*self.search, *self.confirm]
+        return [*self.search, *self.confirm, *self.claim, *self.audit]
 
     def phase(self, phase: Phase) -> list[TrialFacts]:
-        return self.search if phase == "search" else self.confirm
+        return {"search": self.search, "confirm": self.confirm, "claim": self.claim, "audit": self.audit}[phase]
 
     @property
     def under_way(self) -> list[TrialFacts]:

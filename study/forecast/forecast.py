@@ -46,7 +46,9 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     done = _done(plan, folder)
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(item)}" for item in estimates]
-    trials = f"{len(plan.arms)} arms, {search} search and {confirm} confirm trials"
+    audits = sum(arm.audits for arm in plan.arms)
+    audit = f", up to {audits} audits of at most as many epochs as a confirm trial" if audits else ""
+    trials = f"{len(plan.arms)} arms, {search} search and {confirm} confirm trials{audit}"
     lines.append(f"{trials}, {total_in_words(estimates)}")
     if done:
         left = "unknown" if done.remaining_seconds is None else f"{done.remaining_seconds / 3600:.2f} h of one slot"

@@ -45,7 +45,8 @@ def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Ph
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way)
     search = arm.search_trials_to_start * epochs["search"]
-    return search + arm.confirm_trials_to_start * epochs["confirm"] + under_way
+    to_the_end = arm.confirm_trials_to_start * epochs["confirm"] + len(arm.to_audit) * epochs["audit"]
+    return search + to_the_end + under_way
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: list[float]) -> float:
@@ -56,7 +57,7 @@ def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, sh
 
 def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
     samples, epochs = arm.arm.samples, arm.arm.epochs
-    if phase == "confirm" or samples == 0:
+    if phase != "search" or samples == 0:
         return 1.0
     return expected_epochs(samples, epochs, progress.plan.protocol.early_stopping) / (samples * epochs)
 

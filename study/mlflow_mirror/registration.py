@@ -42,7 +42,7 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
         ValueError: the folder of a model is gone.
     """
     for arm in progress.arms:
-        if arm.confirmed:
+        if arm.confirmed and not arm.arm.repeat:
             name = in_file_names(f"{folder.resolve().name}.{arm.arm.method}.{arm.arm.task}")
             yield from _register_arm(tracking, name, [where_it_lies(record, folder) for record in arm.confirmed])
 

@@ -92,7 +92,7 @@ class StudyRuns:
         is_superseded = self._is_superseded(trial)
         return Run(
             key=key,
-            name=f"{started.phase} {started.trial} · {started.method} / {started.task}",  # MLflow cuts the end off
+            name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow cuts the end off
             parent=started.arm,
             status=status,
             started=milliseconds(started.time),
@@ -113,7 +113,7 @@ class StudyRuns:
         status = self._arm_status(arm, statuses)
         return Run(
             key=name,
-            name=f"{arm.arm.method} / {arm.arm.task}",
+            name=arm.arm.name.replace("/", " / "),
             parent="study",
             status=status,
             started=min((milliseconds(trial.started.time) for trial in trials), default=None),

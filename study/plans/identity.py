@@ -9,6 +9,8 @@ from trainables import VARIANT
 from trainables.schema import Configuration
 
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
+MOST_SEEDS = 100  # per arm, where a search is repeated
+MOST_REPEATS = 9  # of a search: confirm seeds stay below the search seeds
 
 
 def digest(value: object, length: int = 16) -> str:
@@ -37,8 +39,15 @@ def trial_key(
     return digest([protocol_hash, method, task, backbone, tokenizer, data, phase, config, seed, start])
 
 
-def confirm_seeds(number: int) -> tuple[int, ...]:
-    return tuple(range(FIRST_SEED, FIRST_SEED + number))
+def arm_name(method: str, task: str, repeat: int) -> str:
+    """`palbert/rte`; of the second search of that arm, whose `repeat` is 1, `palbert/rte@2`."""
+    return f"{method}/{task}@{repeat + 1}" if repeat else f"{method}/{task}"
+
+
+def confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:
+    """Seeds of confirm trials; no two repeats of a search share one while there are at most `MOST_SEEDS`."""
+    first = FIRST_SEED + repeat * MOST_SEEDS
+    return tuple(range(first, first + number))
 
 
 def search_seed(arm: str, number: int) -> int:

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainables.configuration import AtLeastOne
+from study.plans.identity import MOST_REPEATS
+from trainables.configuration import AtLeastOne, Count
 from trainables.runs.trial import Selection
 from trainables.schema import Typed, Value
 
 Sampler = Literal["tpe", "random", "grid"]
+SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
 
 
@@ -32,6 +34,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     backbone: str | None = None  # None: each method's own for this profile
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
     samples: int | None  # search trials per arm; None: the whole grid
+    search_repeats: SearchRepeats = 1  # searches per arm, each with seeds, a winner and confirm trials of its own
     seeds: int  # confirm trials per arm, where the method has no number of its own
     sampler: Sampler
     selection: Selection = "dev"
@@ -39,6 +42,8 @@ class Plan(Typed, frozen=True, kw_only=True):
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop
+    spend_on_claims: Count = 0  # further seeds per arm at most, where a ranking is undecided: `study.decisions.claims`
+    audit_stopped: Count = 0  # stopped search trials per arm that are trained to their end, for `study.replay`
     baseline: str | None = None  # method that the others are compared with
 
     def start_of(self, method: str, task: str) -> str | None:

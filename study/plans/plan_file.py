@@ -78,6 +78,8 @@ def with_earlier(plan: Plan, earlier: Plan) -> Plan:
         tasks=tuple(dict.fromkeys([*earlier.tasks, *plan.tasks])),
         samples=None if plan.samples is None or earlier.samples is None else max(plan.samples, earlier.samples),
         seeds=max(plan.seeds, earlier.seeds),
+        search_repeats=max(plan.search_repeats, earlier.search_repeats),
+        audit_stopped=max(plan.audit_stopped, earlier.audit_stopped),
     )
 
 
@@ -96,7 +98,8 @@ def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path
 
 def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan) -> list[str]:
     """Every field in which two plans are not of one study: its name and both values."""
-    changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
+    changed = _changed_rule_of_claims(later, earlier)
+    changed += changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before = {arm.name: to_plain(arm) for arm in earlier.arms}
     for arm in later.arms:
         if arm.name in before:
@@ -104,6 +107,15 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan) -> list[str]:
             for fact in FACTS_OF_ARM:
                 changed += changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
     return changed
+
+
+def _changed_rule_of_claims(resolved: ResolvedPlan, earlier: ResolvedPlan) -> list[str]:
+    """A rule that spends on claims holds only where it was fixed before the first number: nothing of it may change."""
+    if not (resolved.asked.spend_on_claims or earlier.asked.spend_on_claims):
+        return []
+    fixed = ("spend_on_claims", "methods", "tasks", "samples", "seeds", "baseline")
+    before, now = to_plain(earlier.asked), to_plain(resolved.asked)
+    return [line for name in fixed for line in changes(name, before[name], now[name])]
 
 
 def changes(where: str, before: object, after: object) -> list[str]:

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
 from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from study.plans.departures import departures
-from study.plans.identity import FIRST_SEED, confirm_seeds
+from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.glue import check_data, fingerprint
@@ -84,7 +85,10 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
             fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
         return fingerprints[name]
 
-    arms = tuple(_arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks)
+    first = tuple(
+        _arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks
+    )
+    arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in arms}:
         _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
@@ -162,6 +166,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         first=tuple(resolution.first[:samples]),
         samples=samples,
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
+        audits=min(plan.audit_stopped, samples),
         backbone=resolution.backbone.value,
         backbone_fingerprint=fingerprint_of(resolution.backbone.value, "backbone"),
         tokenizer=tokenizer,
@@ -171,6 +176,13 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     )
     trainables.configure(method, arm.any_configuration).check_task(TASKS[task])
     return arm
+
+
+def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
+    """The arm with another search. It starts from the same repeat of its source, where that is searched at all."""
+    source = next((other for other in arms if other.name == arm.start_from), None)
+    start_from = arm_name(source.method, source.task, repeat) if source and source.space else arm.start_from
+    return replace(arm, repeat=repeat, seeds=confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
 def _protocol(plan: Plan) -> Protocol:
@@ -269,6 +281,21 @@ def _check_plan(plan: Plan) -> None:
             raise ValueError(f"no task named {task!r}; available: {', '.join(TRAINABLE_TASKS)}")
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
+    if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
+        raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
+    if plan.search_repeats > 1 and plan.seeds + plan.spend_on_claims > MOST_SEEDS:
+        together = f"--seeds and --spend-on-claims are {plan.seeds + plan.spend_on_claims} together"
+        raise ValueError(f"{together}; allowed beside --search-repeats: at most {MOST_SEEDS}")
+    if plan.spend_on_claims and plan.seeds < 2:
+        raise ValueError("--spend-on-claims compares spreads over seeds, but --seeds is 1; allowed: at least 2")
+    if plan.spend_on_claims and len(plan.methods) < 2:
+        raise ValueError(
+            f"--spend-on-claims ranks methods, but {plan.methods[0]} is the only one; allowed: two or more"
+        )
+    if plan.audit_stopped and plan.early_stopping is None:
+        raise ValueError(
+            f"--audit-stopped is {plan.audit_stopped}, but --early-stopping none stops no trial; allowed: 0"
+        )
 
 
 def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import trainables
-from study.plans.identity import digest, trial_key
+from study.plans.identity import arm_name, digest, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
@@ -29,7 +29,7 @@ class Range(Typed, frozen=True, kw_only=True):
 
 
 class Arm(Typed, frozen=True, kw_only=True):
-    """One (method, task) pair, with all that its trials have in common."""
+    """One (method, task) pair, with all that its trials have in common; each repeat of its search is another arm."""
 
     method: str
     task: str
@@ -38,16 +38,18 @@ class Arm(Typed, frozen=True, kw_only=True):
     first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
     samples: int  # search trials wanted
     seeds: tuple[int, ...]  # of the confirm trials
+    audits: int = 0  # search trials that ASHA stopped to be trained to their end, after the confirm trials
     backbone: str
     backbone_fingerprint: str
     tokenizer: str | None  # None: the backbone's own
     tokenizer_fingerprint: str | None
     data_fingerprint: str
+    repeat: int = 0  # of the search; tables show the first
     start_from: str | None  # name of the arm whose best confirm model is the start
 
     @property
     def name(self) -> str:
-        return f"{self.method}/{self.task}"
+        return arm_name(self.method, self.task, self.repeat)
 
     @property
     def base_method(self) -> str:
@@ -125,6 +127,11 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     def arm(self, name: str) -> Arm:
         """The arm of this name; KeyError where the plan has none."""
         return self._arms[name]
+
+    @property
+    def first_arms(self) -> list[Arm]:
+        """Those of the first search of each method on each task: their numbers stand in the tables."""
+        return [arm for arm in self.arms if not arm.repeat]
 
     @cached_property
     def _arms(self) -> dict[str, Arm]:

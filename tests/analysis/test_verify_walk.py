@@ -42,6 +42,8 @@ OTHER_CHOICES = {
     "asked": "code",
     "machine": "preemption",
     "method": "memory",
+    "audit": "search",
+    "claim": "confirm",
 }
 NOT_A_FIELD = {"trials under a URI"}  # of no file here
 Path_ = tuple[str | int, ...]

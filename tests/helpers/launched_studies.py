@@ -54,12 +54,12 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 
 def eventful_study(folder: Path) -> Path:
-    """Every kind of event, every file but a report: killed thrice, with faults, then extended, with little GPU time."""
+    """Every kind of event, every file but a report: killed, with faults, extended by audits, with little GPU time."""
     launch(folder, mini_plan(seeds=1), killed_after=1)
     faults = {4: "machine", 8: "restart", 12: "method"}
     launch(folder, mini_plan(seeds=1), killed_after=30, broken=faults)
     launch(folder, mini_plan(seeds=1), killed_after=0)
-    launch(folder, mini_plan(seeds=2), max_gpu_hours=GPU_HOURS, retry_failed=True)
+    launch(folder, mini_plan(seeds=2, audit_stopped=1), max_gpu_hours=GPU_HOURS, retry_failed=True)
     (folder / "mirror.log").write_text("followed 12 events\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder

@@ -31,6 +31,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.facts",
     "study.decisions.asha",
     "study.decisions.budget",
+    "study.decisions.claims",
     "study.decisions.progress",
     "study.decisions.machine_faults",
     "study.decisions.specs",
@@ -189,6 +190,7 @@ def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
         ("study.doctor", "--help"),
         ("study.mirror", "--help"),
         ("study.status", "--help"),
+        ("study.replay", "--help"),
     ],
     ids=" ".join,
 )

@@ -1,0 +1,126 @@
+"""Methods whose search was repeated: pytest tests/analysis/test_repeated_searches.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean, median, stdev
+
+import numpy as np
+import pytest
+from helpers.edited_studies import has
+from helpers.launched_studies import launch, launched_study, mini_plan
+
+from analysis.layouts.evidence import gather
+from analysis.layouts.repeats_table import search_repeats_table
+from analysis.statistics import uncertainty
+from analysis.statistics.search_repeats import Repeats, compare_repeats, paired_repeats
+from analysis.studies.load import load_study
+from analysis.tables import write_tables
+from analysis.verify import verify
+from study.facts.record import read_records
+
+
+def repeats(*scores: list[float], resampled: np.ndarray | None = None) -> Repeats:
+    stored = np.zeros((2, len(scores))) if resampled is None else resampled
+    return Repeats(list(scores), stored, "the same")
+
+
+def test_what_the_seeds_account_for_is_not_of_the_search():
+    found = repeats([0.5, 0.7], [0.6, 0.8], [0.4, 0.6])
+    assert found.deviation == pytest.approx(stdev([0.6, 0.7, 0.5]))
+    assert found.search_deviation == pytest.approx(max(0.0, 0.01 - 0.02 / 2) ** 0.5, abs=1e-7)
+    assert repeats([0.6, 0.6], [0.8, 0.8]).search_deviation == pytest.approx(0.02**0.5)
+
+
+def test_of_single_seeds_the_part_of_the_search_is_not_known():
+    assert repeats([0.5], [0.7]).search_deviation is None
+
+
+def test_a_difference_is_held_against_the_spread_between_searches():
+    apart = [[0.80, 0.82], [0.70, 0.72]]
+    alike = [[0.76, 0.78], [0.66, 0.68]]
+    test = paired_repeats(repeats(*apart), repeats(*alike))
+    assert test.difference == pytest.approx(0.04)
+    assert test.standard_error == pytest.approx((0.005 / 2 + 0.005 / 2) ** 0.5)
+    assert test.freedom == pytest.approx(2)
+
+
+def test_what_examples_leave_open_is_added():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.05, (500, 1)) + np.zeros((500, 3))
+    steady = repeats([0.7, 0.7], [0.71, 0.71], [0.69, 0.69], resampled=np.full((500, 3), 0.7))
+    shaken = repeats([0.7, 0.7], [0.71, 0.71], [0.69, 0.69], resampled=0.7 + noise)
+    assert paired_repeats(shaken, steady).standard_error > 0.04 > paired_repeats(steady, steady).standard_error
+
+
+def test_all_comparisons_with_the_baseline_are_one_family():
+    found = {
+        ("albert", "rte"): repeats([0.5, 0.52], [0.51, 0.53]),
+        ("palbert", "rte"): repeats([0.6, 0.62], [0.61, 0.63]),
+        ("pabee", "rte"): repeats([0.5, 0.53], [0.52, 0.54]),
+    }
+    compared = compare_repeats(found, "albert")
+    assert [(one.row, one.baseline) for one in compared] == [("palbert", "albert"), ("pabee", "albert")]
+    assert [one.adjusted_p_value for one in compared] == uncertainty.holm([one.test.p_value for one in compared])
+    assert compare_repeats(found, None) == []
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "s"
+    return launched_study(folder, mini_plan(tasks=("rte",), search_repeats=3, baseline="albert"))
+
+
+def test_the_table_has_every_search(study):
+    table = json.loads((study / "tables" / "search_repeats.json").read_text())
+    records = read_records(study / "records.jsonl")
+    for own in table["repeats"]:
+        names = [f"{own['row']}/rte", f"{own['row']}/rte@2", f"{own['row']}/rte@3"]
+        scores = [[r.score for r in records if r.arm == name and r.phase == "confirm"] for name in names]
+        assert own["medians"] == pytest.approx([median(each) for each in scores])
+        assert own["deviation"] == pytest.approx(stdev(mean(each) for each in scores))
+    assert [one["row"] for one in table["comparisons"]] == ["pondernet"]
+
+
+def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
+    once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
+    dev, alone = (json.loads((folder / "tables" / "dev.json").read_text()) for folder in (study, once))
+    assert [cell["median"] for cell in dev["cells"]] == [cell["median"] for cell in alone["cells"]]
+    note = "each number is of the first of 3 searches, as in a study of one; table search_repeats has all"
+    assert note in (study / "tables" / "dev.md").read_text()
+    assert note not in (once / "tables" / "dev.md").read_text()
+    assert not (once / "tables" / "search_repeats.md").exists()
+
+
+def test_trials_of_later_searches_do_not_count_in_the_frame(study):
+    frame = load_study(study).frame
+    assert set(frame[frame["counts"]]["repeat"]) == {0}
+    assert set(frame["repeat"]) == {0, 1, 2}
+
+
+def test_a_changed_number_of_a_later_search_is_found(tmp_path, study):
+    launch(tmp_path / "s", mini_plan(tasks=("rte",), search_repeats=2, baseline="albert"))
+    path = tmp_path / "s" / "tables" / "search_repeats.json"
+    path.write_text(path.read_text().replace('"deviation": 0.0', '"deviation": 0.1', 1))
+    assert has(verify(tmp_path / "s"), "search_repeats.json is not what")
+
+
+def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
+    launch(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), search_repeats=3))
+    lines = (tmp_path / "s" / "records.jsonl").read_text().splitlines()
+    kept = [line for line in lines if not ('"seed":243' in line and '"phase":"confirm"' in line)]
+    (tmp_path / "s" / "records.jsonl").write_text("\n".join(kept) + "\n")
+    table = search_repeats_table(gather([load_study(tmp_path / "s")]))
+    assert len(table.sidecar["repeats"][0]["medians"]) == 2
+    assert "left out: albert/rte@3: fewer seeds: found 242; the protocol wants 242, 243" in table.notes
+
+
+def test_several_studies_join_their_repeats(tmp_path, study):
+    other = launched_study(
+        tmp_path / "other", mini_plan(methods=("albert",), tasks=("mrpc",), search_repeats=2, baseline="albert")
+    )
+    written = write_tables([study, other], tmp_path / "tables")
+    table = next(table for table in written.tables if table.name == "search_repeats")
+    found = {(own["row"], own["task"], len(own["medians"])) for own in table.sidecar["repeats"]}
+    assert found == {("albert", "rte", 3), ("pondernet", "rte", 3), ("albert", "mrpc", 2)}
