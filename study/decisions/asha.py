@@ -7,11 +7,9 @@ one bracket. The scores are facts of the arm, so there is no other state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
 
 from study.plans.plan import EarlyStopping
 
@@ -38,11 +36,21 @@ def decide(
     recorded = rungs.get(epoch, {})
     if key in recorded:
         return None
-    cutoff = None
-    if recorded:
-        cutoff = float(np.percentile(list(recorded.values()), 100 * (1 - 1 / stopping.factor)))
+    cutoff = cutoff_of(sorted(recorded.values()), stopping) if recorded else None
     stop = cutoff is not None and score < cutoff
     return Decision(epoch, score, cutoff, len(recorded), "stop" if stop else "continue")
+
+
+def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
+    """The (1 - 1/factor) quantile of one score or more, between two of them by linear interpolation.
+
+    To the bit what `numpy.percentile` gives: constant in time, and without numpy.
+    """
+    position = 100 * (1 - 1 / stopping.factor) / 100 * (len(ascending) - 1)
+    below = int(position)
+    part = position - below
+    low, high = ascending[below], ascending[min(below + 1, len(ascending) - 1)]
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
 def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:
