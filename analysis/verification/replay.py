@@ -10,10 +10,11 @@ from analysis.verification import trial_rules
 from analysis.verification.differences import unlike
 from analysis.verification.epoch_rules import EpochRules
 from analysis.verification.journal_lines import JournalLine, read_journal
-from study.decisions.budget import searches_to_close
+from study.decisions.budget import GpuBudget
 from study.decisions.progress import StudyProgress
 from study.facts.events import (
     AshaDecided,
+    ConfirmClosed,
     EpochReported,
     Event,
     LaunchBegan,
@@ -80,12 +81,14 @@ class Replay:
                 return self._launch_end_faults(event)
             case SearchClosed():
                 return self._closing_faults(event)
+            case ConfirmClosed():
+                return self._unpaid_faults(event, GpuBudget(self._progress).confirms_to_close())
             case StartChosen():
                 return self._arm_faults(event.arm) or trial_rules.choice_faults(event, self._progress)
             case TrialStarted():
                 return self._arm_faults(event.arm) or [
                     *trial_rules.start_faults(event, self._progress),
-                    *self._overdue_closing(event),
+                    *self._unpaid_start(event),
                 ]
         return self._trial_faults(event, where)
 
@@ -150,16 +153,19 @@ class Replay:
         if event.max_gpu_hours is None:
             wrong = len(event.arms) != 1 or not self._file.plan.arm(event.arms[0]).space
             return lines + ["max_gpu_hours is null, for a spent space; should be of one arm"] * wrong
-        lines += unlike(event, {"max_gpu_hours": self._progress.max_gpu_hours})
-        if self.facts.launch_number == self._last_launch:
-            lines += unlike(event, {"arms": searches_to_close(self._progress)})
-        return lines
+        return lines + self._unpaid_faults(event, GpuBudget(self._progress).searches_to_close())
 
-    def _overdue_closing(self, event: TrialStarted) -> list[str]:
-        """Whether searches should have been closed to leave GPU time; of earlier launches the plan is not known."""
-        if self.facts.launch_number != self._last_launch:
-            return []
-        return [f"the search of {name} should have been closed" for name in searches_to_close(self._progress)]
+    def _unpaid_faults(self, event: SearchClosed | ConfirmClosed, arms: list[str]) -> list[str]:
+        """Whether the limit ends these arms' trials; of earlier launches the plan is not known."""
+        lines = unlike(event, {"max_gpu_hours": self._progress.max_gpu_hours})
+        return lines + (unlike(event, {"arms": arms}) if self.facts.launch_number == self._last_launch else [])
+
+    def _unpaid_start(self, event: TrialStarted) -> list[str]:
+        """Whether the limit paid for the trial; of earlier launches the plan is not known."""
+        arm = self._progress.arm(event.arm)
+        is_known = self.facts.launch_number == self._last_launch
+        is_paid = not is_known or GpuBudget(self._progress).allows(arm, event.phase)
+        return [] if is_paid else [f"--max-gpu-hours {self._progress.max_gpu_hours:g} had nothing left for it"]
 
     def _claim(self, made_by: LaunchBegan | PlanFile) -> list[str]:
         """Records that name no launch before must be of this command, which ended them before its launch began."""

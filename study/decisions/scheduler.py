@@ -6,16 +6,16 @@ anywhere decides on as if it never was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from study.decisions import asha
-from study.decisions.budget import searches_to_close
+from study.decisions.budget import GpuBudget
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
 from study.decisions.specs import Provenance, build_record
 from study.facts.events import (
     AshaDecided,
+    ConfirmClosed,
     EpochReported,
     Event,
     LaunchBegan,
@@ -61,8 +61,8 @@ class Scheduler:
         *,
         max_gpu_hours: float | None = None,
     ):
-        """`study` is its name, `provenance` that of this launch; no search trial is started that would leave too
-        little of `max_gpu_hours` for the confirm trials."""
+        """`study` is its name, `provenance` that of this launch; nothing is started that `max_gpu_hours` cannot pay
+        for, see `GpuBudget`."""
         self.study = study
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours)
@@ -148,25 +148,18 @@ class Scheduler:
         return next((trial for key, trial in self.facts.under_way.items() if key not in self._handed_out), None)
 
     def _start_one(self) -> TrialFacts | None:
-        closing = searches_to_close(self.progress)
-        if closing:
-            self._close_search(closing, max_gpu_hours=self.progress.max_gpu_hours)
-        for arm in self._by_length():
-            if self.progress.can_start(arm) and (trial := self._start_next_of(arm)):
-                return trial
-        return None
+        while True:
+            budget = GpuBudget(self.progress)
+            for arm in budget.in_turn():
+                if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):
+                    return trial
+            if not self._close_unpaid():
+                return None
 
-    def _by_length(self) -> Sequence[ArmProgress]:
-        """Arms by the examples that a full trial sees: long trials first, so that short ones fill the end."""
-        # stable: equals stay in the plan's order
-        return sorted(
-            self.progress.arms,
-            key=lambda arm: self.progress.examples_per_epoch(arm) * arm.arm.epochs,
-            reverse=True,
-        )
-
-    def _start_next_of(self, arm: ArmProgress) -> TrialFacts | None:
+    def _start_next_of(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
         if arm.search_trials_to_start:
+            if not budget.allows(arm, "search"):
+                return None
             self._choose_start(arm)
             point = self._proposals[arm.arm.name].next(arm.facts)
             if point is not None:
@@ -175,7 +168,7 @@ class Scheduler:
             self._close_search([arm.arm.name], max_gpu_hours=None)
         if arm.is_search_over:
             self._choose_start(arm)
-        if arm.missing_seeds:
+        if arm.missing_seeds and budget.allows(arm, "confirm"):
             assert arm.winner is not None
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
         return None
@@ -208,6 +201,18 @@ class Scheduler:
             )
         )
         return self.facts.trials[key]
+
+    def _close_unpaid(self) -> bool:
+        """Ends searches, or else confirm trials, that nothing is left for; whether any."""
+        budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
+        if searches := budget.searches_to_close():
+            self._close_search(searches, max_gpu_hours=limit)
+        elif confirms := budget.confirms_to_close():
+            assert limit is not None
+            self._journal.append(ConfirmClosed(time=self._journal.now(), arms=confirms, max_gpu_hours=limit))
+        else:
+            return False
+        return True
 
     def _close_search(self, arms: list[str], *, max_gpu_hours: float | None) -> None:
         self._journal.append(SearchClosed(time=self._journal.now(), arms=arms, max_gpu_hours=max_gpu_hours))

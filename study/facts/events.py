@@ -120,10 +120,17 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
-    """Searches ended early: to leave GPU time for the confirm trials, or since every configuration was drawn."""
+    """Searches ended early: their share of the GPU time is used, or every configuration was drawn."""
 
     arms: list[str]
     max_gpu_hours: NotNegative | None  # the limit that was kept; None: every configuration was drawn
+
+
+class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
+    """No GPU time is left for the confirm trials of these arms that are missing."""
+
+    arms: list[str]
+    max_gpu_hours: NotNegative  # the limit that was kept
 
 
 Event = (
@@ -136,6 +143,7 @@ Event = (
     | TrialRetried
     | TrialEnded
     | SearchClosed
+    | ConfirmClosed
 )
 
 READER = Reader(Event)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from study.facts.events import (
     FILE,
     READER,
     AshaDecided,
+    ConfirmClosed,
     EpochReported,
     Event,
     LaunchBegan,
     LaunchEnded,
+    Report,
     SearchClosed,
     StartChosen,
     TrialEnded,
@@ -22,7 +26,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.json_lines import read_lines
-from study.facts.record import Phase, Record
+from study.facts.record import Phase, Record, Status
 from trainables.schema import Configuration
 
 
@@ -71,11 +75,12 @@ class LaunchFacts:
 
 @dataclass
 class TrialFacts:
-    """A trial that was started, and how far it came."""
+    """A trial that was started, and how far it came. Of its reports the last and the best are kept."""
 
     started: TrialStarted
     launch: int  # the last one that heard of it
-    reports: list[EpochReported] = field(default_factory=list)  # each epoch once
+    scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
+    last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
     retries: int = 0
@@ -103,14 +108,14 @@ class TrialFacts:
         return self.started.start
 
     @property
-    def last(self) -> EpochReported | None:
-        """The last epoch reported."""
-        return self.reports[-1] if self.reports else None
-
-    @property
     def epochs(self) -> int:
         """How many it has reported."""
-        return self.reports[-1].report.row.epoch if self.reports else 0
+        return self.last.report.row.epoch if self.last else 0
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Used so far."""
+        return self.last.report.gpu_seconds if self.last else 0.0
 
     @property
     def stopped_at(self) -> int | None:
@@ -124,15 +129,60 @@ class TrialFacts:
 
 
 @dataclass
+class Totals:
+    """Sums over trials, kept up to date, so that nobody has to go through the trials for them."""
+
+    trials: int = 0
+    epochs: int = 0
+    gpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    most_gpu_seconds: float = 0.0  # of one ended trial
+
+    def add(self, other: Totals) -> None:
+        self.trials += other.trials
+        self.epochs += other.epochs
+        self.gpu_seconds += other.gpu_seconds
+        self.wall_seconds += other.wall_seconds
+        self.most_gpu_seconds = max(self.most_gpu_seconds, other.most_gpu_seconds)
+
+    @staticmethod
+    def of_record(record: Record) -> Totals:
+        gpu_seconds = record.gpu_seconds
+        return Totals(1, record.epochs, gpu_seconds, record.wall_seconds, most_gpu_seconds=gpu_seconds)
+
+    @staticmethod
+    def between(before: Report | None, now: Report) -> Totals:
+        """What a trial has done from one report, or from its beginning, to another."""
+        return Totals(
+            trials=before is None,
+            epochs=now.row.epoch - (before.row.epoch if before else 0),
+            gpu_seconds=now.gpu_seconds - (before.gpu_seconds if before else 0.0),
+            wall_seconds=now.wall_seconds - (before.wall_seconds if before else 0.0),
+        )
+
+    @staticmethod
+    def of(several: Iterable[Totals]) -> Totals:
+        """Their sum."""
+        total = Totals()
+        for own in several:
+            total.add(own)
+        return total
+
+
+@dataclass
 class ArmFacts:
     """The trials of one arm, in the order they were started."""
 
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)  # in the order they ended
+    under_way: dict[str, TrialFacts] = field(default_factory=dict)  # those that have not ended, running now or not
+    reported: dict[Phase, Totals] = field(default_factory=lambda: {"search": Totals(), "confirm": Totals()})
+    ended: dict[tuple[Phase, Status], Totals] = field(default_factory=dict)
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
+    confirm_closed: list[ConfirmClosed] = field(default_factory=list)
 
     @property
     def trials(self) -> list[TrialFacts]:
@@ -141,10 +191,11 @@ class ArmFacts:
     def phase(self, phase: Phase) -> list[TrialFacts]:
         return self.search if phase == "search" else self.confirm
 
-    @property
-    def under_way(self) -> list[TrialFacts]:
-        """Those that have not ended, running now or not."""
-        return [trial for trial in self.trials if trial.ended is None]
+    def ended_by(self, *, phases: Sequence[Phase] = get_args(Phase), statuses: Sequence[Status]) -> Totals:
+        """The totals of the ended trials of these phases and statuses."""
+        return Totals.of(
+            own for (phase, status), own in self.ended.items() if phase in phases and status in statuses
+        )
 
     @property
     def start_key(self) -> str | None:
@@ -205,6 +256,9 @@ class StudyFacts:
             case SearchClosed():
                 for name in event.arms:
                     self.arm(name).closed.append(event)
+            case ConfirmClosed():
+                for name in event.arms:
+                    self.arm(name).confirm_closed.append(event)
 
     def _heard_of(self, key: str) -> TrialFacts:
         if key not in self.trials:
@@ -216,13 +270,18 @@ class StudyFacts:
     def _start(self, event: TrialStarted) -> None:
         trial = TrialFacts(event, event.launch)
         self.trials[event.key] = self.under_way[event.key] = trial
-        self.arm(event.arm).phase(event.phase).append(trial)
+        arm = self.arm(event.arm)
+        arm.under_way[event.key] = trial
+        arm.phase(event.phase).append(trial)
 
     def _report(self, event: EpochReported) -> None:
         trial, row = self._heard_of(event.key), event.report.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
-        trial.reports.append(event)
+        before = trial.last.report if trial.last else None
+        self.arm(trial.started.arm).reported[trial.phase].add(Totals.between(before, event.report))
+        trial.last = event
+        trial.scores[row.epoch] = row.selection_score
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
 
@@ -230,5 +289,8 @@ class StudyFacts:
         trial = self._heard_of(event.key)
         trial.ended = event
         self.under_way.pop(event.key, None)
-        self.arm(event.record.arm).records.append(event.record)
-        self.records.append(event.record)
+        record, arm = event.record, self.arm(event.record.arm)
+        arm.under_way.pop(event.key, None)
+        arm.ended.setdefault((record.phase, record.status), Totals()).add(Totals.of_record(record))
+        arm.records.append(record)
+        self.records.append(record)

@@ -12,6 +12,7 @@ from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 
+from study.facts.events import EpochReported
 from study.facts.study_facts import read_facts
 from study.mirror import main
 from study.mlflow_mirror.follower import mirror
@@ -58,7 +59,8 @@ def uri(tmp_path: Path, empty_store: Path) -> str:
 
 
 def runs_of(journal: MadeJournal) -> StudyRuns:
-    return StudyRuns("mine", require_plan(journal.folder), read_facts(journal.folder))
+    reports = {key: [event for event in journal.of(EpochReported) if event.key == key] for key in journal.facts.trials}
+    return StudyRuns("mine", require_plan(journal.folder), read_facts(journal.folder), reports)
 
 
 def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:
