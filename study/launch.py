@@ -36,7 +36,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.dry_run:
         return dry_run(plan, options, why=why)
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
-    from study.launch_stages import run_study  # Ray, from here on
+    from study.launch_stages import run_study  # Ray, where trials are to be run
 
     return run_study(resolved, folder, options, why=why)
 

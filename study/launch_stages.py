@@ -1,4 +1,7 @@
-"""One launch, stage by stage: cluster, journal, mirror, driver, tables. What `study.launch` does once it has a plan."""
+"""One launch, stage by stage: cluster, journal, mirror, driver, tables. What `study.launch` does once it has a plan.
+
+Ray is imported where trials are to be run: a study that is finished has no need of it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,9 @@ import sys
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 
-import ray
-
-from study.cluster.ray_connection import ray_cluster
-from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.drivers.trial_end import end_trial
-from study.drivers.tune_driver import TuneDriver
 from study.facts.events import LaunchStatus, utc_now
 from study.facts.journal import Journal
 from study.launch_options import LaunchOptions
@@ -42,6 +40,8 @@ def run_study(plan: ResolvedPlan, folder: Path, options: LaunchOptions, *, why: 
     storage = storage_address(options.storage or str(folder))
     with ExitStack() as stack:
         if options.address:
+            from study.cluster.ray_connection import ray_cluster
+
             stack.enter_context(ray_cluster(options.address))  # before anything is created
         make_writable(join(storage, "trials"))
         make_writable(str(folder / "predictions"))
@@ -101,6 +101,12 @@ def python() -> str:
 
 def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> str:
     """The dev table, after all that there was to do or until Ctrl-C."""
+    import ray
+
+    from study.cluster.ray_connection import ray_cluster
+    from study.cluster.resources import Resources
+    from study.drivers.tune_driver import TuneDriver
+
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
     mirror = start_mirror(folder, options.tracking_uri)
     status: LaunchStatus = "interrupted"

@@ -88,7 +88,7 @@ class Replay:
             case TrialStarted():
                 return self._arm_faults(event.arm) or [
                     *trial_rules.start_faults(event, self._progress),
-                    *self._unpaid_start(event),
+                    *self._untimely_start(event),
                 ]
         return self._trial_faults(event, where)
 
@@ -160,12 +160,15 @@ class Replay:
         lines = unlike(event, {"max_gpu_hours": self._progress.max_gpu_hours})
         return lines + (unlike(event, {"arms": arms}) if self.facts.launch_number == self._last_launch else [])
 
-    def _unpaid_start(self, event: TrialStarted) -> list[str]:
-        """Whether the limit paid for the trial; of earlier launches the plan is not known."""
+    def _untimely_start(self, event: TrialStarted) -> list[str]:
+        """Whether it was the trial's turn, and was paid for; of earlier launches the plan is not known."""
+        if self.facts.launch_number != self._last_launch:
+            return []
         arm = self._progress.arm(event.arm)
-        is_known = self.facts.launch_number == self._last_launch
-        is_paid = not is_known or GpuBudget(self._progress).allows(arm, event.phase)
-        return [] if is_paid else [f"--max-gpu-hours {self._progress.max_gpu_hours:g} had nothing left for it"]
+        is_early = event.phase == "confirm" and arm.search_trials_to_start > 0
+        is_unpaid = not GpuBudget(self._progress).allows(arm, event.phase)
+        unpaid = f"the limit of {self._progress.max_gpu_hours} GPU hours had nothing left for it"
+        return [f"a confirm trial of {event.arm} while its search goes on"] * is_early + [unpaid] * is_unpaid
 
     def _claim(self, made_by: LaunchBegan | PlanFile) -> list[str]:
         """Records that name no launch before must be of this command, which ended them before its launch began."""

@@ -36,9 +36,9 @@ def read_facts(folder: Path) -> StudyFacts:
     Raises:
         ValueError: a line of the journal is broken; file, line and field are named.
     """
-    facts = StudyFacts()
+    facts, name = StudyFacts(), str(folder / FILE)
     for number, event in read_lines(folder / FILE, READER):
-        apply_line(facts, event, where=f"{folder / FILE}:{number}")
+        apply_line(facts, event, where=f"{name}:{number}")
     return facts
 
 
@@ -214,7 +214,9 @@ class StudyFacts:
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
-        return self.arms.setdefault(name, ArmFacts())
+        if name not in self.arms:
+            self.arms[name] = ArmFacts()
+        return self.arms[name]
 
     @property
     def last_launch(self) -> LaunchFacts | None:

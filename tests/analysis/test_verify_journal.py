@@ -88,7 +88,7 @@ def test_a_start_that_is_not_the_best_is_found(eventful):
 
 def test_a_search_that_was_not_closed_is_found(eventful):
     without(eventful, SearchClosed)
-    assert has(verify(eventful), "the search of ", "should have been closed")
+    assert has(verify(eventful), "a confirm trial of ", "while its search goes on")
 
 
 def test_a_search_that_was_closed_for_nothing_is_found(eventful):
