@@ -2,8 +2,8 @@
 
     python -m benchmarks.scale
 
-Each is a process of its own, its imports included, on an idle machine; the figures are medians. The studies are those of the real
-scheduler, without Ray. Exit status 1 where a limit is not held.
+Each is a process of its own, its imports included; the figures are medians, to be taken on an idle machine. The studies
+are those of the real scheduler, without Ray. Exit status 1 where a limit is not held.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def is_held(one: Measured, figure: Figure) -> bool:
 def describe(one: Measured, figure: Figure) -> str:
     limit = f"at most {one.limit_seconds:g} s"
     memory = f" and {one.limit_megabytes:g} MB" if one.limit_megabytes else ""
-    return f"{one.name}: {figure.seconds:.2f} s, {figure.cpu_seconds:.2f} s of CPU, {figure.megabytes:.0f} MB ({limit}{memory})"
+    seconds = f"{figure.seconds:.2f} s, {figure.cpu_seconds:.2f} s of CPU"
+    return f"{one.name}: {seconds}, {figure.megabytes:.0f} MB ({limit}{memory})"
 
 
 def asked_for(folder: Path, *, trials: int, epochs: int) -> tuple[str, ...]:

@@ -98,7 +98,9 @@ def build_parser() -> Parser:
         help="may be a fraction; auto: pack by measured memory; default: 1 if there are any",
     )
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
-    how.add_argument("--max-gpu-hours", type=float, metavar="X", help="shared by all arms; nothing starts that X cannot pay for")
+    how.add_argument(
+        "--max-gpu-hours", type=float, metavar="X", help="shared by all arms; nothing starts that X cannot pay for"
+    )
     how.add_argument("--max-failures", type=int, default=3, metavar="N", help="retries of a trial whose process died")
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")

@@ -38,7 +38,10 @@ class GpuBudget:
         if not self._costs.are_known:
             return arm is self._shortest and not self._progress.facts.under_way
         if phase == "confirm":
-            return self._committed + self._owed_to_cheaper(arm) + self._costs.of_confirm_trial(arm) / _MARGIN <= self._limit
+            return (
+                self._committed + self._owed_to_cheaper(arm) + self._costs.of_confirm_trial(arm) / _MARGIN
+                <= self._limit
+            )
         if not arm.facts.search:
             return arm.arm.name in self._served
         return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
@@ -96,7 +99,11 @@ class GpuBudget:
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
         """Set aside for arms of cheaper trials: where costs were expected too low, the dear cells are incomplete."""
-        cheaper = [other for other in self._startable if self._costs.of_confirm_trial(other) < self._costs.of_confirm_trial(arm)]
+        cheaper = [
+            other
+            for other in self._startable
+            if self._costs.of_confirm_trial(other) < self._costs.of_confirm_trial(arm)
+        ]
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:

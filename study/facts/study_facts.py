@@ -193,9 +193,7 @@ class ArmFacts:
 
     def ended_by(self, *, phases: Sequence[Phase] = get_args(Phase), statuses: Sequence[Status]) -> Totals:
         """The totals of the ended trials of these phases and statuses."""
-        return Totals.of(
-            own for (phase, status), own in self.ended.items() if phase in phases and status in statuses
-        )
+        return Totals.of(own for (phase, status), own in self.ended.items() if phase in phases and status in statuses)
 
     @property
     def start_key(self) -> str | None:
