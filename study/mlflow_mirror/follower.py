@@ -29,7 +29,7 @@ class Mirror:
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
         self._tail = Tail(folder / events.FILE, events.READER)
-        self._reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
+        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
         self._changed: set[str] = set()  # keys of trials to be written
 
     def read(self) -> None:
@@ -37,7 +37,7 @@ class Mirror:
         for number, event in self._tail.read():
             apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
-                self._reports[event.key].append(event)
+                self.reports[event.key].append(event)
             self._changed |= self._about(event)
 
     def progress(self) -> StudyProgress:
@@ -62,7 +62,7 @@ class Mirror:
 
     def _runs(self, final: bool) -> list[Run]:
         """Parents before children, because a child names its parent's id."""
-        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self._reports)
+        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
         changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
         return [
             runs.study(files=self._files() if final else {}, note=self._table()),

@@ -180,6 +180,12 @@ def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
+def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> None:
+    heavy = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
+    run = run_blocked("import study.launch, study.launch_stages", blocked=heavy, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.parametrize(
     "command",
     [
