@@ -20,7 +20,6 @@ from study.facts.events import (
     read_events,
 )
 
-
 LIMIT = 0.0175  # GPU hours: closes searches of which some trials were run
 
 
