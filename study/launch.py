@@ -32,7 +32,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.dry_run:
         return dry_run(plan, options, why=why)
     _, folder = prepare(plan, name=options.name, out=Path(options.out))
-    from study.launch_stages import run_study  # Ray, from here on
+    from study.launch_stages import run_study  # Ray, where trials are to be run
 
     return run_study(plan, folder, options, why=why)
 

@@ -115,7 +115,9 @@ def build_parser() -> Parser:
         help="may be a fraction; auto: pack by measured memory; default: 1 if there are any",
     )
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
-    how.add_argument("--max-gpu-hours", type=float, metavar="X", help="end the searches in time to confirm within X")
+    how.add_argument(
+        "--max-gpu-hours", type=float, metavar="X", help="shared by all arms; nothing starts that X cannot pay for"
+    )
     how.add_argument("--max-failures", type=int, default=3, metavar="N", help="of a trial by faults of the machine")
     how.add_argument("--retry-failed", action="store_true", help="let all trials run again that failed")
     how.add_argument(

@@ -1,4 +1,7 @@
-"""One launch, stage by stage: cluster, journal, mirror, driver, tables. What `study.launch` does once it has a plan."""
+"""One launch, stage by stage: cluster, journal, mirror, driver, tables. What `study.launch` does once it has a plan.
+
+Ray is imported where trials are to be run: a study that is finished has no need of it.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,16 @@ import shlex
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from study.cluster.ray_connection import ray_cluster
-from study.cluster.resources import Resources, check_room
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
-from study.decisions.reopening import to_reopen
+from study.decisions.reopening import reopen_failed, to_reopen
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.drivers.trial_end import end_trial
-from study.drivers.tune_driver import TuneDriver
-from study.drivers.watchdog import Stalled, Watchdog
+from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, utc_now
 from study.facts.journal import Journal
 from study.facts.plan_on_disk import plan_on_disk
@@ -30,7 +30,6 @@ from study.mlflow_mirror.tracking import sqlite_uri
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import ResolvedPlan
-from study.screen.live_view import LiveView
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
@@ -45,8 +44,9 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
     """
     with ExitStack() as stack:
         if options.address:
-            stack.enter_context(ray_cluster(options.address))  # before anything is created
-            resources_for(options)
+            from study.launch_on_ray import connected  # Ray, where trials are to be run
+
+            stack.enter_context(connected(options))  # before anything is created
         if options.storage:
             make_writable(join(storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
@@ -68,7 +68,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             table = write_tables(folder)
         else:
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
-            table = _launch(scheduler, folder, storage, options)
+            table = _launch(scheduler, journal, folder, storage, options)
     return conclude(scheduler, folder, table, options)
 
 
@@ -77,17 +77,6 @@ def is_complete(scheduler: Scheduler) -> bool:
     last = scheduler.facts.last_launch
     seen = last is not None and last.ended is not None and last.ended.status == "complete"
     return scheduler.progress.is_finished and seen
-
-
-def resources_for(options: LaunchOptions) -> Resources:
-    """What a trial holds on the connected cluster.
-
-    Raises:
-        ValueError: no trial fits on a node, and none can come.
-    """
-    resources = Resources.of_cluster(cpus=options.cpus_per_trial, gpus=options.gpus_per_trial, address=options.address)
-    check_room(resources, address=options.address)
-    return resources
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
@@ -116,11 +105,11 @@ def python() -> str:
     return sys.executable if here.startswith("..") else here
 
 
-def _launch(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> str:
+def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions) -> str:
     """The dev table, after all that there was to do or until Ctrl-C."""
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
-    scheduler.reopen_failed(asked=options.retry_failed)
+    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
     mirror = start_mirror(folder, options.tracking_uri)
     status = _run_trials(scheduler, folder, storage, options)
     table = write_tables(folder)
@@ -135,9 +124,10 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
     if scheduler.progress.is_finished:
         return "complete"  # and a launch before was killed before its tables and its report
+    from study.launch_on_ray import run_trials
+
     try:
-        with nullcontext() if options.address else ray_cluster(None):
-            _run_on_ray(scheduler, folder, storage, options)
+        run_trials(scheduler, folder, storage, options)
     except KeyboardInterrupt:
         return "interrupted"
     except Stalled as stalled:
@@ -146,21 +136,6 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     if scheduler.progress.is_finished:
         return "complete"
     return "paused" if scheduler.has_given_up else "drained"
-
-
-def _run_on_ray(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> None:
-    resources = resources_for(options)
-    with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
-        if waiting := check_room(resources, address=options.address):
-            view.say(waiting)
-        TuneDriver(
-            scheduler,
-            folder=folder.resolve(),
-            storage=storage,
-            resources=resources,
-            on_progress=view.update,
-            watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
-        ).run()
 
 
 def write_tables(folder: Path) -> str:

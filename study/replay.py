@@ -13,7 +13,7 @@ from rich.table import Table
 
 from study.command_line import Parser, guarded
 from study.counterfactual.audits import Audit, audit_of
-from study.counterfactual.curves import moments_of
+from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import Bounds, Choice, Search, search_under
 from study.decisions.progress import StudyProgress
 from study.facts.events import read_events
@@ -96,13 +96,13 @@ def replay_of(folder: Path, options: Options) -> Replay:
     stopping = stopping_from(options, file.plan.protocol)
     for event in events:
         facts.apply(event)
-    progress, moments = StudyProgress(file.plan, facts, max_gpu_hours=None), moments_of(events)
+    progress, epochs = StudyProgress(file.plan, facts, max_gpu_hours=None), epochs_of(events)
     own = file.plan.protocol.early_stopping
     arms = [
         ArmReplay(
             arm=arm.arm.name,
-            was=search_under(arm, moments, stopping=own, is_random=False),
-            would_be=search_under(arm, moments, stopping=stopping, is_random=options.sampler == "random"),
+            was=search_under(arm, epochs, stopping=own, is_random=False),
+            would_be=search_under(arm, epochs, stopping=stopping, is_random=options.sampler == "random"),
             audit=audit_of(arm),
         )
         for arm in progress.arms

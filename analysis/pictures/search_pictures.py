@@ -296,11 +296,10 @@ def _trials(cell: Cell) -> list[TrialFacts]:
 
 def _curves(cell: Cell) -> dict[str, Curve]:
     """Epochs and selection scores of every ended trial of the arm, by key."""
-    rows = {trial.key: [event.report.row for event in trial.reports] for trial in _trials(cell) if trial.ended}
     return {
-        key: ([row.epoch for row in own], [100 * row.selection_score for row in own])
-        for key, own in rows.items()
-        if own
+        trial.key: ([*trial.scores], [100 * score for score in trial.scores.values()])
+        for trial in _trials(cell)
+        if trial.ended and trial.scores
     }
 
 

@@ -91,8 +91,7 @@ class EpochRules:
             return [f"report outcome is {'there' if outcome else 'null'}; should come with the finished epoch alone"]
         if outcome is None:
             return []
-        rows = {report.report.row.epoch: report.report.row for report in (*trial.reports, event)}
-        selected = rows.get(row.best_epoch, row)
+        selected = trial.best.report.row if trial.best and row.best_epoch != row.epoch else row
         expected: dict[str, object] = {
             "selection_score": selected.selection_score,
             "epoch": row.best_epoch,

@@ -11,10 +11,11 @@ from analysis.verification.differences import unlike
 from analysis.verification.epoch_rules import EpochRules
 from analysis.verification.fault_rules import FaultRules
 from analysis.verification.journal_lines import JournalLine, read_journal
-from study.decisions.budget import searches_to_close
+from study.decisions.budget import GpuBudget
 from study.decisions.progress import StudyProgress
 from study.facts.events import (
     AshaDecided,
+    ConfirmClosed,
     EpochReported,
     Event,
     LaunchBegan,
@@ -83,12 +84,14 @@ class Replay:
                 return self._launch_end_faults(event)
             case SearchClosed():
                 return self._closing_faults(event)
+            case ConfirmClosed():
+                return self._unpaid_faults(event, GpuBudget(self._progress).confirms_to_close())
             case StartChosen():
                 return self._arm_faults(event.arm) or trial_rules.choice_faults(event, self._progress)
             case TrialStarted():
                 return self._arm_faults(event.arm) or [
                     *trial_rules.start_faults(event, self._progress),
-                    *self._overdue_closing(event),
+                    *self._untimely_start(event),
                 ]
             case NodeLeftOut() | NodeTakenBack() | StudyPaused():
                 return self._machine.faults(event, self.facts)
@@ -165,13 +168,19 @@ class Replay:
         if event.max_gpu_hours is None:
             wrong = len(event.arms) != 1 or not self._file.plan.arm(event.arms[0]).space
             return lines + ["max_gpu_hours is null, for a spent space; should be of one arm"] * wrong
-        lines += unlike(event, {"max_gpu_hours": self._progress.max_gpu_hours})
-        if self.facts.launch_number == self._last_launch:
-            lines += unlike(event, {"arms": searches_to_close(self._progress)})
-        return lines
+        return lines + self._unpaid_faults(event, GpuBudget(self._progress).searches_to_close())
 
-    def _overdue_closing(self, event: TrialStarted) -> list[str]:
-        """Whether searches should have been closed to leave GPU time; of earlier launches the plan is not known."""
+    def _unpaid_faults(self, event: SearchClosed | ConfirmClosed, arms: list[str]) -> list[str]:
+        """Whether the limit ends these arms' trials; of earlier launches the plan is not known."""
+        lines = unlike(event, {"max_gpu_hours": self._progress.max_gpu_hours})
+        return lines + (unlike(event, {"arms": arms}) if self.facts.launch_number == self._last_launch else [])
+
+    def _untimely_start(self, event: TrialStarted) -> list[str]:
+        """Whether it was the trial's turn, and was paid for; of earlier launches the plan is not known."""
         if self.facts.launch_number != self._last_launch:
             return []
-        return [f"the search of {name} should have been closed" for name in searches_to_close(self._progress)]
+        arm = self._progress.arm(event.arm)
+        is_early = event.phase == "confirm" and arm.search_trials_to_start > 0
+        is_unpaid = not GpuBudget(self._progress).allows(arm, event.phase)
+        unpaid = f"the limit of {self._progress.max_gpu_hours} GPU hours had nothing left for it"
+        return [f"a confirm trial of {event.arm} while its search goes on"] * is_early + [unpaid] * is_unpaid

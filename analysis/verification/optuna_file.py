@@ -81,7 +81,7 @@ def _trial_drift(where: str, found: Any, file: PlanFile, facts: StudyFacts, left
 
 
 def _expected(arm: Arm, trial: TrialFacts, record: Record) -> dict[str, Any]:
-    rows = [event.report.row for event in trial.reports if record.status != "failed"]
+    scores = {} if record.status == "failed" else trial.scores
     return {
         "op_code": _NEW_TRIAL,
         "state": _STATES[record.status],
@@ -93,7 +93,7 @@ def _expected(arm: Arm, trial: TrialFacts, record: Record) -> dict[str, Any]:
         "params": {name: record.config[name] for name in arm.space},
         "user_attrs": {"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
         "system_attrs": {},
-        "intermediate_values": {str(row.epoch): row.selection_score for row in rows},
+        "intermediate_values": {str(epoch): score for epoch, score in scores.items()},
     }
 
 

@@ -101,7 +101,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
         return [f"arm is {event.arm}, whose start was chosen before"]
     source = progress.arm(arm.arm.start_from)
     best = source.best_confirmed
-    if best is None or any(trial.phase in ("search", "confirm") for trial in source.facts.under_way):
+    if best is None or any(trial.phase in ("search", "confirm") for trial in source.facts.under_way.values()):
         return [f"no trial of {source.arm.name} can be a start: not all of its trials have ended"]
     return unlike(event, {"key": best.key, "model": best.model})
 

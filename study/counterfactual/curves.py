@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
-from study.facts.events import AshaDecided, EpochReported, Event
+from study.facts.events import AshaDecided, EpochReported, Event, TrialReopened, TrialRestarted
 from study.facts.study_facts import ArmFacts, TrialFacts
 from trainables.schema import Configuration
-
-Moments = Mapping[tuple[str, int], int]  # (key of a trial, epoch) -> place in the journal
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,9 @@ class Epoch:
     score: float  # its selection score
     seconds: float  # wall clock of the trial so far
     moment: float  # its place in the journal; inf: some time later, as of epochs that an audit has added
+
+
+Epochs = Mapping[str, Mapping[int, Epoch]]  # by the key of the trial and the epoch's number
 
 
 @dataclass(frozen=True)
@@ -33,21 +35,26 @@ class Curve:
     final: float | None  # its selection score, had nothing stopped it; None: not known, or failed
 
 
-def moments_of(events: Iterable[Event]) -> Moments:
-    """When each epoch was reported; where ASHA decided after it, when it did."""
-    moments: dict[tuple[str, int], int] = {}
+def epochs_of(events: Iterable[Event]) -> Epochs:
+    """Every epoch that counts, by its trial: when it was reported; where ASHA decided after it, when it did."""
+    epochs: defaultdict[str, dict[int, Epoch]] = defaultdict(dict)
     for place, event in enumerate(events):
-        if isinstance(event, EpochReported):
-            moments.setdefault((event.key, event.report.row.epoch), place)
-        if isinstance(event, AshaDecided):
-            moments[event.key, event.rung] = place
-    return moments
+        match event:
+            case EpochReported():
+                row = event.report.row
+                epoch = Epoch(row.selection_score, event.report.wall_seconds, place)
+                epochs[event.key].setdefault(row.epoch, epoch)
+            case AshaDecided():
+                epochs[event.key][event.rung] = replace(epochs[event.key][event.rung], moment=place)
+            case TrialRestarted() | TrialReopened():
+                epochs.pop(event.key, None)
+    return epochs
 
 
-def curves_of(arm: ArmFacts, moments: Moments) -> list[Curve]:
+def curves_of(arm: ArmFacts, epochs: Epochs) -> list[Curve]:
     """One curve per search trial, in the order they were started; of audited ones up to their end."""
     audits = {audited(trial): trial for trial in arm.audit}
-    return [_curve(trial, audits.get(audited(trial)), moments) for trial in arm.search]
+    return [_curve(trial, audits.get(audited(trial)), epochs) for trial in arm.search]
 
 
 def audited(trial: TrialFacts) -> tuple[int, str]:
@@ -60,19 +67,14 @@ def untried(config: Configuration) -> Curve:
     return Curve(None, config, (), False, None)
 
 
-def _curve(trial: TrialFacts, audit: TrialFacts | None, moments: Moments) -> Curve:
-    epochs = [_epoch(trial, number, moments) for number in range(trial.epochs)]
+def _curve(trial: TrialFacts, audit: TrialFacts | None, epochs: Epochs) -> Curve:
+    known = [epochs[trial.key][number] for number in range(1, trial.epochs + 1)]
     source = trial
     if audit is not None and audit.record is not None and audit.record.status == "completed":
         source = audit
-        epochs += [_epoch(audit, number, {}) for number in range(trial.epochs, audit.epochs)]
+        later = range(trial.epochs + 1, audit.epochs + 1)
+        known += [replace(epochs[audit.key][number], moment=inf) for number in later]
     has_failed = source.record is not None and source.record.status == "failed"
     outcome = source.last.report.outcome if source.last else None
     final = outcome.selection_score if outcome and not has_failed else None
-    return Curve(trial.key, trial.config, tuple(epochs), has_failed or outcome is not None, final)
-
-
-def _epoch(trial: TrialFacts, number: int, moments: Moments) -> Epoch:
-    report = trial.reports[number].report
-    moment = moments.get((trial.key, report.row.epoch), inf)
-    return Epoch(report.row.selection_score, report.wall_seconds, moment)
+    return Curve(trial.key, trial.config, tuple(known), has_failed or outcome is not None, final)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from study.counterfactual.bounded_asha import Fate, fates
-from study.counterfactual.curves import Curve, Moments, curves_of, untried
+from study.counterfactual.curves import Curve, Epochs, curves_of, untried
 from study.decisions.progress import ArmProgress
 from study.decisions.proposals import Proposals
 from study.facts.events import TrialStarted
@@ -43,14 +43,14 @@ class Search(Typed, frozen=True, kw_only=True):
     unknown: int  # configurations that were never tried
 
 
-def search_under(arm: ArmProgress, moments: Moments, *, stopping: EarlyStopping | None, is_random: bool) -> Search:
+def search_under(arm: ArmProgress, epochs: Epochs, *, stopping: EarlyStopping | None, is_random: bool) -> Search:
     """The search of the arm with this early stopping; with configurations of a random sampler where `is_random`."""
-    curves = curves_of(arm.facts, moments)
+    curves = curves_of(arm.facts, epochs)
     if is_random:
         curves = _drawn_at_random(arm.arm, curves)
     outcomes = list(zip(curves, fates(curves, epochs=arm.arm.epochs, stopping=stopping), strict=True))
     chosen = _best_of([curve for curve, fate in outcomes if fate.completes == "yes"])
-    pace = _seconds_per_epoch(curves_of(arm.facts, moments))
+    pace = _seconds_per_epoch(curves_of(arm.facts, epochs))
     return Search(
         trials=len(curves),
         epochs=Bounds(low=sum(fate.fewest for _, fate in outcomes), high=sum(fate.most for _, fate in outcomes)),

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from study.plans.plan import EarlyStopping
 
 Rungs = Mapping[int, Mapping[str, float]]  # epochs -> trial key -> score
@@ -38,14 +36,21 @@ def decide(
     recorded = rungs.get(epoch, {})
     if key in recorded:
         return None
-    cutoff = cutoff_of(list(recorded.values()), stopping) if recorded else None
+    cutoff = cutoff_of(sorted(recorded.values()), stopping) if recorded else None
     stop = cutoff is not None and score < cutoff
     return Decision(epoch, score, cutoff, len(recorded), "stop" if stop else "continue")
 
 
-def cutoff_of(recorded: Sequence[float], stopping: EarlyStopping) -> float:
-    """The score that a trial must reach to go on from a rung where these scores were recorded before."""
-    return float(np.percentile(recorded, 100 * (1 - 1 / stopping.factor)))
+def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
+    """The (1 - 1/factor) quantile of one score or more, between two of them by linear interpolation.
+
+    To the bit what `numpy.percentile` gives: constant in time, and without numpy.
+    """
+    position = 100 * (1 - 1 / stopping.factor) / 100 * (len(ascending) - 1)
+    below = int(position)
+    part = position - below
+    low, high = ascending[below], ascending[min(below + 1, len(ascending) - 1)]
+    return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
 def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:

@@ -1,34 +1,163 @@
-"""Whether the searches still fit into the GPU time that a launch may spend."""
+"""How a limit on GPU time is shared out: which trials may start, and which searches and confirm trials it ends.
+
+Nothing starts that is not paid for: what trials under way may still use is set aside, and so are one search trial and
+all confirm trials of every arm, before any arm gets another search trial. Who has had the least part of its search
+comes next. So the limit is passed by no more than what trials under way take longer than they were expected to, and a
+tenth of one confirm trial.
+"""
 
 from __future__ import annotations
 
-from statistics import fmean
+import math
+from collections.abc import Sequence
+from functools import cached_property
 
 from study.decisions.progress import ArmProgress, StudyProgress
+from study.decisions.trial_costs import TrialCosts
+from study.facts.record import Phase
+from study.facts.study_facts import TrialFacts
+
+_MARGIN = 1.1  # by how much a confirm trial may be dearer than the search has led to expect
+_ROUNDING = 1 + 1e-9  # sums of the same seconds in another order
 
 
-def searches_to_close(progress: StudyProgress) -> list[str]:
-    """Names of the arms whose searches end now: all that go on, once another search trial would not leave enough GPU
-    time for the confirm trials. None before a trial has ended, or without a limit."""
-    if progress.max_gpu_hours is None or not progress.facts.records:
-        return []  # without a look at every trial, which takes longer the more there are
-    searching = [arm.arm.name for arm in progress.arms if not arm.is_search_over and arm.search_trials_to_start]
-    if not searching or _committed_gpu_seconds(progress) <= 3600 * progress.max_gpu_hours:
-        return []
-    return searching
+class GpuBudget:
+    """What a study's limit allows by its facts of this moment. Amounts are GPU seconds."""
+
+    def __init__(self, progress: StudyProgress):
+        self._progress = progress
+        hours = progress.max_gpu_hours
+        self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
+        self._costs = TrialCosts(progress)
+
+    def allows(self, arm: ArmProgress, phase: Phase) -> bool:
+        """Whether the limit pays for one more trial of an arm that has some to start. Before anything was measured,
+        for one of the shortest alone: all costs are known from its first epoch on."""
+        if self._limit in (0, math.inf):
+            return self._limit > 0
+        if not self._costs.are_known:
+            return arm is self._shortest and not self._progress.facts.under_way
+        if phase == "confirm":
+            return (
+                self._committed + self._owed_to_cheaper(arm) + self._costs.of_confirm_trial(arm) / _MARGIN
+                <= self._limit
+            )
+        if not arm.facts.search:
+            return arm.arm.name in self._served
+        return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
+
+    def searches_to_close(self) -> list[str]:
+        """Names of the arms whose searches end now, where nothing can start: those that get no other search trial,
+        whatever becomes of the trials under way."""
+        if self._limit == math.inf or self._can_start_any:
+            return []
+        return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
+
+    def confirms_to_close(self) -> list[str]:
+        """Names of the arms whose missing confirm trials will not be started: those that nothing is left for."""
+        if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
+            return []
+        return [arm.arm.name for arm in self._startable if arm.missing_seeds]
+
+    def in_turn(self) -> Sequence[ArmProgress]:
+        """The arms, who comes first first: long trials, so that short ones fill the end. Under a limit, those that have
+        had the least part of their searches, of these the short ones, so that many cells are served."""
+        arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
+        if self._limit == math.inf:
+            return sorted(arms, key=self._costs.length, reverse=True)
+        return sorted(arms, key=lambda arm: (_part_searched(arm), self._costs.length(arm)))
+
+    # ---- what is used and set aside
+
+    @cached_property
+    def _used(self) -> float:
+        return sum(own.gpu_seconds for arm in self._progress.arms for own in arm.facts.reported.values())
+
+    @cached_property
+    def _committed(self) -> float:
+        """Used so far, and what trials under way are expected to use yet."""
+        return self._used + sum(map(self._to_come, self._progress.facts.under_way.values()))
+
+    def _to_come(self, trial: TrialFacts) -> float:
+        arm = self._progress.arm(trial.started.arm)
+        cost = self._costs.of_confirm_trial if trial.phase == "confirm" else self._costs.of_trial
+        return max(0.0, cost(arm) - trial.gpu_seconds)
+
+    @cached_property
+    def _served(self) -> list[str]:
+        """Names of the arms that the limit pays a whole cell for: those that have begun, then the cheapest."""
+        served, total = [], self._committed
+        for arm in sorted(self._progress.arms, key=lambda arm: (not arm.facts.trials, self._owed_to(arm))):
+            total += self._owed_to(arm)
+            if arm.facts.trials or total <= self._limit:
+                served.append(arm.arm.name)
+        return served
+
+    @cached_property
+    def _owed_to_all(self) -> float:
+        return sum(self._owed_to(self._progress.arm(name)) for name in self._served)
+
+    def _owed_to_cheaper(self, arm: ArmProgress) -> float:
+        """Set aside for arms of cheaper trials: where costs were expected too low, the dear cells are incomplete."""
+        cheaper = [
+            other
+            for other in self._startable
+            if self._costs.of_confirm_trial(other) < self._costs.of_confirm_trial(arm)
+        ]
+        return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
+
+    def _owed_to(self, arm: ArmProgress) -> float:
+        """Set aside for the arm: its confirm trials, and search trials until it has the part that every arm has had."""
+        wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
+        search = max(0, wanted - len(arm.facts.search)) * self._costs.of_trial(arm)
+        return search + _MARGIN * arm.confirm_trials_to_start * self._costs.of_confirm_trial(arm)
+
+    @cached_property
+    def _part_of_all(self) -> float:
+        begun = [arm for arm in self._progress.arms if arm.facts.search]
+        return min(map(_part_searched, begun), default=0.0)
+
+    def _with_one_more(self, arm: ArmProgress) -> float:
+        """What is set aside, and one more search trial of the arm."""
+        return self._owed_to_all + self._costs.of_trial(arm)
+
+    # ---- what can start
+
+    @property
+    def _are_all_measured(self) -> bool:
+        """Whether every arm that could have begun has an epoch, or a trial that failed without one."""
+        return all(
+            arm.facts.records or any(totals.epochs for totals in arm.facts.reported.values())
+            for arm in self._startable
+            if arm.arm.name in self._served and arm.search_trials_to_start
+        )
+
+    @cached_property
+    def _startable(self) -> list[ArmProgress]:
+        return [arm for arm in self._progress.arms if self._progress.can_start(arm)]
+
+    @cached_property
+    def _shortest(self) -> ArmProgress | None:
+        """Of the arms that have something to start now."""
+        waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
+        return min(waiting, key=self._costs.length, default=None)
+
+    @cached_property
+    def _can_start_any(self) -> bool:
+        return any(
+            (arm.search_trials_to_start and self.allows(arm, "search"))
+            or (arm.missing_seeds and self.allows(arm, "confirm"))
+            for arm in self._startable
+        )
+
+    def _may_fit_later(self, arm: ArmProgress) -> bool:
+        """Whether another search trial fits if all trials under way end now."""
+        is_under_way = bool(self._progress.facts.under_way)
+        if not self._costs.are_known or not arm.facts.search or not self._are_all_measured:
+            return is_under_way
+        return is_under_way and self._used + self._with_one_more(arm) <= self._limit
 
 
-def _committed_gpu_seconds(progress: StudyProgress) -> float:
-    """GPU time used, to be used by trials under way, by all confirm trials, and by one more search trial."""
-    used = sum(record.gpu_seconds for record in progress.facts.records)
-    under_way = sum(
-        _gpu_seconds(progress, progress.arm(trial.started.arm)) for trial in progress.facts.under_way.values()
-    )
-    confirm = sum(arm.confirm_trials_to_start * _gpu_seconds(progress, arm) for arm in progress.arms)
-    return used + under_way + confirm + max(_gpu_seconds(progress, arm) for arm in progress.arms)
-
-
-def _gpu_seconds(progress: StudyProgress, arm: ArmProgress) -> float:
-    """Mean GPU seconds of the arm's completed trials, of all ended trials while it has none."""
-    completed = [record for record in arm.facts.records if record.status == "completed"]
-    return fmean(record.gpu_seconds for record in completed or progress.facts.records)
+def _part_searched(arm: ArmProgress) -> float:
+    """How much of its samples the arm has started."""
+    return len(arm.facts.search) / max(1, arm.arm.samples)

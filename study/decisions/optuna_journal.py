@@ -60,13 +60,12 @@ def _is_whole(path: Path) -> bool:
 
 
 def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
-    rows = [event.report.row for event in trial.reports if record.status != "failed"]  # it may run again
     copy = create_trial(
         state=STATES[record.status],
         value=record.selection_score if record.status == "completed" else None,
         params={name: record.config[name] for name in arm.space},
         distributions=distributions_of(arm),
-        intermediate_values={row.epoch: row.selection_score for row in rows},
+        intermediate_values={} if record.status == "failed" else dict(trial.scores),  # a failed one may run again
         user_attrs={"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
     )
     copy.datetime_start = datetime.fromisoformat(record.started).astimezone().replace(tzinfo=None)

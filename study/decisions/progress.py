@@ -40,12 +40,18 @@ class ArmProgress:
         return any(event.max_gpu_hours is None or event.max_gpu_hours >= self._limit for event in self.facts.closed)
 
     @property
+    def is_confirm_closed(self) -> bool:
+        """Whether no confirm trial is started any more, for want of GPU time; a larger budget opens it again."""
+        return any(event.max_gpu_hours >= self._limit for event in self.facts.confirm_closed)
+
+    @property
     def search_trials_to_start(self) -> int:
         return 0 if self.is_search_closed else max(0, self.arm.samples - len(self.facts.search))
 
     @property
     def is_search_over(self) -> bool:
-        return self.search_trials_to_start == 0 and all(trial.ended for trial in self.facts.search)
+        is_under_way = any(trial.phase == "search" for trial in self.facts.under_way.values())
+        return self.search_trials_to_start == 0 and not is_under_way
 
     @property
     def confirm_trials(self) -> list[TrialFacts]:
@@ -55,7 +61,7 @@ class ArmProgress:
     @property
     def missing_seeds(self) -> list[int]:
         """Seeds of confirm trials that can be started now; none while the search goes on."""
-        if not self.is_search_over or self.winner is None:
+        if not self.is_search_over or self.is_confirm_closed or self.winner is None:
             return []
         present = {trial.seed for trial in self.confirm_trials}
         return [seed for seed in self.arm.seeds if seed not in present]
@@ -203,4 +209,4 @@ class StudyProgress:
         return bool(arm.search_trials_to_start or (arm.is_search_over and arm.missing_seeds))
 
     def _is_under_way(self, arm: ArmProgress) -> bool:
-        return self.has_work(arm) or any(trial.phase in ("search", "confirm") for trial in arm.facts.under_way)
+        return self.has_work(arm) or any(trial.phase in ("search", "confirm") for trial in arm.facts.under_way.values())

@@ -7,7 +7,7 @@ rebuilt from the journal goes on as if it had never stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import islice, product
 
 import msgspec
 import optuna
@@ -79,9 +79,9 @@ class Proposals:
     def _tell(self, trial: TrialFacts) -> None:
         """A trial that ASHA stopped is pruned, not complete: its score is not one of full training."""
         reported = self._reported.get(trial.key, 0)
-        for event in trial.reports[reported:]:
-            self._open[trial.key].report(event.report.row.selection_score, event.report.row.epoch)
-        self._reported[trial.key] = len(trial.reports)
+        for epoch, score in islice(trial.scores.items(), reported, None):
+            self._open[trial.key].report(score, epoch)
+        self._reported[trial.key] = len(trial.scores)
         if trial.record:
             value = trial.record.selection_score if trial.record.status == "completed" else None
             self._study.tell(self._open.pop(trial.key), value, state=STATES[trial.record.status])

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from study.decisions.progress import StudyProgress
 from study.decisions.specs import Provenance
-from study.facts.events import Reopening
+from study.facts.events import Reopening, TrialReopened
+from study.facts.journal import EventLog
 from study.facts.record import Record
+
+
+def reopen_failed(journal: EventLog, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
+    """Lets trials run again that failed with other code or versions than this launch has; all of them, if asked."""
+    for key, reason in to_reopen(progress, provenance, asked=asked).items():
+        journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))
 
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:

@@ -7,20 +7,18 @@ anywhere decides on as if it never was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from study.decisions import asha
-from study.decisions.budget import searches_to_close
+from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.reopening import to_reopen
-from study.decisions.specs import Provenance, build_record, code_of, expected_attestation
-from study.facts.attestation import Attestation, contradictions
+from study.decisions.specs import Provenance, build_record, check_attested, code_of
 from study.facts.events import (
     AshaDecided,
+    ConfirmClosed,
     EpochReported,
-    Event,
     Failure,
     LaunchBegan,
     LaunchEnded,
@@ -29,31 +27,16 @@ from study.facts.events import (
     SearchClosed,
     StartChosen,
     TrialEnded,
-    TrialReopened,
     TrialRestarted,
     TrialRetried,
     TrialStarted,
 )
+from study.facts.journal import EventLog
 from study.facts.record import Phase, Record
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.identity import search_seed
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.schema import Configuration
-
-
-class EventLog(Protocol):
-    """Where events go: the journal of a study's folder."""
-
-    facts: StudyFacts  # after all events so far
-    head: str  # chain of the last line
-
-    def now(self) -> str:
-        """The time of an event that happens now."""
-        ...
-
-    def append(self, event: Event) -> None:
-        """Makes the event safe, and a fact."""
-        ...
 
 
 class Scheduler:
@@ -69,8 +52,8 @@ class Scheduler:
         max_gpu_hours: float | None = None,
         faults: Faults | None = None,
     ):
-        """`study` is its name, `provenance` that of this launch; no search trial is started that would leave too
-        little of `max_gpu_hours` for the confirm trials. `faults`: where it is not one of the usual patience."""
+        """`study` is its name, `provenance` that of this launch; nothing is started that `max_gpu_hours` cannot pay
+        for, see `GpuBudget`. `faults`: where it is not one of the usual patience."""
         self.study = study
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours)
@@ -130,11 +113,6 @@ class Scheduler:
         is_stuck = all(map(self.faults.is_set_aside, self.facts.under_way)) and self.faults.room(running=0)
         return self.faults.patience_is_over or is_stuck
 
-    def reopen_failed(self, *, asked: bool) -> None:
-        """Lets trials run again that failed with other code or versions than this launch has; all of them, if asked."""
-        for key, reason in to_reopen(self.progress, self.provenance, asked=asked).items():
-            self._journal.append(TrialReopened(time=self._journal.now(), key=key, reason=reason))
-
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
         """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.
 
@@ -143,7 +121,7 @@ class Scheduler:
         """
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
-            self.check_attested(key, report.attested, host=report.host)
+            check_attested(self.progress, key, report.attested, host=report.host, by=self.provenance)
         if row.epoch > trial.epochs:
             self.faults.got_on(key, node)
             self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
@@ -152,20 +130,6 @@ class Scheduler:
         if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
             self._decide(trial, row.epoch, row.selection_score)
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
-
-    def check_attested(self, key: str, attested: Attestation, *, host: str) -> None:
-        """Passes if a worker trains what the plan says, with the code of this launch.
-
-        Raises:
-            ValueError: it does not; all that differs is named.
-        """
-        trial, arm = self.facts.trials[key], self.progress.arm(self.facts.trials[key].started.arm)
-        expected = expected_attestation(arm.arm, arm.facts, trial, by=self.provenance)
-        if found := contradictions(attested, expected):
-            raise ValueError(
-                f"trial {key} of {arm.arm.name} on {host} is not what the plan says: {'; '.join(found)}; nothing "
-                "of it was noted. Mend that, and the same command continues"
-            )
 
     def retry(self, key: str, failure: Failure) -> None:
         """Takes back a trial that a fault of the machine broke off, to be handed out again once `faults` let it."""
@@ -206,25 +170,18 @@ class Scheduler:
         return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
     def _start_one(self) -> TrialFacts | None:
-        closing = searches_to_close(self.progress)
-        if closing:
-            self._close_search(closing, max_gpu_hours=self.progress.max_gpu_hours)
-        for arm in self._by_length():
-            if self.progress.can_start(arm) and (trial := self._start_next_of(arm)):
-                return trial
-        return self._start_an_extra()
+        while True:
+            budget = GpuBudget(self.progress)
+            for arm in budget.in_turn():
+                if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):
+                    return trial
+            if not self._close_unpaid():
+                return self._start_an_extra(budget.in_turn())
 
-    def _by_length(self) -> Sequence[ArmProgress]:
-        """Arms by the examples that a full trial sees: long trials first, so that short ones fill the end."""
-        # stable: equals stay in the plan's order
-        return sorted(
-            self.progress.arms,
-            key=lambda arm: self.progress.examples_per_epoch(arm) * arm.arm.epochs,
-            reverse=True,
-        )
-
-    def _start_next_of(self, arm: ArmProgress) -> TrialFacts | None:
+    def _start_next_of(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
         if arm.search_trials_to_start:
+            if not budget.allows(arm, "search"):
+                return None
             self._choose_start(arm)
             point = self._proposals[arm.arm.name].next(arm.facts)
             if point is not None:
@@ -233,17 +190,17 @@ class Scheduler:
             self._close_search([arm.arm.name], max_gpu_hours=None)
         if arm.is_search_over:
             self._choose_start(arm)
-        if arm.missing_seeds:
+        if arm.missing_seeds and budget.allows(arm, "confirm"):
             assert arm.winner is not None
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
         return None
 
-    def _start_an_extra(self) -> TrialFacts | None:
+    def _start_an_extra(self, arms: Sequence[ArmProgress]) -> TrialFacts | None:
         """Where a slot would stand idle: nothing that makes numbers of the tables can be started."""
-        for arm in self._by_length():
+        for arm in arms:
             if (seeds := self.progress.claim_seeds(arm)) and arm.winner is not None:
                 return self._start(arm, "claim", arm.winner.config, seeds[0])
-        for arm in self._by_length():
+        for arm in arms:
             if arm.to_audit:
                 return self._start(arm, "audit", arm.to_audit[0].config, arm.to_audit[0].seed)
         return None
@@ -277,6 +234,18 @@ class Scheduler:
             )
         )
         return self.facts.trials[key]
+
+    def _close_unpaid(self) -> bool:
+        """Ends searches, or else confirm trials, that nothing is left for; whether any."""
+        budget, limit = GpuBudget(self.progress), self.progress.max_gpu_hours
+        if searches := budget.searches_to_close():
+            self._close_search(searches, max_gpu_hours=limit)
+        elif confirms := budget.confirms_to_close():
+            assert limit is not None
+            self._journal.append(ConfirmClosed(time=self._journal.now(), arms=confirms, max_gpu_hours=limit))
+        else:
+            return False
+        return True
 
     def _close_search(self, arms: list[str], *, max_gpu_hours: float | None) -> None:
         self._journal.append(SearchClosed(time=self._journal.now(), arms=arms, max_gpu_hours=max_gpu_hours))

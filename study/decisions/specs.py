@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from study.facts.attestation import Attestation
+from study.decisions.progress import StudyProgress
+from study.facts.attestation import Attestation, contradictions
 from study.facts.events import LaunchBegan
 from study.facts.record import Record, Status
 from study.facts.study_facts import ArmFacts, LaunchFacts, TrialFacts
@@ -145,3 +146,18 @@ def build_record(
         started=started.time,
         ended=ended,
     )
+
+
+def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, host: str, by: Provenance) -> None:
+    """Passes if a worker on this host trains what the plan says, with the code of this launch.
+
+    Raises:
+        ValueError: it does not; all that differs is named.
+    """
+    trial = progress.facts.trials[key]
+    arm = progress.arm(trial.started.arm)
+    if found := contradictions(attested, expected_attestation(arm.arm, arm.facts, trial, by=by)):
+        raise ValueError(
+            f"trial {key} of {arm.arm.name} on {host} is not what the plan says: {'; '.join(found)}; nothing "
+            "of it was noted. Mend that, and the same command continues"
+        )

@@ -23,7 +23,7 @@ from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation, trial_spec
+from study.decisions.specs import check_attested, expected_attestation, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
@@ -179,7 +179,8 @@ class TuneDriver:
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
-            self.scheduler.check_attested(news.key, news.refused, host=news.host)
+            by = self.scheduler.provenance
+            check_attested(self.scheduler.progress, news.key, news.refused, host=news.host, by=by)
         if news.failure is not None:
             self._break_off(news.key, news.failure)
             return True

@@ -188,10 +188,17 @@ class StudyPaused(BaseEvent, frozen=True, kw_only=True):
 
 
 class SearchClosed(BaseEvent, frozen=True, kw_only=True):
-    """Searches ended early: to leave GPU time for the confirm trials, or since every configuration was drawn."""
+    """Searches ended early: their share of the GPU time is used, or every configuration was drawn."""
 
     arms: list[str]
     max_gpu_hours: NotNegative | None  # the limit that was kept; None: every configuration was drawn
+
+
+class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
+    """No GPU time is left for the confirm trials of these arms that are missing."""
+
+    arms: list[str]
+    max_gpu_hours: NotNegative  # the limit that was kept
 
 
 Event = (
@@ -209,6 +216,7 @@ Event = (
     | NodeTakenBack
     | StudyPaused
     | SearchClosed
+    | ConfirmClosed
 )
 
 

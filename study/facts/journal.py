@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -62,6 +63,21 @@ def lock_holder(folder: Path) -> str | None:
     except FileNotFoundError:
         pass
     return None
+
+
+class EventLog(Protocol):
+    """Where events go: a `Journal`, or one of memory alone."""
+
+    facts: StudyFacts  # after all events so far
+    head: str  # chain of the last line
+
+    def now(self) -> str:
+        """The time of an event that happens now."""
+        ...
+
+    def append(self, event: Event) -> None:
+        """Makes the event safe, and a fact."""
+        ...
 
 
 class MemoryJournal:

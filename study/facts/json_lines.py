@@ -68,12 +68,13 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     """
     if not path.exists():
         return
+    name = str(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n") and not _is_json(line):
                 warnings.warn(f"{path}:{number}: torn last line left out ({len(line)} bytes)", stacklevel=2)
                 return
-            yield number, reader.read(line, where=f"{path}:{number}")
+            yield number, reader.read(line, where=f"{name}:{number}")
 
 
 class Tail:

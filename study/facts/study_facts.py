@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from study.facts.attestation import Attestation
 from study.facts.events import (
     FILE,
     READER,
     AshaDecided,
+    ConfirmClosed,
     EpochReported,
     Event,
     LaunchBegan,
     LaunchEnded,
     NodeLeftOut,
     NodeTakenBack,
+    Report,
     SearchClosed,
     StartChosen,
     StudyPaused,
@@ -28,7 +33,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.json_lines import read_lines
-from study.facts.record import Phase, Record
+from study.facts.record import Phase, Record, Status
 from trainables.schema import Configuration, Value
 
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
@@ -40,9 +45,9 @@ def read_facts(folder: Path) -> StudyFacts:
     Raises:
         ValueError: a line of the journal is broken; file, line and field are named.
     """
-    facts = StudyFacts()
+    facts, name = StudyFacts(), str(folder / FILE)
     for number, event in read_lines(folder / FILE, READER):
-        apply_line(facts, event, where=f"{folder / FILE}:{number}")
+        apply_line(facts, event, where=f"{name}:{number}")
     return facts
 
 
@@ -79,12 +84,13 @@ class LaunchFacts:
 
 @dataclass
 class TrialFacts:
-    """A trial that was started, and how far it came."""
+    """A trial that was started, and how far it came. Of its reports the last and the best are kept."""
 
     started: TrialStarted
     launch: int  # the last one that heard of it
     trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
-    reports: list[EpochReported] = field(default_factory=list)  # each epoch once
+    scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
+    last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
     attested: Attestation | None = None  # by the last process that trained it
@@ -116,15 +122,19 @@ class TrialFacts:
         """Tokens of a row at most, which decide how its data are tokenised."""
         return self.config.get("max_length")
 
-    @property
-    def last(self) -> EpochReported | None:
-        """The last epoch reported."""
-        return self.reports[-1] if self.reports else None
+    def forget_reports(self) -> None:
+        """What it had reported counts no more: it is trained from its beginning."""
+        self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
     def epochs(self) -> int:
         """How many it has reported."""
-        return self.reports[-1].report.row.epoch if self.reports else 0
+        return self.last.report.row.epoch if self.last else 0
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Used so far."""
+        return self.last.report.gpu_seconds if self.last else 0.0
 
     @property
     def stopped_at(self) -> int | None:
@@ -143,6 +153,47 @@ class TrialFacts:
 
 
 @dataclass
+class Totals:
+    """Sums over trials, kept up to date, so that nobody has to go through the trials for them."""
+
+    trials: int = 0
+    epochs: int = 0
+    gpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    most_gpu_seconds: float = 0.0  # of one ended trial
+
+    def add(self, other: Totals) -> None:
+        self.trials += other.trials
+        self.epochs += other.epochs
+        self.gpu_seconds += other.gpu_seconds
+        self.wall_seconds += other.wall_seconds
+        self.most_gpu_seconds = max(self.most_gpu_seconds, other.most_gpu_seconds)
+
+    @staticmethod
+    def of_record(record: Record) -> Totals:
+        gpu_seconds = record.gpu_seconds
+        return Totals(1, record.epochs, gpu_seconds, record.wall_seconds, most_gpu_seconds=gpu_seconds)
+
+    @staticmethod
+    def between(before: Report | None, now: Report) -> Totals:
+        """What a trial has done from one report, or from its beginning, to another."""
+        return Totals(
+            trials=before is None,
+            epochs=now.row.epoch - (before.row.epoch if before else 0),
+            gpu_seconds=now.gpu_seconds - (before.gpu_seconds if before else 0.0),
+            wall_seconds=now.wall_seconds - (before.wall_seconds if before else 0.0),
+        )
+
+    @staticmethod
+    def of(several: Iterable[Totals]) -> Totals:
+        """Their sum."""
+        total = Totals()
+        for own in several:
+            total.add(own)
+        return total
+
+
+@dataclass
 class ArmFacts:
     """The trials of one arm, in the order they were started."""
 
@@ -151,9 +202,13 @@ class ArmFacts:
     claim: list[TrialFacts] = field(default_factory=list)  # of the winner, on seeds beyond the plan's
     audit: list[TrialFacts] = field(default_factory=list)  # search trials that ASHA stopped, trained to their end
     records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all
+    under_way: dict[str, TrialFacts] = field(default_factory=dict)  # those that have not ended, running now or not
+    reported: defaultdict[Phase, Totals] = field(default_factory=lambda: defaultdict(Totals))
+    ended: dict[tuple[Phase, Status], Totals] = field(default_factory=dict)
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
+    confirm_closed: list[ConfirmClosed] = field(default_factory=list)
     tokens_digests: dict[Value, str | None] = field(default_factory=dict)  # by max_length, as first attested
     backbone_digest: str | None = None  # as first attested
 
@@ -164,10 +219,9 @@ class ArmFacts:
     def phase(self, phase: Phase) -> list[TrialFacts]:
         return {"search": self.search, "confirm": self.confirm, "claim": self.claim, "audit": self.audit}[phase]
 
-    @property
-    def under_way(self) -> list[TrialFacts]:
-        """Those that have not ended, running now or not."""
-        return [trial for trial in self.trials if trial.ended is None]
+    def ended_by(self, *, phases: Sequence[Phase] = get_args(Phase), statuses: Sequence[Status]) -> Totals:
+        """The totals of the ended trials of these phases and statuses."""
+        return Totals.of(own for (phase, status), own in self.ended.items() if phase in phases and status in statuses)
 
     @property
     def start_key(self) -> str | None:
@@ -188,7 +242,9 @@ class StudyFacts:
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
-        return self.arms.setdefault(name, ArmFacts())
+        if name not in self.arms:
+            self.arms[name] = ArmFacts()
+        return self.arms[name]
 
     @property
     def last_launch(self) -> LaunchFacts | None:
@@ -227,7 +283,7 @@ class StudyFacts:
                 self._heard_of(event.key).retries.append(event)
             case TrialRestarted():
                 trial = self._heard_of(event.key)
-                trial.reports, trial.best, trial.trained_in = [], None, []  # what ASHA has decided stays decided
+                trial.forget_reports()  # what ASHA has decided stays decided
                 self.notices.append(event)
             case TrialEnded():
                 self._end(event)
@@ -238,6 +294,9 @@ class StudyFacts:
             case SearchClosed():
                 for name in event.arms:
                     self.arm(name).closed.append(event)
+            case ConfirmClosed():
+                for name in event.arms:
+                    self.arm(name).confirm_closed.append(event)
 
     def _heard_of(self, key: str) -> TrialFacts:
         if key not in self.trials:
@@ -251,13 +310,18 @@ class StudyFacts:
             return _refuse_unlike(self.trials[event.key].started, event, f"trial {event.key!r} was started before")
         trial = TrialFacts(event, event.launch)
         self.trials[event.key] = self.under_way[event.key] = trial
-        self.arm(event.arm).phase(event.phase).append(trial)
+        arm = self.arm(event.arm)
+        arm.under_way[event.key] = trial
+        arm.phase(event.phase).append(trial)
 
     def _report(self, event: EpochReported) -> None:
         trial, row = self._heard_of(event.key), event.report.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
-        trial.reports.append(event)
+        before = trial.last.report if trial.last else None
+        self.arm(trial.started.arm).reported[trial.phase].add(Totals.between(before, event.report))
+        trial.last = event
+        trial.scores[row.epoch] = row.selection_score
         if event.report.attested is not None:
             self._attest(trial, event.report.attested)
         if self.launches and self.launch_number not in trial.trained_in:
@@ -276,16 +340,20 @@ class StudyFacts:
             return _refuse_unlike(trial.ended, event, f"trial {event.key!r} has ended before")
         trial.ended = event
         self.under_way.pop(event.key, None)
-        self.arm(event.record.arm).records.append(event.record)
-        self.records.append(event.record)
+        record, arm = event.record, self.arm(event.record.arm)
+        arm.under_way.pop(event.key, None)
+        arm.ended.setdefault((record.phase, record.status), Totals()).add(Totals.of_record(record))
+        arm.records.append(record)
+        self.records.append(record)
 
     def _reopen(self, event: TrialReopened) -> None:
         """The trial as it was when it was started; other code may score otherwise, so ASHA decides anew too."""
         trial = self._heard_of(event.key)
-        trial.reports, trial.best, trial.decision, trial.ended = [], None, None, None
-        trial.trained_in = []
-        self.under_way[event.key] = trial
-        for scores in self.arm(trial.started.arm).rungs.values():
+        trial.forget_reports()
+        trial.decision = trial.ended = None
+        arm = self.arm(trial.started.arm)
+        self.under_way[event.key] = arm.under_way[event.key] = trial
+        for scores in arm.rungs.values():
             scores.pop(event.key, None)
         self.notices.append(event)
 

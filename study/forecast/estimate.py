@@ -6,6 +6,7 @@ Time and size come from a probe or from the study's earlier records; where there
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,10 @@ from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.schema import Typed
 
-_STUDIES = 30  # simulated searches that the expected epochs are the mean of
+# Expected epochs are the mean over simulated searches: so many, or fewer where a search has many trials itself.
+_STUDIES = 30
+_SIMULATED_TRIALS = 30_000  # of all searches together
+_LONGEST_SEARCH = 10_000  # trials; the share that a longer one runs is the same
 
 
 class Cost(Typed, frozen=True, kw_only=True):
@@ -120,23 +124,25 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
     what they were at the first rung, the mean over simulated searches of random order, one trial after the other."""
     if stopping is None:
         return samples * epochs
-    random = Random(0)
-    return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(_STUDIES))
+    if samples > _LONGEST_SEARCH:
+        return samples / _LONGEST_SEARCH * expected_epochs(_LONGEST_SEARCH, epochs, stopping)
+    random, studies = Random(0), min(_STUDIES, max(1, _SIMULATED_TRIALS // max(1, samples)))
+    return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(studies))
 
 
 def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
-    rungs: dict[int, dict[str, float]] = {rung: {} for rung in asha.rungs_of(epochs, stopping)}
-    total = 0
-    for number in range(samples):
-        score, ran = random.random(), epochs
-        for rung in rungs:
-            decision = asha.decide(rungs, str(number), epoch=rung, score=score, epochs=epochs, stopping=stopping)
-            rungs[rung][str(number)] = score
-            if decision is not None and decision.decision == "stop":
-                ran = rung
-                break
-        total += ran
-    return total
+    rungs: dict[int, list[float]] = {rung: [] for rung in asha.rungs_of(epochs, stopping)}  # ascending scores
+    return sum(_epochs_of_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
+
+
+def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
+    """How many epochs a trial of this score runs; at every rung that it reaches its score is recorded."""
+    for rung, recorded in rungs.items():
+        is_stopped = bool(recorded) and score < asha.cutoff_of(recorded, stopping)
+        insort(recorded, score)
+        if is_stopped:
+            return rung
+    return epochs
 
 
 def measured_in(records: Sequence[Record]) -> dict[str, Measured]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import fmean
+from dataclasses import dataclass
 from typing import get_args
 
 from study.decisions.progress import ArmProgress, StudyProgress
@@ -17,7 +17,7 @@ def remaining_seconds(progress: StudyProgress) -> float | None:
     pace = _seconds_per_example(progress, progress.arms)
     if pace is None:
         return None
-    shares = {phase: _shares(progress.arms, phase) for phase in PHASES}
+    shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
     return sum(
         _remaining_epochs(progress, arm, shares) * _seconds_per_epoch(progress, arm, pace) for arm in progress.arms
     )
@@ -30,29 +30,24 @@ def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -
 
 
 def _seconds_per_example(progress: StudyProgress, arms: list[ArmProgress]) -> float | None:
-    reported = [
-        (trial.epochs * progress.examples_per_epoch(arm), trial.last.report.wall_seconds)
-        for arm in arms
-        for trial in arm.facts.trials
-        if trial.last
-    ]
-    examples = sum(examples for examples, _ in reported)
-    return sum(seconds for _, seconds in reported) / examples if examples else None
+    reported = [(arm, totals) for arm in arms for totals in arm.facts.reported.values()]
+    examples = sum(totals.epochs * progress.examples_per_epoch(arm) for arm, totals in reported)
+    return sum(totals.wall_seconds for _, totals in reported) / examples if examples else None
 
 
-def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, list[float]]) -> float:
+def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares]) -> float:
     """Of trials to start, and of those under way at least the epoch that they are in."""
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
-    under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way)
+    under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     search = arm.search_trials_to_start * epochs["search"]
     to_the_end = arm.confirm_trials_to_start * epochs["confirm"] + len(arm.to_audit) * epochs["audit"]
     return search + to_the_end + under_way
 
 
-def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: list[float]) -> float:
+def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
     """Of a trial: by the arm's ended trials, with what all arms' say as one trial more, and with the plan before."""
-    everywhere = fmean([*shares_of_all, _planned_share(progress, arm, phase)])
-    return fmean([*_shares([arm], phase), everywhere]) * arm.arm.epochs
+    everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
+    return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
 
 
 def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
@@ -62,7 +57,22 @@ def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> f
     return expected_epochs(samples, epochs, progress.plan.protocol.early_stopping) / (samples * epochs)
 
 
-def _shares(arms: list[ArmProgress], phase: Phase) -> list[float]:
-    """How much of their epochs the ended trials of a phase ran."""
-    ended = [(record, arm) for arm in arms for record in arm.facts.records if record.phase == phase]
-    return [record.epochs / arm.arm.epochs for record, arm in ended if record.status != "failed"]
+@dataclass(frozen=True)
+class Shares:
+    """How much of their epochs ended trials ran."""
+
+    trials: int
+    total: float
+
+    @staticmethod
+    def of(arms: list[ArmProgress], phase: Phase) -> Shares:
+        """Of a phase, those that failed left out."""
+        ended = [(arm.facts.ended_by(phases=[phase], statuses=["completed", "stopped"]), arm) for arm in arms]
+        return Shares(
+            trials=sum(totals.trials for totals, _ in ended),
+            total=sum(totals.epochs / arm.arm.epochs for totals, arm in ended),
+        )
+
+    def mean_with(self, share: float) -> float:
+        """Their mean, with this one as one trial more."""
+        return (self.total + share) / (self.trials + 1)

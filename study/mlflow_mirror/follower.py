@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from study.decisions.progress import StudyProgress
 from study.facts import events
-from study.facts.events import Event
+from study.facts.events import EpochReported, Event
 from study.facts.json_lines import Tail
 from study.facts.study_facts import StudyFacts, apply_line
 from study.mlflow_mirror.run_content import Run, StudyRuns
@@ -29,12 +30,15 @@ class Mirror:
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
         self._tail = Tail(folder / events.FILE, events.READER)
+        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
         self._changed: set[str] = set()  # keys of trials to be written
 
     def read(self) -> None:
         """Takes in what the journal says by now."""
         for number, event in self._tail.read():
             apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
+            if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
+                self.reports[event.key].append(event)
             self._changed |= self._about(event)
 
     def progress(self) -> StudyProgress:
@@ -59,7 +63,7 @@ class Mirror:
 
     def _runs(self, final: bool) -> list[Run]:
         """Parents before children, because a child names its parent's id."""
-        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts)
+        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
         changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
         return [
             runs.study(files=self._files() if final else {}, note=self._table()),
@@ -75,7 +79,7 @@ class Mirror:
             case events.TrialEnded() if event.record.phase == "search":  # the winner may be another one now
                 confirm = self.facts.arm(event.record.arm).confirm
                 return {event.key, *(trial.key for trial in confirm)}
-            case events.StartChosen() | events.SearchClosed():
+            case events.StartChosen() | events.SearchClosed() | events.ConfirmClosed():
                 return set()
             case events.NodeLeftOut() | events.NodeTakenBack() | events.StudyPaused():
                 return set()

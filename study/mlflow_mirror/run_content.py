@@ -20,13 +20,14 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 
 from study.decisions.progress import ArmProgress, StudyProgress
+from study.facts.events import EpochReported
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
@@ -81,8 +82,11 @@ def _file_digest(path: str) -> str:
 class StudyRuns:
     """The MLflow runs of one study, made from its plan and its facts."""
 
-    def __init__(self, name: str, plan: PlanFile, facts: StudyFacts) -> None:
-        self.name, self.plan, self.facts = name, plan, facts
+    def __init__(
+        self, name: str, plan: PlanFile, facts: StudyFacts, reports: Mapping[str, Sequence[EpochReported]]
+    ) -> None:
+        """`reports`: those of each trial, by its key, each epoch once."""
+        self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
         last = facts.last_launch
         self.progress = StudyProgress(plan.plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
 
@@ -103,7 +107,7 @@ class StudyRuns:
             | {"phase": started.phase, "trial": str(started.trial)}
             | ({"retries": str(len(trial.retries))} if trial.retries else {})
             | ({"superseded": "true"} if is_superseded else {}),
-            points=tuple(_curve_points(trial)) + tuple(_selected_points(trial.record)),
+            points=tuple(_curve_points(self.reports[key])) + tuple(_selected_points(trial.record)),
         )
 
     def arm(self, name: str) -> Run:
@@ -182,10 +186,10 @@ def milliseconds(time: str) -> int:
     return round(datetime.fromisoformat(time).timestamp() * 1000)
 
 
-def _curve_points(trial: TrialFacts) -> list[Point]:
+def _curve_points(reports: Sequence[EpochReported]) -> list[Point]:
     return [
         point
-        for event in trial.reports
+        for event in reports
         for point in _points(_curve_values(event.report.row), milliseconds(event.time), event.report.row.epoch)
     ]
 
@@ -249,7 +253,7 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Cut off after {len(trial.reports)} epochs; the next launch goes on from its saved state."
+        return f"Cut off after {trial.epochs} epochs; the next launch goes on from its saved state."
     if record is None:
         return ""
     if status == "failed":

@@ -23,6 +23,8 @@ from study.facts.events import (
     read_events,
 )
 
+LIMIT = 0.0175  # GPU hours: closes searches of which some trials were run
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
@@ -90,7 +92,19 @@ def test_a_start_that_is_not_the_best_is_found(eventful):
 
 def test_a_search_that_was_not_closed_is_found(eventful):
     without(eventful, SearchClosed)
-    assert has(verify(eventful), "the search of ", "should have been closed")
+    assert has(verify(eventful), "launch_ended: status is complete; trials are left")
+
+
+def test_a_confirm_trial_while_the_search_goes_on_is_found(tmp_path):
+    launch(tmp_path / "s", mini_plan(), max_gpu_hours=LIMIT)
+    without(tmp_path / "s", SearchClosed)
+    assert has(verify(tmp_path / "s"), "a confirm trial of ", "while its search goes on")
+
+
+def test_a_trial_that_the_limit_does_not_pay_for_is_found(tmp_path):
+    launch(tmp_path / "s", mini_plan(), max_gpu_hours=LIMIT)
+    edit_events(tmp_path / "s", LaunchBegan, lambda event: event.update(max_gpu_hours=LIMIT / 2))
+    assert has(verify(tmp_path / "s"), f"the limit of {LIMIT / 2} GPU hours had nothing left for it")
 
 
 def test_a_search_that_was_closed_for_nothing_is_found(eventful):

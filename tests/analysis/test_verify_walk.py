@@ -267,8 +267,9 @@ def test_every_field_of_optunas_journal(study: Path) -> None:
 
 @pytest.mark.parametrize("name", ["plan.json", "model.json"])
 def test_every_field_of_a_json_file(study: Path, name: str) -> None:
-    path = next(study.rglob(name))
     loaded = load_study(study)
+    repeated = next(record for record in loaded.records if record.phase == "confirm" and record.arm == "albert/rte")
+    path = study / name if name == "plan.json" else next((study / "trials" / repeated.key).rglob(name))
     plain, before = json.loads(path.read_text()), path.read_text()
     unseen = []
     for place, value in leaves(plain):
@@ -311,7 +312,7 @@ def test_every_table_and_the_report(study: Path) -> None:
     files = [study / "report.html", *(path for folder in folders for path in folder.iterdir())]
     for path in files:
         content = bytearray(path.read_bytes())
-        place = next(i for i in range(len(content) // 2, len(content)) if chr(content[i]).isdigit())
+        place = next(i for i in reversed(range(len(content))) if chr(content[i]).isalnum())
         content[place] = ord("1") if content[place] != ord("1") else ord("2")
         path.write_bytes(bytes(content))
     drift = numbers_drift(study)

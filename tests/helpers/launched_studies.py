@@ -21,6 +21,7 @@ from analysis.tables import write_tables
 from study import profiles
 from study.decisions.machine_faults import Faults
 from study.decisions.optuna_journal import OptunaJournal
+from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance, expected_attestation, trial_spec
 from study.drivers.trial_end import end_trial
@@ -37,7 +38,7 @@ from trainables.schema import to_plain
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
 METHODS = ("albert", "pondernet")
-GPU_HOURS = 0.018  # closes a search of the last launch
+GPU_HOURS = 0.015  # of the last launch: closes a search, and the confirm trials of another arm
 
 
 def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("rte", "mrpc"), seeds: int = 2, **more):
@@ -85,7 +86,7 @@ def launch(
         scheduler = Scheduler(folder.name, plan, journal, PROVENANCE, max_gpu_hours=max_gpu_hours, faults=faults)
         optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
-        scheduler.reopen_failed(asked=retry_failed)
+        reopen_failed(journal, scheduler.progress, PROVENANCE, asked=retry_failed)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
         running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from helpers.journals import Killed, MadeJournal, outcome_of, report_of, row_of
@@ -33,13 +34,15 @@ def curve(trial: TrialFacts, epoch: int) -> float:
     return round(plateau * (1 - 0.5**epoch), 6)
 
 
-def report(trial: TrialFacts, epoch: int, *, gpu_share: float | None = 0.1) -> Report:
-    """What the trial reports after an epoch; every cost is one per epoch."""
+def report(trial: TrialFacts, epoch: int, *, gpu_share: float | None = 0.1, epoch_gpu_seconds: float = 1.0) -> Report:
+    """What the trial reports after an epoch; every other cost is one per epoch."""
     is_last = epoch == trial.config["epochs"]
     costs = {"train_examples": epoch, "train_seconds": epoch, "eval_seconds": epoch}
     row = replace(row_of(epoch, curve(trial, epoch), finished=is_last), **costs)
     outcome = outcome_of(row, model=f"/models/{trial.key}") if is_last else None
-    return report_of(row, outcome=outcome, wall_seconds=epoch, gpu_seconds=epoch, gpu_share=gpu_share)
+    return report_of(
+        row, outcome=outcome, wall_seconds=epoch, gpu_seconds=epoch * epoch_gpu_seconds, gpu_share=gpu_share
+    )
 
 
 def epoch_seconds(trial: TrialFacts) -> float:
@@ -61,6 +64,8 @@ class Simulation:
     saved: dict[str, int] = field(default_factory=dict)  # epochs by key
     busy_seconds: float = 0.0
     max_gpu_hours: float | None = None
+    epoch_seconds: Callable[[TrialFacts], float] = epoch_seconds
+    epoch_gpu_seconds: Callable[[TrialFacts], float] = lambda trial: 1.0
 
     def launch(self, *, kill_at: int | None = None) -> Scheduler | None:
         """Runs until the study is finished, or until the journal's event number `kill_at`; then None."""
@@ -94,14 +99,14 @@ class Simulation:
 
     def _schedule(self, running: list, trial: TrialFacts, *, epoch: int) -> None:
         known = epoch <= self.saved.get(trial.key, 0)  # trained before: repeated at once
-        seconds = 0.0 if known else epoch_seconds(trial)
+        seconds = 0.0 if known else self.epoch_seconds(trial)
         self.busy_seconds += seconds
         heapq.heappush(running, (self.journal.clock + seconds, trial.key, epoch, trial))
 
     def _report(self, scheduler: Scheduler, running: list) -> None:
         self.journal.clock, key, epoch, trial = heapq.heappop(running)
         self.saved[key] = max(epoch, self.saved.get(key, 0))
-        said = report(trial, epoch)
+        said = report(trial, epoch, epoch_gpu_seconds=self.epoch_gpu_seconds(trial))
         decision = scheduler.report(key, said)
         if decision == "stop" or said.row.finished:
             scheduler.end(key)

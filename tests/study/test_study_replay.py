@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.counterfactual.audits import share_interval
-from study.counterfactual.curves import moments_of
+from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import Search, search_under
 from study.decisions.progress import StudyProgress
 from study.plans.plan import EarlyStopping, Plan
@@ -33,8 +33,8 @@ def ended(plan: Plan) -> Simulation:
 
 def searched(simulation: Simulation, stopping: EarlyStopping | None, *, is_random: bool = False) -> Search:
     progress = StudyProgress(simulation.resolved, simulation.journal.facts, max_gpu_hours=None)
-    moments = moments_of(simulation.journal.events)
-    return search_under(progress.arms[0], moments, stopping=stopping, is_random=is_random)
+    epochs = epochs_of(simulation.journal.events)
+    return search_under(progress.arms[0], epochs, stopping=stopping, is_random=is_random)
 
 
 def test_the_studys_own_rule_gives_what_was():

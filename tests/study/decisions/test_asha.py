@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from study.decisions import asha
@@ -52,6 +53,15 @@ def test_a_trial_passes_a_rung_once():
     rungs = Rungs()
     assert rungs.decide("a", 1, 0.5) == "continue"
     assert rungs.decide("a", 1, 0.0) is None
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 7])
+def test_the_cutoff_is_numpys_quantile_to_the_bit(factor):
+    random = Random(factor)
+    for number in range(1, 60):
+        scores = [random.choice((random.random(), 0.5)) for _ in range(number)]
+        cutoff = asha.cutoff_of(sorted(scores), EarlyStopping(grace=1, factor=factor))
+        assert cutoff == np.percentile(scores, 100 * (1 - 1 / factor))
 
 
 def test_decisions_equal_those_of_ray():

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
+from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.facts.events import TrialReopened
@@ -50,7 +51,7 @@ def run_to_the_end(scheduler: Scheduler, trial) -> None:
 
 def test_a_failure_is_final_under_the_same_code_and_versions(journal):
     scheduler = scheduler_of(journal)
-    scheduler.reopen_failed(asked=False)
+    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=False)
     assert scheduler.progress.is_finished and journal.of(TrialReopened) == []
 
 
@@ -64,7 +65,7 @@ def test_a_failure_is_final_under_the_same_code_and_versions(journal):
 )
 def test_a_failed_trial_runs_again_when_asked_and_under_other_code_or_versions(journal, provenance, asked, reason):
     scheduler = scheduler_of(journal, provenance)
-    scheduler.reopen_failed(asked=asked)
+    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=asked)
     (event,) = journal.of(TrialReopened)
     trial = scheduler.next_trial()
     assert event.reason == reason and trial.key == event.key
@@ -74,7 +75,7 @@ def test_a_failed_trial_runs_again_when_asked_and_under_other_code_or_versions(j
 
 def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
     scheduler = scheduler_of(journal)
-    scheduler.reopen_failed(asked=True)
+    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=True)
     trial = scheduler.next_trial()
     assert [record.key for record in scheduler.progress.failures] == []
     run_to_the_end(scheduler, trial)

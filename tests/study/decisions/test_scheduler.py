@@ -271,11 +271,13 @@ def test_a_record_names_the_code_of_every_launch_that_trained_it():
     plan = resolved()
     journal = MadeJournal()
     for number, version in enumerate(["2.12.0", "2.13.0"], start=1):
-        code = Provenance(versions={"torch": version, "ray": "2.60"}, git_commit=f"c{number}")
+        code = Provenance(versions={"torch": version, "ray": "2.60"}, git_commit=f"c{number}", code_digest=f"d{number}")
         scheduler = Scheduler("s", plan, journal, code)
         scheduler.begin_launch(command="", host="", pid=0)
         trial = scheduler.next_trial()
         scheduler.report(trial.key, report(trial, number))
-    later = Scheduler("s", plan, journal, Provenance(versions={"torch": "9"}, git_commit="trained nothing"))
+    trained_nothing = Provenance(versions={"torch": "9"}, git_commit="c9", code_digest="d9")
+    later = Scheduler("s", plan, journal, trained_nothing)
     record = later.end(trial.key)
-    assert (record.versions, record.git_commit) == ({"torch": "2.12.0, 2.13.0", "ray": "2.60"}, "c1, c2")
+    assert (record.git_commit, record.code_digest) == ("c1, c2", "d1, d2")
+    assert record.versions == {"torch": "2.12.0, 2.13.0", "ray": "2.60"}

@@ -8,7 +8,7 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from analysis.verify import verify
-from study import launch as command
+from study import launch_plan as command
 from study import profiles
 from study.facts.record import Record
 from study.plans.plan_file import with_earlier

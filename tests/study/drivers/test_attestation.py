@@ -16,11 +16,12 @@ from transformers import AutoConfig, AutoModel
 
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation
+from study.decisions.specs import check_attested, expected_attestation
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.running_trial import RunningTrial
 from study.drivers.tune_driver import TuneDriver
+from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported
 from study.facts.study_facts import TrialFacts
@@ -49,6 +50,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> RunningTrial:
+    (tmp_path / "trials").mkdir(exist_ok=True)
     given = {"place": str(tmp_path / "trials" / "key"), "predictions": None}
     return RunningTrial(AssignedTrial(key="key", spec=spec, expected=expected, epochs=0, **given), device="cpu", gpus=0)
 
@@ -167,12 +169,18 @@ def test_a_node_with_another_version_is_refused_by_the_version():
     scheduler, key, expected = launch()
     attested = replace(expected, versions={"torch": "2.1.0", "accelerate": "1.0"})
     with pytest.raises(ValueError, match="says: torch 2.1.0, not 2.13.0; nothing of it was noted"):
-        scheduler.check_attested(key, attested, host="node-1")
+        check_attested(scheduler.progress, key, attested, host="node-1", by=scheduler.provenance)
 
 
 def test_builds_of_one_version_do_not_differ():
     scheduler, key, expected = launch()
-    scheduler.check_attested(key, replace(expected, versions={"torch": "2.13.0+cu128"}), host="node-1")
+    check_attested(
+        scheduler.progress,
+        key,
+        replace(expected, versions={"torch": "2.13.0+cu128"}),
+        host="node-1",
+        by=scheduler.provenance,
+    )
 
 
 @pytest.mark.parametrize("field", ["tokens_digest", "backbone_digest"])
@@ -184,7 +192,9 @@ def test_trials_of_an_arm_must_agree_with_its_first(field):
     expected = expected_by(scheduler, second)
     assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
     with pytest.raises(ValueError, match="f00d, not (beef|f11e)"):
-        scheduler.check_attested(second.key, replace(first, **{field: "f00d"}), host="node-2")
+        check_attested(
+            scheduler.progress, second.key, replace(first, **{field: "f00d"}), host="node-2", by=scheduler.provenance
+        )
 
 
 def test_a_record_says_what_its_worker_found():
@@ -203,6 +213,7 @@ def test_a_driver_ends_the_launch_when_a_worker_refuses(tmp_path):
         storage=str(tmp_path),
         resources=Resources(cpus=1, gpus=0),
         on_progress=lambda: None,
+        watchdog=Watchdog(say=print),
     )
     refused = News(key=key, host="node-7", refused=replace(expected, code_digest="f00d"))
     with pytest.raises(ValueError, match=f"trial {key} of albert/rte on node-7 .*: code f00d, not c0de"):

@@ -5,6 +5,7 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles
+from study.decisions import asha
 from study.facts.events import TrialEnded
 from study.forecast.estimate import estimate, expected_epochs, in_words, measured_in
 from study.plans.plan import EarlyStopping
@@ -16,6 +17,19 @@ STOPPING = EarlyStopping(grace=1, factor=3)
 def test_asha_saves_most_of_a_long_search():
     assert expected_epochs(1, 9, STOPPING) == 9
     assert 36 * 1 < expected_epochs(36, 9, STOPPING) < 36 * 9 / 2
+
+
+def test_expected_epochs_of_a_long_search_cost_no_more_than_its_trials(monkeypatch):
+    """Work of a constant number per trial: no list of scores is gone through."""
+    looked_at = []
+    monkeypatch.setattr(asha, "cutoff_of", lambda recorded, stopping: looked_at.append(1) or recorded[-1])
+    expected_epochs.__wrapped__(5000, 9, STOPPING)
+    assert len(looked_at) <= 2 * 30_000
+
+
+def test_the_share_of_a_search_that_runs_hardly_depends_on_its_length():
+    shares = [expected_epochs(samples, 9, STOPPING) / (9 * samples) for samples in (2000, 10_000, 40_000)]
+    assert max(shares) < 1.02 * min(shares)
 
 
 def test_expected_epochs_are_those_of_a_simulated_study():

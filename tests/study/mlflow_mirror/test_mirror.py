@@ -12,9 +12,8 @@ from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 
-from study.facts.study_facts import read_facts
 from study.mirror import main
-from study.mlflow_mirror.follower import mirror
+from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked
 from study.plans.plan_file import require_plan
@@ -58,7 +57,9 @@ def uri(tmp_path: Path, empty_store: Path) -> str:
 
 
 def runs_of(journal: MadeJournal) -> StudyRuns:
-    return StudyRuns("mine", require_plan(journal.folder), read_facts(journal.folder))
+    mirrored = Mirror(journal.folder, uri="")
+    mirrored.read()
+    return StudyRuns("mine", require_plan(journal.folder), mirrored.facts, mirrored.reports)
 
 
 def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:

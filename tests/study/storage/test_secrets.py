@@ -3,13 +3,9 @@
 import sys
 
 import pytest
-from helpers.simulation import NO_PROVENANCE, Simulation
 
-from study import profiles
-from study.decisions.scheduler import Scheduler
-from study.facts.events import TrialRetried
+from study.drivers.causes import failure_of, lost_process
 from study.launch_stages import command_line
-from study.plans.resolution import resolve
 from study.storage.addresses import tracking_address
 from study.storage.secrets import masked
 
@@ -44,11 +40,7 @@ def test_the_command_in_plan_journal_and_report_has_none(monkeypatch):
     assert command_line() == "python -m study.launch --data https://anna:***@host/glue"
 
 
-def test_the_error_of_a_trial_has_none():
-    plan = resolve(profiles.load("mini"))
-    scheduler = Scheduler("s", plan, Simulation(plan).journal, NO_PROVENANCE)
-    trial = scheduler.next_trial()
-    scheduler.retry(trial.key, "cannot reach http://anna:SECRET@proxy:3128", counts=True)
-    record = scheduler.end(trial.key, error="cannot reach http://anna:SECRET@proxy:3128")
-    (retried,) = scheduler._journal.of(TrialRetried)
-    assert retried.error == record.error == "cannot reach http://anna:***@proxy:3128"
+def test_the_failure_of_a_trial_has_none():
+    text = "cannot reach http://anna:SECRET@proxy:3128"
+    for failure in (failure_of(OSError(text), node=None), lost_process(text, is_preempted=False, node=None)):
+        assert "http://anna:***@proxy:3128" in failure.error and "SECRET" not in repr(failure)

@@ -1,0 +1,187 @@
+"""What large studies take: a dry run, the status, a launch with nothing left to do, the mirror; seconds and memory.
+
+    python -m benchmarks.scale
+
+Each is a process of its own, its imports included; the figures are medians, to be taken on an idle machine. The studies
+are those of the real scheduler, without Ray. Exit status 1 where a limit is not held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import msgspec
+from msgspec.structs import replace
+
+from benchmarks.results_file import write_results
+from benchmarks.synthetic_trials import report, unit
+from study.decisions.scheduler import Scheduler
+from study.facts.events import FILE, Report, TrialEnded
+from study.facts.journal import MemoryJournal
+from study.facts.study_facts import TrialFacts
+from study.facts.study_folder import RECORDS
+from study.launch import plan_from, prepare
+from study.launch_options import LaunchOptions, build_parser
+from study.launch_stages import plan_file, provenance
+from study.plans.plan_file import write_plan
+
+ARMS = ("--profile", "mini", "--method", "albert,palbert", "--task", "rte,cola,mrpc,stsb", "--sampler", "random")
+SLOTS = 8
+SEEDS = 5  # confirm trials of each of the eight arms
+
+# Runs the module named first, and says at its end what memory it held: not that of the process that it was forked from.
+RUN = """
+import atexit, runpy, sys
+atexit.register(lambda: print("", *[line for line in open("/proc/self/status") if "VmHWM" in line], file=sys.stderr))
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a command took."""
+
+    seconds: float
+    cpu_seconds: float  # of the command and of what it has started
+    megabytes: float  # resident at most
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A command, and what it may take."""
+
+    name: str
+    command: tuple[str, ...]
+    limit_seconds: float
+    limit_megabytes: float | None = None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """1 where a limit was not held."""
+    options = build_benchmark_parser().parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+        figures = {one.name: (one, measure(one, options.repeats)) for one in measured(Path(folder), options)}
+    for one, figure in figures.values():
+        print(f"{'held  ' if is_held(one, figure) else 'MISSED'}  {describe(one, figure)}")
+    write_results("scale", {**vars(options), **{name: vars(figure) for name, (_, figure) in figures.items()}})
+    return 0 if all(is_held(one, figure) for one, figure in figures.values()) else 1
+
+
+def build_benchmark_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--samples", type=int, default=10_000, help="of each arm of the dry run (%(default)s)")
+    parser.add_argument("--events", type=int, default=100_000, help="of the status (%(default)s)")
+    parser.add_argument("--trials", type=int, default=1000, help="of the launch and the mirror (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="of each command (%(default)s)")
+    return parser
+
+
+def measured(folder: Path, options: argparse.Namespace) -> list[Measured]:
+    """The commands, the studies that they read made in `folder`."""
+    epochs = 96
+    long = made_study(folder / "long", trials=options.events // (epochs + 2), epochs=epochs)
+    wide = made_study(folder / "wide", trials=options.trials, epochs=5)
+    store = ("--tracking-uri", f"sqlite:///{folder}/mlflow-$$.db")
+    out = ("--out", str(folder), "--tracking-uri", "none")
+    asked = (*asked_for(folder / "wide", trials=options.trials, epochs=5), *out)
+    dry_run = ("study.launch", "--dry-run", *ARMS, "--samples", str(options.samples), "--early-stopping", "asha")
+    return [
+        Measured(f"dry run of {options.samples} samples", dry_run, 3.0),
+        Measured(f"status of {options.events} events", ("study.status", str(long)), 2.0, 150.0),
+        Measured(f"launch of a finished study of {options.trials} trials", ("study.launch", *asked), 2.0),
+        Measured(f"mirror of {options.trials} trials", ("study.mirror", str(wide), *store), 30.0),
+    ]
+
+
+def measure(one: Measured, repeats: int) -> Figure:
+    """The medians of what the command took; each time it writes to a store of its own."""
+    figures = [run_once(tuple(word.replace("$$", str(number)) for word in one.command)) for number in range(repeats)]
+    return Figure(**{name: median(vars(own)[name] for own in figures) for name in vars(figures[0])})
+
+
+def run_once(command: tuple[str, ...]) -> Figure:
+    """A process of its own, to its end. A study may lack something (1), but not be refused (2)."""
+    began = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", RUN, *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in (0, 1), said
+    seconds, cpu_seconds = time.perf_counter() - began, usage.ru_utime + usage.ru_stime
+    return Figure(seconds, cpu_seconds, int(re.findall(r"VmHWM:\s+(\d+) kB", said)[-1]) / 1024)
+
+
+def is_held(one: Measured, figure: Figure) -> bool:
+    return figure.seconds <= one.limit_seconds and figure.megabytes <= (one.limit_megabytes or float("inf"))
+
+
+def describe(one: Measured, figure: Figure) -> str:
+    limit = f"at most {one.limit_seconds:g} s"
+    memory = f" and {one.limit_megabytes:g} MB" if one.limit_megabytes else ""
+    seconds = f"{figure.seconds:.2f} s, {figure.cpu_seconds:.2f} s of CPU"
+    return f"{one.name}: {seconds}, {figure.megabytes:.0f} MB ({limit}{memory})"
+
+
+def asked_for(folder: Path, *, trials: int, epochs: int) -> tuple[str, ...]:
+    """The options of the study in `folder`, eight arms of so many trials together."""
+    numbers = {"--samples": trials // 8 - SEEDS, "--seeds": SEEDS, "--epochs": epochs}
+    flat = [word for name, number in numbers.items() for word in (name, str(number))]
+    return (*ARMS, *flat, "--early-stopping", "none", "--name", folder.name)
+
+
+def made_study(folder: Path, *, trials: int, epochs: int) -> Path:
+    """The folder of a finished study, as one launch would have left it, models and tables left out."""
+    options = build_parser().options(LaunchOptions, asked_for(folder, trials=trials, epochs=epochs))
+    plan, _ = plan_from(options)
+    resolved, _ = prepare(plan, name=folder.name, out=folder.parent)
+    journal, code = MemoryJournal(), provenance()
+    run_scheduler(Scheduler(folder.name, resolved, journal, code))
+    folder.mkdir()
+    write_plan(folder, plan_file(folder, resolved, code))
+    write_lines(folder / FILE, journal.events)
+    write_lines(folder / RECORDS, [event.record for event in journal.events if isinstance(event, TrialEnded)])
+    return folder
+
+
+def run_scheduler(scheduler: Scheduler) -> None:
+    """All trials, an epoch of each in turn."""
+    scheduler.begin_launch(command="", host="", pid=0)
+    running: deque[tuple[TrialFacts, int]] = deque()
+    while not scheduler.progress.is_finished:
+        while len(running) < SLOTS and (trial := scheduler.next_trial()) is not None:
+            running.append((trial, 1))
+        trial, epoch = running.popleft()
+        said = report_of(trial, epoch)
+        scheduler.report(trial.key, said)
+        if said.row.finished:
+            scheduler.end(trial.key)
+        else:
+            running.append((trial, epoch + 1))
+    scheduler.end_launch("complete")
+
+
+def report_of(trial: TrialFacts, epoch: int) -> Report:
+    """As long as one of training: every number has all of its digits."""
+    said = report({**trial.config, "score_spread": 0.4}, epoch, seconds=epoch * (1 + unit(trial.key, epoch)))
+    row = replace(said.row, exit_histogram=[100 * unit(trial.key, layer) for layer in range(12)])
+    return replace(said, row=row, outcome=said.outcome and replace(said.outcome, model=f"/models/{trial.key}"))
+
+
+def write_lines(path: Path, values: list) -> None:
+    path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The stage of a launch that runs trials. Imports Ray, which takes seconds: imported where there is work for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from study.cluster.ray_connection import ray_cluster
+from study.cluster.resources import Resources, check_room
+from study.decisions.scheduler import Scheduler
+from study.drivers.tune_driver import TuneDriver
+from study.drivers.watchdog import Watchdog
+from study.launch_options import LaunchOptions
+from study.screen.live_view import LiveView
+
+
+@contextmanager
+def connected(options: LaunchOptions) -> Iterator[None]:
+    """The cluster at `--address`.
+
+    Raises:
+        ValueError: none answers there; or no trial fits on a node, and none can come.
+    """
+    with ray_cluster(options.address):
+        resources_for(options)
+        yield
+
+
+def resources_for(options: LaunchOptions) -> Resources:
+    """What a trial holds on the connected cluster.
+
+    Raises:
+        ValueError: no trial fits on a node, and none can come.
+    """
+    resources = Resources.of_cluster(cpus=options.cpus_per_trial, gpus=options.gpus_per_trial, address=options.address)
+    check_room(resources, address=options.address)
+    return resources
+
+
+def run_trials(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> None:
+    """Until there is nothing left to do or to be done: on the cluster that is connected, else on this machine.
+
+    Raises:
+        Stalled: nothing moves any more.
+    """
+    with nullcontext() if options.address else ray_cluster(None):
+        resources = resources_for(options)
+        with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
+            if waiting := check_room(resources, address=options.address):
+                view.say(waiting)
+            TuneDriver(
+                scheduler,
+                folder=folder.resolve(),
+                storage=storage,
+                resources=resources,
+                on_progress=view.update,
+                watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
+            ).run()

@@ -1,0 +1,145 @@
+"""A limit on GPU time holds and serves every cell: pytest tests/study/decisions/test_budget.py"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import pytest
+from helpers.simulation import Simulation, unit
+from msgspec.structs import replace
+
+from study import profiles
+from study.facts.events import ConfirmClosed, SearchClosed, TrialStarted
+from study.facts.study_facts import TrialFacts
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.data.tasks import TASKS
+
+SLOTS = (1, 8, 200)
+SAMPLES, SEEDS = 12, 3
+PASSED = 1.01  # a tenth of the dearest trial here
+DEPENDENT = {"rte": "sst2"}
+
+
+def plan_of(start_from: Mapping[str, str] = {}) -> ResolvedPlan:
+    """Six arms, of whose trials the longest costs eighty times as much as the shortest."""
+    small = {"methods": ("albert", "palbert"), "tasks": ("rte", "mrpc", "sst2"), "samples": SAMPLES, "seeds": SEEDS}
+    plan = resolve(replace(profiles.load("mini"), **small, epochs=9, sampler="random", start_from=dict(start_from)))
+    return replace(plan, asked=replace(plan.asked, data="hub"))  # the real tasks' sizes
+
+
+def cost(trial: TrialFacts) -> float:
+    """Seconds of an epoch: by its examples, three times as many for one method, and by its configuration."""
+    examples, is_long = TASKS[trial.started.task].sizes["train"], trial.started.method == "palbert"
+    return examples / 100 * (3 if is_long else 1) * (0.9 + 0.2 * unit(sorted(trial.config.items())))
+
+
+def simulated(max_gpu_hours: float | None, *, slots: int = 8, start_from: Mapping[str, str] = {}) -> Simulation:
+    costs = {"epoch_seconds": cost, "epoch_gpu_seconds": cost}
+    simulation = Simulation(plan_of(start_from), slots=slots, max_gpu_hours=max_gpu_hours, **costs)
+    simulation.launch()
+    return simulation
+
+
+def used(simulation: Simulation) -> float:
+    """GPU hours."""
+    return sum(record.gpu_seconds for record in simulation.journal.records) / 3600
+
+
+def cells(simulation: Simulation) -> dict[str, tuple[int, int]]:
+    """Search and confirm trials of every arm."""
+    return {arm.name: _numbers(simulation, arm.name) for arm in simulation.resolved.arms}
+
+
+def _numbers(simulation: Simulation, name: str) -> tuple[int, int]:
+    facts = simulation.journal.facts.arm(name)
+    return len(facts.search), len(facts.confirm)
+
+
+@cache
+def unlimited() -> float:
+    return used(simulated(None))
+
+
+@cache
+def least() -> float:
+    """GPU hours of one full search trial and the confirm trials of every arm."""
+    return sum(
+        (1 + SEEDS) * record.gpu_seconds / 3600
+        for record in simulated(None, slots=1).journal.records
+        if (record.phase, record.trial) == ("search", 0)
+    )
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("part", [0.974, 0.7])
+def test_a_limit_is_used_and_no_arm_starves(part, slots):
+    limit = part * unlimited()
+    assert limit > 1.1 * least()
+    simulation = simulated(limit, slots=slots)
+    assert 0.85 * limit < used(simulation) <= PASSED * limit
+    assert all(search >= 1 and confirm == SEEDS for search, confirm in cells(simulation).values())
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("part", [0.14, 0.02])
+def test_a_limit_that_pays_for_few_cells_holds_and_serves_the_cheap_ones(part, slots):
+    limit = part * unlimited()
+    simulation = simulated(limit, slots=slots)
+    assert 0.3 * limit < used(simulation) <= PASSED * limit
+    search, confirm = cells(simulation)["albert/rte"]
+    assert search >= 1 and confirm == SEEDS
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+def test_an_arm_that_waits_for_its_start_gets_its_part(slots):
+    simulation = simulated(0.9 * unlimited(), slots=slots, start_from=DEPENDENT)
+    assert used(simulation) <= PASSED * 0.9 * unlimited()
+    assert all(search >= 1 and confirm == SEEDS for search, confirm in cells(simulation).values())
+
+
+def test_one_trial_runs_until_costs_are_known():
+    simulation = simulated(0.9 * unlimited(), slots=200)
+    kinds = [event.__struct_config__.tag for event in simulation.journal.events]
+    assert kinds[:4] == ["launch_began", "trial_started", "epoch_reported", "asha_decided"]
+    (first, *_) = simulation.journal.of(TrialStarted)
+    assert first.arm == "albert/rte"  # the shortest
+
+
+def test_a_limit_of_nothing_runs_nothing():
+    simulation = simulated(0.0)
+    assert simulation.journal.records == [] and len(simulation.journal.of(SearchClosed)) == 1
+
+
+def test_what_is_not_paid_for_is_missing_and_a_larger_limit_goes_on():
+    simulation = simulated(0.14 * unlimited())
+    before = dict(simulation.journal.facts.trials)
+    simulation.max_gpu_hours = None
+    scheduler = simulation.launch()
+    assert before.keys() < simulation.journal.facts.trials.keys()
+    assert scheduler.progress.missing == []
+    assert all(numbers[0] == SAMPLES for numbers in cells(simulation).values())
+
+
+def test_confirm_trials_that_nothing_is_left_for_are_not_started():
+    """Confirm trials that cost ten times what the search has led to expect."""
+    simulation = Simulation(plan_of(), slots=8, max_gpu_hours=0.7 * unlimited(), epoch_seconds=cost)
+    simulation.epoch_gpu_seconds = lambda trial: cost(trial) * (10 if trial.phase == "confirm" else 1)
+    scheduler = simulation.launch()
+    closed = {name for event in simulation.journal.of(ConfirmClosed) for name in event.arms}
+    assert closed and closed == {line.partition(":")[0] for line in scheduler.progress.missing}
+    assert all("confirm" in line for line in scheduler.progress.missing)
+    assert scheduler.progress.is_finished
+
+
+@pytest.mark.parametrize("gap", [7, 40])
+def test_a_limit_holds_through_kills(gap):
+    limit = 0.7 * unlimited()
+    costs = {"epoch_seconds": cost, "epoch_gpu_seconds": cost}
+    simulation = Simulation(plan_of(), slots=8, max_gpu_hours=limit, **costs)
+    for _ in range(4):
+        simulation.launch(kill_at=len(simulation.journal.events) + gap)
+    simulation.launch()
+    assert used(simulation) <= PASSED * limit
+    assert all(search >= 1 and confirm == SEEDS for search, confirm in cells(simulation).values())
