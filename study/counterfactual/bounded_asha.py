@@ -113,7 +113,7 @@ def _most_extreme_cutoff(
     """
     end = extreme([unknown if other.score is None else other.score for other in (*sure, *perhaps)])
     scores = [unknown if other.score is None else other.score for other in sure]
-    return asha.cutoff_of(scores + [end] * len(perhaps), stopping)
+    return asha.cutoff_of(sorted(scores + [end] * len(perhaps)), stopping)
 
 
 def _fate(curve: Curve, stops: Sequence[int], at_large: bool | None, epochs: int) -> Fate:

@@ -9,10 +9,11 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from analysis.verify import verify
-from study import launch_plan as command
+from study import launch as command
 from study import profiles
 from study.facts.events import TrialStarted
 from study.facts.record import Record
+from study.launch_plan import default_name
 from study.plans.plan_file import with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -76,7 +77,7 @@ def test_more_audits_extend_a_study():
 
 
 def test_audits_do_not_change_the_name_of_a_study():
-    assert command.default_name(resolved(audit_stopped=3)) == command.default_name(resolved())
+    assert default_name(resolved(audit_stopped=3)) == default_name(resolved())
 
 
 def test_audits_where_nothing_is_stopped_are_refused():

@@ -8,9 +8,10 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from analysis.verify import verify
-from study import launch_plan as command
+from study import launch as command
 from study import profiles
 from study.facts.record import Record
+from study.launch_plan import default_name
 from study.plans.plan_file import with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -76,7 +77,7 @@ def test_where_nothing_is_searched_nothing_is_repeated():
 
 def test_more_repeats_extend_a_study_under_the_same_name():
     once, twice = resolved(), resolved(search_repeats=2)
-    assert command.default_name(once) == command.default_name(twice)
+    assert default_name(once) == default_name(twice)
     assert with_earlier(once.asked, twice.asked).search_repeats == 2
     assert once.protocol_hash == twice.protocol_hash
 
