@@ -181,6 +181,7 @@ class Replay:
             return []
         arm = self._progress.arm(event.arm)
         is_early = event.phase == "confirm" and arm.search_trials_to_start > 0
-        is_unpaid = not GpuBudget(self._progress).allows(arm, event.phase)
+        is_planned_for = event.phase in ("search", "confirm")
+        is_unpaid = is_planned_for and not GpuBudget(self._progress).allows(arm, event.phase)
         unpaid = f"the limit of {self._progress.max_gpu_hours} GPU hours had nothing left for it"
         return [f"a confirm trial of {event.arm} while its search goes on"] * is_early + [unpaid] * is_unpaid

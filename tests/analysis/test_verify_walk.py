@@ -131,9 +131,11 @@ def with_its_chain(path: Path, lines: list[bytes]) -> None:
     chained = rechained(lines)
     in_lines(path, chained)
     ends = [json.loads(line)["record"] for line in chained if b'"event":"trial_ended"' in line]
-    heads, records = {end["key"]: end["journal_head"] for end in ends}, path.with_name("records.jsonl")
+    records = path.with_name("records.jsonl")
     rows = [json.loads(line) for line in records.read_bytes().splitlines()]
-    in_lines(records, [msgspec.json.encode(row | {"journal_head": heads.get(row["key"], "")}) for row in rows])
+    heads = [end["journal_head"] for end in ends] + [""] * (len(rows) - len(ends))
+    changed = [row | {"journal_head": head} for row, head in zip(rows, heads, strict=True)]
+    in_lines(records, [msgspec.json.encode(row) for row in changed])
 
 
 def undetected(
