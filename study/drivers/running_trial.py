@@ -90,11 +90,12 @@ class RunningTrial:
         try:
             self._run = self._resumed_run()
         except UnreadableState as error:
-            from trainables.runs.trial_files import has_state, remove_state
+            from trainables.runs.trial_files import has_state
 
+            # Nothing is deleted here: Ray also sets up actors that it then drops for a warm one, by when the trial may
+            # have ended and what lies here be its result. The first epoch that is saved replaces all.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
-            remove_state(self._folder)
             self._run = self._new_run()
         self._attested = attest(self._run)
         self._known.extend(self._run.history)

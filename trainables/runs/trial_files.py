@@ -59,12 +59,6 @@ def has_state(folder: Path) -> bool:
     return (folder / STATE).is_file()
 
 
-def remove_state(folder: Path) -> None:
-    """Delete the state in `folder`, and every model."""
-    (folder / STATE).unlink(missing_ok=True)
-    remove_other_models(folder, keep=None)
-
-
 def model_folder(folder: Path, epoch: int) -> Path:
     """Where the model of an epoch lies in a trial's folder."""
     return folder / f"model-epoch-{epoch}"

@@ -159,3 +159,11 @@ def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingRun, "run_epoch", broken)
     (news,) = news_of(assigned(tmp_path))
     assert news.failure.cause == "method" and news.failure.error == "IndexError: index 7 is out of bounds"
+
+
+def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(tmp_path):
+    news_of(assigned(tmp_path))
+    (tmp_path / "key" / "state.pt").unlink()  # as after its end
+    for epochs in (0, 1):
+        RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0).release()
+        assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
