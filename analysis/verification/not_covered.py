@@ -16,6 +16,7 @@ class NotCovered(NamedTuple):
 
 _WHO = "who ran a launch, and where, stands nowhere else"
 _WHY = "why a trial broke off, and where, stands nowhere else"
+_TRAINED_NOTHING = "of a launch that trained nothing; else records repeat it"
 _ORDER = "only the order of times is checked"
 _NOT_SELECTED = "of the selected epoch the record repeats it, of others nothing does"
 _BEFORE_LAST = "of the last epoch the record repeats it, of earlier ones nothing does"
@@ -26,7 +27,9 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "launch_began.host", _WHO),
     NotCovered("events.jsonl", "launch_began.pid", _WHO),
     NotCovered("events.jsonl", "launch_began.max_gpu_hours", "where it closed nothing"),
-    NotCovered("events.jsonl", "launch_began.git_commit", "of a launch that trained nothing; else records repeat it"),
+    NotCovered("events.jsonl", "launch_began.versions", _TRAINED_NOTHING),
+    NotCovered("events.jsonl", "launch_began.git_commit", _TRAINED_NOTHING),
+    NotCovered("events.jsonl", "launch_began.code_digest", _TRAINED_NOTHING),
     NotCovered("events.jsonl", "launch_began.storage", _WHO),
     NotCovered("events.jsonl", "launch_began.plan", "but for what may not change: a launch may have asked for less"),
     NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C, two or the watchdog ended it"),
