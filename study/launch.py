@@ -91,10 +91,9 @@ def default_name(resolved: ResolvedPlan) -> str:
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, baseline=None)
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
-    content = {(arm.backbone_fingerprint, arm.tokenizer_fingerprint or "") for arm in resolved.arms}
-    if not (asked.backbone or asked.tokenizer):
-        content = set()
-    return "-".join([*map(in_file_names, names), digest([to_plain(rest), sorted(content)], length=6)])
+    made_of = {(arm.backbone_fingerprint, arm.tokenizer_fingerprint or "") for arm in resolved.arms}
+    content = sorted(made_of) if asked.backbone or asked.tokenizer else []
+    return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
 
 
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
