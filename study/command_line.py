@@ -51,17 +51,26 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         status = main()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read the output wants no more of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         message, status = f"{error}{after_interrupt}", 1
     print(f"{command}: {message}", file=sys.stderr)
     return status
+
+
+def _nobody_reads() -> bool:
+    """Whether it is standard output whose reader has gone, and no other pipe or connection."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:
