@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 import warnings
@@ -66,11 +67,9 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
 
 def _nobody_reads() -> bool:
     """Whether it is standard output whose reader has gone, and no other pipe or connection."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # errors alone
+    return bool(poll.poll(0))
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:
