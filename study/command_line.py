@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 import warnings
@@ -52,17 +53,24 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         status = main()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read the output wants no more of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
     except ValueError as error:
         message, status = str(error).removeprefix(f"{command}: "), 2
     except KeyboardInterrupt:
         message, status = f"interrupted{after_interrupt}", 1
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         message, status = f"{error}{after_interrupt}", 1
     print(f"{command}: {masked(message)}", file=sys.stderr)
     return status
+
+
+def _nobody_reads() -> bool:
+    """Whether it is standard output whose reader has gone, and no other pipe or connection."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # errors alone
+    return bool(poll.poll(0))
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> str:

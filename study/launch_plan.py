@@ -67,10 +67,8 @@ def default_name(resolved: ResolvedPlan) -> str:
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, audit_stopped=0, baseline=None)
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
-    content = {_made_of(arm) for arm in resolved.arms}
-    if not (asked.backbone or asked.tokenizer):
-        content = set()
-    return "-".join([*map(in_file_names, names), digest([to_plain(rest), sorted(content)], length=6)])
+    content = sorted({_made_of(arm) for arm in resolved.arms}) if asked.backbone or asked.tokenizer else []
+    return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
 
 
 def _made_of(arm: Arm) -> tuple[str, str]:

@@ -110,7 +110,7 @@ def pabee_table(evidence: Evidence) -> Table:
         blocks=[Block(block.title, _with_sizes(block.lines, placed)) for block in placed.blocks],
         caption=(
             "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers "
-            f"layers run per dev example, mean over the tasks. {protocol_in_words(studies)}"
+            f"layers run per dev example, both summed over the tasks. {protocol_in_words(studies)}"
         ),
         notes=[*seed_notes(rows), *study_notes(studies, rows), *placed.notes],
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing runs twice, whatever is killed: pytest tests/test_kills.py (long form: make soak)"""
+"""Whatever is killed, nothing is lost or run twice: pytest tests/study/test_kills.py (long form: make soak)"""
 
 import pytest
 from helpers.kills import check_nothing_lost_or_doubled, run_killed

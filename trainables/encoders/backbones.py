@@ -63,7 +63,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     Raises:
         ValueError: it has fewer.
     """
-    depth = _depth(backbone)
+    depth = _depth(backbone) if num_layers else None  # a hub is not asked for nothing
     if depth is not None and num_layers > depth:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
 
