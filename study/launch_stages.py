@@ -19,7 +19,7 @@ from study.decisions.reopening import reopen_failed, to_reopen
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
-from study.drivers.trial_end import end_trial
+from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, utc_now
 from study.facts.journal import Journal
@@ -61,8 +61,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         write_plan(folder, plan_file(folder, resolved, code))
         for line in raised_in_words(options, resolved):
             print(line, file=sys.stderr)
-        for trial in scheduler.progress.unsettled:
-            end_trial(scheduler, trial, storage=storage, folder=folder)
+        end_unsettled(scheduler, storage=storage, folder=folder)
         if is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed):
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             table = write_tables(folder)

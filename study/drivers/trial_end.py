@@ -9,7 +9,7 @@ from study.facts.events import Failure
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_digest, predictions_file
-from study.storage.trial_places import place_at, trial_address
+from study.storage.trial_places import PredictionsGone, place_at, trial_address
 
 
 def end_trial(
@@ -24,3 +24,12 @@ def end_trial(
     record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
     place.prune(record)
     return record
+
+
+def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
+    """Ends trials that told their last epoch to a launcher that died; one whose predictions are gone begins anew."""
+    for trial in scheduler.progress.unsettled:
+        try:
+            end_trial(scheduler, trial, storage=storage, folder=folder)
+        except PredictionsGone as gone:
+            scheduler.restart(trial.key, str(gone))

@@ -34,8 +34,8 @@ def _with_states(facts: StudyFacts) -> list[TrialFacts]:
 
 
 def _check_states(storage: str, before: str, trials: list[TrialFacts]) -> None:
-    absent = [trial for trial in trials if not place_at(trial_address(storage, trial.key)).has_state()]
-    left = [trial for trial in absent if place_at(trial_address(before, trial.key)).has_state()]
+    absent = [trial for trial in trials if not place_at(trial_address(storage, trial.key)).has_work()]
+    left = [trial for trial in absent if place_at(trial_address(before, trial.key)).has_work()]
     if left:
         raise ValueError(
             f"--storage is {storage}, but the states of {len(left)} trials under way are in {before}; allowed: "

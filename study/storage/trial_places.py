@@ -39,6 +39,10 @@ OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
+class PredictionsGone(ValueError):
+    """A trial had ended, and what it left is gone: it is trained anew."""
+
+
 class TrialPlace(Protocol):
     """What is done with a trial's place, by its worker and by the launcher."""
 
@@ -54,15 +58,15 @@ class TrialPlace(Protocol):
         """Worker: the address of a confirm trial's model, once it and the predictions beside it are safe."""
         ...
 
-    def has_state(self) -> bool:
-        """Launcher: whether there is a state that the trial can go on from."""
+    def has_work(self) -> bool:
+        """Launcher: whether anything of the trial is there that would have to be done again."""
         ...
 
     def fetch_predictions(self, target: Path) -> None:
         """Launcher: puts the predictions of a trial into `target`, before its record is written.
 
         Raises:
-            ValueError: there are none.
+            PredictionsGone: there are none.
         """
         ...
 
@@ -119,12 +123,18 @@ class TrialFolder:
         """The model's address; it is there."""
         return str(model)
 
-    def has_state(self) -> bool:
-        """Whether the trial has saved an epoch there."""
+    def has_work(self) -> bool:
+        """Whether the trial has saved an epoch there; its predictions are elsewhere."""
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Nothing: the trial wrote them to the study's folder."""
+        """Nothing: the trial wrote them to the study's folder.
+
+        Raises:
+            PredictionsGone: it did, and they are there no more.
+        """
+        if not target.exists():
+            raise PredictionsGone(f"{target} is not there any more")
 
     def prune(self, record: Record) -> None:
         """Deletes what does not stay now that the trial has ended."""
@@ -175,21 +185,21 @@ class TrialObjects:
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
 
-    def has_state(self) -> bool:
-        """Whether a whole state is under the URI."""
-        return any(size == info.size for _, size, info in self._states())
+    def has_work(self) -> bool:
+        """Whether a whole state is under the URI, or predictions that wait for the launcher."""
+        is_waiting = any(info.base_name == PREDICTIONS for info in self._contents())
+        return is_waiting or any(size == info.size for _, size, info in self._states())
 
     def fetch_predictions(self, target: Path) -> None:
         """Puts the predictions of the ended trial into `target`, whole or not at all.
 
         Raises:
-            ValueError: there are none.
+            PredictionsGone: there are none.
         """
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
-            rule = "--storage must be that of the launch that was interrupted"
-            raise ValueError(f"{join(self._uri, PREDICTIONS)} is not there; {rule}") from None
+            raise PredictionsGone(f"{join(self._uri, PREDICTIONS)} is not there any more") from None
 
     def prune(self, record: Record) -> None:
         """Deletes what does not stay now that the trial has ended."""

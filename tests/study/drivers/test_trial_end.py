@@ -1,0 +1,44 @@
+"""The end of a trial whose launcher died: pytest tests/study/drivers/test_trial_end.py"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.simulation import report, scheduler_of
+from msgspec.structs import replace
+
+from study import profiles
+from study.drivers.trial_end import end_unsettled
+from study.facts.events import TrialEnded
+from study.plans.resolution import resolve
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """Of a study whose one confirm trial has told all its epochs and has not ended."""
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, seeds=1, epochs=1)
+    scheduler = scheduler_of(resolve(plan), MadeJournal(tmp_path / "study"))
+    scheduler.begin_launch(command="", host="", pid=1, storage=None)
+    for _ in range(2):
+        trial = scheduler.next_trial()
+        scheduler.report(trial.key, report(trial, 1))
+        if trial.phase == "search":
+            scheduler.end(trial.key)
+    return scheduler
+
+
+@pytest.mark.parametrize("storage", ["", "file://"])
+def test_one_whose_predictions_are_gone_begins_anew(scheduler, tmp_path, storage):
+    (trial,) = scheduler.progress.unsettled
+    end_unsettled(scheduler, storage=f"{storage}{tmp_path}/storage", folder=tmp_path / "study")
+    assert trial.epochs == 0 and trial.ended is None and scheduler.progress.unsettled == []
+    assert "predictions" in scheduler.facts.notices[-1].reason
+
+
+def test_one_whose_predictions_are_there_has_its_record(scheduler, tmp_path):
+    (trial,) = scheduler.progress.unsettled
+    predictions = tmp_path / "study" / "predictions" / f"{trial.key}.npz"
+    predictions.parent.mkdir()
+    predictions.write_bytes(b"answers")
+    end_unsettled(scheduler, storage=str(tmp_path / "storage"), folder=tmp_path / "study")
+    assert isinstance(trial.ended, TrialEnded) and trial.record.predictions_digest
