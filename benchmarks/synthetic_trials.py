@@ -36,6 +36,7 @@ from study.drivers.messages import ASSIGNMENTS, Message, News
 from study.drivers.provenance import provenance
 from study.drivers.trial_actor import MESSAGE
 from study.drivers.tune_driver import TuneDriver
+from study.drivers.watchdog import Watchdog
 from study.facts.events import Report
 from study.facts.journal import Journal
 from study.launch_stages import command_line, plan_file, start_mirror
@@ -102,6 +103,8 @@ class StudyTrial(tune.Trainable):
         with Path(f"{self._trial.place}.spans").open("a") as file:
             file.write(json.dumps([times["began"], times["until"]]) + "\n")
         said = report(self._trial.spec.config, self._epoch, times["until"] - times["began"])
+        if said.outcome and self._trial.predictions:
+            Path(self._trial.predictions).write_bytes(b"")  # a launch ends no trial that left none
         message = Message(news=(News(key=self._trial.key, host=said.host, report=said),))
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
@@ -291,6 +294,13 @@ def run_driver(scheduler: Scheduler, folder: Path, on_progress: Callable[[Schedu
             if on_progress:
                 on_progress(scheduler)
 
-        driver = TimedDriver(scheduler, folder=folder, storage=str(folder), resources=resources, on_progress=progress)
+        driver = TimedDriver(
+            scheduler,
+            folder=folder,
+            storage=str(folder),
+            resources=resources,
+            on_progress=progress,
+            watchdog=Watchdog(say=view.say),
+        )
         driver.run()
     return driver

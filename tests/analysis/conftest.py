@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
@@ -33,6 +33,6 @@ def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Callable[..., NotebookNode]
         (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
         folders = [str(study) for study in studies]
         parameters.source = f"study_folder = {folders[0]!r}" if len(folders) == 1 else f"study_folders = {folders!r}"
-        return NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+        return NotebookClient(notebook, timeout=PATIENCE_SECONDS, kernel_name="python3").execute()
 
     return run

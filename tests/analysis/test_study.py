@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 
 from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study
@@ -20,7 +20,7 @@ def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "all"
     where = ["--out", str(folder.parent), "--name", folder.name, "--tracking-uri", "none"]
     command = [sys.executable, "-m", "study.launch", *SMALL, *where]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=400)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import ray
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
 
 from study.decisions import asha
@@ -64,7 +64,7 @@ class KilledStudy:
 
     def _wait_for(self, epochs: int, launcher: subprocess.Popen) -> bool:
         """Waits until so many epochs are in the journal, and one more since the last kill; False: the study is done."""
-        epochs, deadline = max(epochs, self.epochs() + 1), time.monotonic() + 120
+        epochs, deadline = max(epochs, self.epochs() + 1), time.monotonic() + PATIENCE_SECONDS
         while self.epochs() < epochs:
             if launcher.poll() is not None:
                 return False
@@ -103,7 +103,7 @@ class KilledStudy:
         ]  # Ray's name for an actor with resources
 
     def _finish(self, launcher: subprocess.Popen) -> None:
-        status = launcher.wait(timeout=600)
+        status = launcher.wait(timeout=PATIENCE_SECONDS)
         assert status == 0, (self.folder.parent / "launches.log").read_text()[-4000:]
 
     def _add_node(self) -> Any:

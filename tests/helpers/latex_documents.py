@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import matplotlib
+from helpers.places import PATIENCE_SECONDS
 from matplotlib.ft2font import FT2Font
 
 ARTICLE, NEURIPS = 345.0, 397.0  # text width in pt: `article` at 10 pt, and neurips_2024.sty (5.5 in)
@@ -38,7 +39,7 @@ def complaints(tables: list[str], width: float, folder: Path, latex: str) -> lis
     )
     command = [latex, "-interaction=nonstopmode", "-output-format=dvi", "all.tex"]
     environment = os.environ | {"max_print_line": "1000"}
-    subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=PATIENCE_SECONDS)
     log = (folder / "all.log").read_text(encoding="utf-8", errors="replace").splitlines()
     too_wide = [
         line for line in log if (found := re.match(r"Overfull \\hbox \(([\d.]+)pt", line)) and float(found[1]) > 1

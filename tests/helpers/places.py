@@ -1,4 +1,4 @@
-"""Where things lie, for tests in any room."""
+"""Where things lie, and how long tests wait, in any room."""
 
 from __future__ import annotations
 
@@ -6,3 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout
 SHARED = ROOT.parent / "shared"  # real data and reference cases, where a machine has them
+
+# For any process, server or notebook, however busy the machine: a whole study takes a minute on an idle one. No test
+# measures how long it waited.
+PATIENCE_SECONDS = 1200

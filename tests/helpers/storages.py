@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from helpers.places import PATIENCE_SECONDS
+
 from study.storage.trial_places import TrialPlace
 
 
@@ -49,7 +51,7 @@ def s3_server(port: int) -> Iterator[None]:
 
 
 def _make_bucket(url: str, server: subprocess.Popen) -> None:
-    for _ in range(600):
+    for _ in range(2 * PATIENCE_SECONDS):
         try:
             urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=5)
             return

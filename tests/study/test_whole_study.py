@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 
 from study.facts.events import LaunchBegan, read_events
 from study.facts.record import Record, read_records
@@ -31,7 +31,9 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def launch(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=900)
+    return subprocess.run(
+        command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +144,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     try:
         wait_for_event(folder, "epoch_reported", first)
         first.send_signal(signal.SIGINT)
-        printed, errors = first.communicate(timeout=900)
+        printed, errors = first.communicate(timeout=PATIENCE_SECONDS)
     finally:
         first.kill()
     assert first.returncode == 1 and "continue:" in printed, errors
@@ -163,7 +165,7 @@ def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
         wait_for_event(folder, "epoch_reported", process)
         size = (folder / "events.jsonl").stat().st_size + 50
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        _, errors = process.communicate(timeout=900)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 1 and "Traceback" not in errors, errors
@@ -173,7 +175,7 @@ def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
 
 def wait_for_event(folder: Path, name: str, process: subprocess.Popen) -> None:
     events = folder / "events.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (events.exists() and f'"event":"{name}"' in events.read_text()):
         assert process.poll() is None and time.monotonic() < deadline, os.strerror(process.returncode or 0)
         time.sleep(0.1)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
 
 from study.facts.record import read_records
@@ -40,7 +40,7 @@ def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
     folders = [tmp_path / "first", tmp_path / "second"]
     launches = [launch(folder, cluster) for folder in folders]
     for process in launches:
-        _, errors = process.communicate(timeout=900)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, errors
     first, second = ({record.key: record for record in read_records(f / "records.jsonl")} for f in folders)
     assert len(first) == len(second) == 3
@@ -55,13 +55,13 @@ def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, c
         if line.startswith("[1/"):
             break
     cluster.remove_node(cluster.head_node, allow_graceful=False)
-    _, errors = process.communicate(timeout=900)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1, errors
     assert "GCS may have been killed" in errors and "Traceback" not in errors  # Ray itself ends the process
     another = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:
         process = launch(tmp_path / "study", another)
-        _, errors = process.communicate(timeout=900)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, errors
     finally:
         another.shutdown()

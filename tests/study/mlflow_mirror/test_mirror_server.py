@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 
 from study.mirror import main
 
@@ -34,7 +34,7 @@ class Server:
             self._process = subprocess.Popen(
                 command + store + artifacts, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(self._answers, seconds=90)
+        wait_until(self._answers)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -49,10 +49,10 @@ class Server:
             return False
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
         time.sleep(0.2)
 
 
@@ -71,19 +71,19 @@ def test_an_outage_of_the_server_delays_the_mirror_and_loses_nothing(tmp_path: P
     journal.whole_trial("a" * 16, [0.5, 0.6])
     command = [sys.executable, "-m", "study.mirror", str(journal.folder), "--tracking-uri", server.uri, "--follow"]
     follower = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    wait_until(lambda: is_mirrored(server.uri, "a" * 16), seconds=60)
+    wait_until(lambda: is_mirrored(server.uri, "a" * 16))
     server.kill()
     journal.start("b" * 16, trial=1)
     for epoch in (1, 2, 3):
         journal.epoch("b" * 16, epoch, 0.1 * epoch)
         time.sleep(0.7)
     server.start()
-    wait_until(lambda: is_mirrored(server.uri, "b" * 16), seconds=60)
+    wait_until(lambda: is_mirrored(server.uri, "b" * 16))
     journal.finish("b" * 16, score=0.3, epoch=3)
     journal.whole_trial("c" * 16, [0.7, 0.5], phase="confirm")
     journal.whole_trial("d" * 16, [0.7, 0.5], phase="confirm", trial=1)
     journal.end()
-    output, _ = follower.communicate(timeout=90)
+    output, _ = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 0 and "mirrored 4 trials" in output
     runs = stored_runs(server.uri)
     assert {key: run.info.status for key, run in runs.items()} == dict.fromkeys(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from helpers.edited_studies import write_events
 from helpers.made_studies import record
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.storages import files_under, free_port, s3_server, send
 
 from study.facts.events import EpochReported, TrialEnded, read_events
@@ -39,7 +39,9 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=300)
+    return subprocess.run(
+        command(folder, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS
+    )
 
 
 def results(folder: Path) -> dict[str, tuple]:
@@ -159,7 +161,7 @@ def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder,
 
 
 def wait_for_epochs(folder: Path, count: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while sum(isinstance(event, EpochReported) for event in read_events(folder)) < count:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
@@ -191,7 +193,7 @@ def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, 
         time.sleep(8)  # longer than pyarrow tries by itself
         assert not sending.done()
         with s3_server(away):
-            sending.result(timeout=60)
+            sending.result(timeout=PATIENCE_SECONDS)
             with place.work() as folder:
                 assert (folder / "state.pt").read_text() == "1 " * 1000
 
