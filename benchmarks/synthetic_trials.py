@@ -270,7 +270,8 @@ def run_study(
     """One launch as `study.launch_stages` does it, tables and report left out, on a Ray cluster of its own."""
     code = provenance()
     write_plan(folder, plan_file(folder, plan, code))
-    (folder / "trials").mkdir()
+    for name in ("trials", "predictions"):
+        (folder / name).mkdir()
     with cluster(RAY_SETTINGS), closing(Journal(folder)) as journal:
         began = time.perf_counter()
         scheduler = Scheduler(folder.name, plan, journal, code)
