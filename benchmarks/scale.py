@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
+from study.facts.chain import chained
 from study.facts.events import FILE, Report, TrialEnded
 from study.facts.journal import MemoryJournal
 from study.facts.study_facts import TrialFacts
@@ -34,6 +35,7 @@ from study.launch import plan_from, prepare
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_stages import plan_file, provenance
 from study.plans.plan_file import write_plan
+from trainables.data.tasks import find_task
 
 ARMS = ("--profile", "mini", "--method", "albert,palbert", "--task", "rte,cola,mrpc,stsb", "--sampler", "random")
 SLOTS = 8
@@ -150,8 +152,9 @@ def made_study(folder: Path, *, trials: int, epochs: int) -> Path:
     run_scheduler(Scheduler(folder.name, resolved, journal, code))
     folder.mkdir()
     write_plan(folder, plan_file(folder, resolved, code))
-    write_lines(folder / FILE, journal.events)
-    write_lines(folder / RECORDS, [event.record for event in journal.events if isinstance(event, TrialEnded)])
+    (folder / FILE).write_bytes(b"".join(chained(msgspec.json.encode(event) for event in journal.events)))
+    records = [event.record for event in journal.events if isinstance(event, TrialEnded)]
+    (folder / RECORDS).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     return folder
 
 
@@ -175,12 +178,10 @@ def run_scheduler(scheduler: Scheduler) -> None:
 def report_of(trial: TrialFacts, epoch: int) -> Report:
     """As long as one of training: every number has all of its digits."""
     said = report({**trial.config, "score_spread": 0.4}, epoch, seconds=epoch * (1 + unit(trial.key, epoch)))
-    row = replace(said.row, exit_histogram=[100 * unit(trial.key, layer) for layer in range(12)])
-    return replace(said, row=row, outcome=said.outcome and replace(said.outcome, model=f"/models/{trial.key}"))
-
-
-def write_lines(path: Path, values: list) -> None:
-    path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
+    metrics = dict.fromkeys(find_task(trial.started.task).metrics, said.row.score)
+    row = replace(said.row, exit_histogram=[100 * unit(trial.key, layer) for layer in range(12)], metrics=metrics)
+    outcome = said.outcome and replace(said.outcome, model=f"/models/{trial.key}", metrics=metrics)
+    return replace(said, row=row, outcome=outcome)
 
 
 if __name__ == "__main__":
