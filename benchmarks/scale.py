@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import median
 
@@ -65,7 +66,7 @@ class Measured:
 
     name: str
     command: tuple[str, ...]
-    limit_seconds: float
+    limit_seconds: float = float("inf")
     limit_megabytes: float | None = None
 
 
@@ -76,6 +77,8 @@ def main(argv: list[str] | None = None) -> int:
         figures = {one.name: (one, measure(one, options.repeats)) for one in measured(Path(folder), options)}
     for one, figure in figures.values():
         print(f"{'held  ' if is_held(one, figure) else 'MISSED'}  {describe(one, figure)}")
+    *_, (_, mirror), (_, client) = figures.values()
+    print(f"        {against_peer(mirror, client)}")
     write_results("scale", {**vars(options), **{name: vars(figure) for name, (_, figure) in figures.items()}})
     return 0 if all(is_held(one, figure) for one, figure in figures.values()) else 1
 
@@ -103,6 +106,10 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Measured]:
         Measured(f"status of {options.events} events", ("study.status", str(long)), 2.0, 150.0),
         Measured(f"launch of a finished study of {options.trials} trials", ("study.launch", *asked), 2.0),
         Measured(f"mirror of {options.trials} trials", ("study.mirror", str(wide), *store), 30.0),
+        Measured(
+            "the same runs by MLflow's client alone",
+            ("benchmarks.mlflow_loop", str(wide), f"sqlite:///{folder}/loop-$$.db"),
+        ),
     ]
 
 
@@ -130,10 +137,16 @@ def is_held(one: Measured, figure: Figure) -> bool:
 
 
 def describe(one: Measured, figure: Figure) -> str:
-    limit = f"at most {one.limit_seconds:g} s"
+    limit = f"at most {one.limit_seconds:g} s" if isfinite(one.limit_seconds) else "the peer"
     memory = f" and {one.limit_megabytes:g} MB" if one.limit_megabytes else ""
     seconds = f"{figure.seconds:.2f} s, {figure.cpu_seconds:.2f} s of CPU"
     return f"{one.name}: {seconds}, {figure.megabytes:.0f} MB ({limit}{memory})"
+
+
+def against_peer(mirror: Figure, client: Figure) -> str:
+    """What the mirror takes for each second of MLflow's client."""
+    seconds, cpu_seconds = mirror.seconds / client.seconds, mirror.cpu_seconds / client.cpu_seconds
+    return f"mirror / MLflow's client alone: {seconds:.2f} in seconds, {cpu_seconds:.2f} in seconds of CPU"
 
 
 def asked_for(folder: Path, *, trials: int, epochs: int) -> tuple[str, ...]:
