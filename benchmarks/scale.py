@@ -3,7 +3,8 @@
     python -m benchmarks.scale
 
 Each is a process of its own, its imports included; the figures are medians, to be taken on an idle machine. The studies
-are those of the real scheduler, without Ray. Exit status 1 where a limit is not held.
+are those of the real scheduler, without Ray. Exit status 1 where a limit is not held. How much of the mirror is
+MLflow itself, its client says, which sends the same runs alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
+from analysis.tables import write_tables
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
@@ -97,6 +99,7 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Measured]:
     epochs = 96
     long = made_study(folder / "long", trials=options.events // (epochs + 2), epochs=epochs)
     wide = made_study(folder / "wide", trials=options.trials, epochs=5)
+    write_tables([wide], wide / "tables")  # what a launch with nothing to do shows
     store = ("--tracking-uri", f"sqlite:///{folder}/mlflow-$$.db")
     out = ("--out", str(folder), "--tracking-uri", "none")
     asked = (*asked_for(folder / "wide", trials=options.trials, epochs=5), *out)
