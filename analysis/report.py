@@ -2,7 +2,8 @@
 
 python -m analysis.report runs/NAME
 
-The page needs no network and no other file. The pictures are also written to runs/NAME/pictures as SVG and PNG.
+The page needs no network and no other file. Its tables and pictures are also written to runs/NAME/tables, as
+`analysis.tables` writes them, and to runs/NAME/pictures as SVG.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from analysis.pictures.study_pictures import pictures
 from analysis.statistics.costs import hours, ledger_notes, row_ledger
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
-from analysis.tables import tables_of
+from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
 from study.facts.ledger import in_words
 from trainables.atomic_files import write_bytes
@@ -44,13 +45,16 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_report(folder: Path) -> Path:
-    """Writes `report.html` and `pictures/` into the study folder; returns the page.
+    """Writes `tables/`, `pictures/` and `report.html` into the study folder; returns the page.
 
     Raises:
         ValueError: it is no study.
     """
     study = load_study(folder)
-    files = report_files(study)
+    evidence = gather([study])
+    tables = tables_of(evidence)
+    write_files(tables, study.folder / "tables")  # first: they stand also where a picture cannot be drawn
+    files = _files(study, evidence, tables)
     (study.folder / "pictures").mkdir(exist_ok=True)
     for name, content in files.items():
         write_bytes(study.folder / name, content)
@@ -61,19 +65,25 @@ def write_report(folder: Path) -> Path:
 
 
 def report_files(study: Study) -> dict[str, bytes]:
-    """Every file of the report by its name in the study's folder. The same study gives the same bytes."""
+    """Page and pictures, by their names in the study's folder. The same study gives the same bytes."""
     evidence = gather([study])
+    return _files(study, evidence, tables_of(evidence))
+
+
+def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
     drawn = pictures(evidence)
     images = {picture.name: svg(picture.figure) for picture in drawn}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
-    return files | {PAGE: report_page(study, evidence, drawn, images).encode()}
+    return files | {PAGE: report_page(study, evidence, tables, drawn, images).encode()}
 
 
-def report_page(study: Study, evidence: Evidence, drawn: list[Picture], images: dict[str, bytes]) -> str:
+def report_page(
+    study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
+) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
     rows, found = evidence.rows, findings(evidence)
-    tables = [*tables_of(evidence), *comparison_tables(evidence)]
-    parts = [Part.of_table(table, _table_html(table, evidence)) for table in tables]
+    shown = [*tables, *comparison_tables(evidence)]
+    parts = [Part.of_table(table, _table_html(table, evidence)) for table in shown]
     parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
     ledger = row_ledger(rows)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)

@@ -95,10 +95,11 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
         ValueError: a folder is no study, studies of different protocols, or `strict` and a cell whose seeds are not
             exactly the protocol's; nothing is written.
     """
-    return _write(make_tables(load_studies(folders), separate=separate), out, strict)
+    return write_files(make_tables(load_studies(folders), separate=separate), out, strict=strict)
 
 
-def _write(tables: list[Table], out: Path, strict: bool) -> WrittenTables:
+def write_files(tables: list[Table], out: Path, *, strict: bool = False) -> WrittenTables:
+    """Writes these tables, the dev table first, and removes those of another time from `out`; raises as above."""
     incomplete = tables[0].sidecar["incomplete"]
     if strict and incomplete:
         raise IncompleteTables("--strict: " + "; ".join(incomplete))

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.results_file import write_results
-from study.facts.chain import START, checked_head, linked, unlinked
+from study.facts.chain import chained, checked_head
 from study.facts.events import FILE, EpochReported, Report, read_events, utc_now
 from trainables.runs.trial import EpochRow
 
@@ -44,14 +44,6 @@ def event(number: int) -> EpochReported:
     costs = {"wall_seconds": 35.5, "gpu_seconds": 35.5, "gpu_share": 0.25}
     report = Report(row=row, outcome=None, host="node-1", device="cuda", **costs)
     return EpochReported(time=utc_now(), key=f"{number:016x}", report=report)
-
-
-def chained(bodies: list[bytes]) -> Iterator[bytes]:
-    head = START
-    for body in bodies:
-        line = linked(body, head)
-        head = unlinked(line)[1]
-        yield line + b"\n"
 
 
 def seconds_of(work: Callable[[], object]) -> float:

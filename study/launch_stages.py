@@ -24,11 +24,12 @@ from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, utc_now
 from study.facts.journal import Journal
 from study.facts.plan_on_disk import plan_on_disk
+from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions
 from study.launch_plan import raised_in_words, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.plans.plan import Plan
-from study.plans.plan_file import PlanFile, write_plan
+from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
@@ -58,13 +59,14 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         scheduler = Scheduler(folder.name, resolved, journal, code, max_gpu_hours=limit, faults=faults)
         storage = storage_for(options.storage, folder, journal.facts)
         make_writable(join(storage, "trials"))
-        write_plan(folder, plan_file(folder, resolved, code))
+        is_over = is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed)
+        keep_plan(folder, resolved, code, is_over=is_over)
         for line in raised_in_words(options, resolved):
             print(line, file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
-        if is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed):
+        if is_over:
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
-            table = write_tables(folder)
+            table = dev_table(folder) or analyse(folder)
         else:
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options)
@@ -76,6 +78,16 @@ def is_complete(scheduler: Scheduler) -> bool:
     last = scheduler.facts.last_launch
     seen = last is not None and last.ended is not None and last.ended.status == "complete"
     return scheduler.progress.is_finished and seen
+
+
+def keep_plan(folder: Path, plan: ResolvedPlan, code: Provenance, *, is_over: bool) -> None:
+    """Writes `plan.json`. Where nothing is left to do and nothing else is planned, it stays, and its tables too."""
+    earlier = read_plan(folder)
+    if is_over and earlier is not None and earlier.plan == plan:
+        return
+    if is_over:
+        (folder / DEV_TABLE).unlink(missing_ok=True)  # of the plan before
+    write_plan(folder, plan_file(folder, plan, code))
 
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
@@ -111,8 +123,7 @@ def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, 
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
     mirror = start_mirror(folder, options.tracking_uri)
     status = _run_trials(scheduler, folder, storage, options)
-    table = write_tables(folder)
-    analyse("report", folder)
+    table = analyse(folder)
     scheduler.end_launch(status)
     if mirror:
         wait_for_mirror(mirror)
@@ -137,18 +148,16 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     return "paused" if scheduler.has_given_up else "drained"
 
 
-def write_tables(folder: Path) -> str:
-    """Writes the tables of the study, as `python -m analysis.tables` does; the dev table for a terminal."""
-    return analyse("tables", folder)
+def analyse(folder: Path) -> str:
+    """Writes tables and report, in a process that needs neither Ray nor torch; the dev table.
 
-
-def analyse(command: str, folder: Path) -> str:
-    """What a command of `analysis` prints about the study; a fault of it ends no study, and is told."""
-    run = [sys.executable, "-m", f"analysis.{command}", str(folder)]
-    done = subprocess.run(run, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        print(f"the study is safe; again later: {python()} -m analysis.{command} {folder}", file=sys.stderr)
-    return done.stdout
+    A fault of it ends no study, and is told: a table that stands then is not of these records.
+    """
+    (folder / DEV_TABLE).unlink(missing_ok=True)
+    run = [sys.executable, "-m", "analysis.report", str(folder)]
+    if subprocess.run(run, stdout=subprocess.DEVNULL).returncode:
+        print(f"the study is safe; again later: {python()} -m analysis.report {folder}", file=sys.stderr)
+    return dev_table(folder)
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:

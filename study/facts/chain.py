@@ -8,7 +8,7 @@ name the digest of the records. It is no signature: whoever writes all of a fold
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 START = "0" * 16  # the chain before the first line
@@ -27,6 +27,15 @@ def unlinked(line: bytes) -> tuple[bytes, str]:
     if line[-_LENGTH : -_LENGTH + len(_FIELD)] != _FIELD or not line.endswith(_END):
         return line, ""
     return line[:-_LENGTH] + b"}", line[-_LENGTH + len(_FIELD) : -len(_END)].decode(errors="replace")
+
+
+def chained(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines of JSON without their ends, as a journal of them alone has them."""
+    head = START
+    for line in lines:
+        whole = linked(line, head)
+        head = unlinked(whole)[1]
+        yield whole + b"\n"
 
 
 class ChainCheck:

@@ -6,6 +6,13 @@ import hashlib
 from pathlib import Path
 
 RECORDS = "records.jsonl"
+DEV_TABLE = "tables/dev.md"  # written by `analysis`
+
+
+def dev_table(folder: Path) -> str:
+    """The study's first table as Markdown; "" where none was made."""
+    path = folder / DEV_TABLE
+    return path.read_text() if path.exists() else ""
 
 
 def predictions_file(folder: Path, key: str) -> Path:

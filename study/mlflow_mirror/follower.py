@@ -12,6 +12,7 @@ from study.facts import events
 from study.facts.events import EpochReported, Event
 from study.facts.json_lines import Tail
 from study.facts.study_facts import StudyFacts, apply_line
+from study.facts.study_folder import dev_table
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
 from study.plans.plan_file import require_plan
@@ -57,16 +58,16 @@ class Mirror:
         if self.tracking is None:
             self.tracking = self._connect()
             self._changed = set(self.facts.trials)
-        for run in self._runs(final):
+        for run in self.runs(final=final):
             self.tracking.write(run)
             self._changed.discard(run.key)
 
-    def _runs(self, final: bool) -> list[Run]:
-        """Parents before children, because a child names its parent's id."""
+    def runs(self, *, final: bool) -> list[Run]:
+        """What is to be written: parents before children, because a child names its parent's id."""
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
         changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
         return [
-            runs.study(files=self._files() if final else {}, note=self._table()),
+            runs.study(files=self._files() if final else {}, note=dev_table(self.folder)),
             *(runs.arm(name) for name in dict.fromkeys(trial.started.arm for trial in changed)),
             *(runs.trial(trial.key) for trial in changed),
         ]
@@ -98,10 +99,6 @@ class Mirror:
         """Tells this study from others of its name: a digest of the first line ever written to its journal."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
-
-    def _table(self) -> str:
-        path = self.folder / "tables" / "dev.md"
-        return path.read_text() if path.exists() else ""
 
     def _files(self) -> dict[str, tuple[str, ...]]:
         return {

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks import overhead, search_strategies, statistics, utilisation
+from analysis.studies.load import load_studies
+from analysis.tables import make_tables
+from benchmarks import overhead, scale, search_strategies, statistics, utilisation
+from study.facts.journal import Journal
 
 
 @pytest.mark.parametrize("contender", search_strategies.CONTENDERS)
@@ -96,3 +99,9 @@ def test_a_rate_off_its_level_is_told():
     assert not statistics.Rate("covered", 0.9, 10_000, "about", 0.95).holds
     assert not statistics.Rate("covered", 0.9, 10_000, "at least", 0.95).holds
     assert statistics.Rate("power", 0.9, 10, "for comparison", None).holds
+
+
+def test_the_studies_of_the_scale_benchmark_open_and_have_their_tables(tmp_path):
+    folder = scale.made_study(tmp_path / "wide", trials=48, epochs=1)
+    Journal(folder).close()
+    assert make_tables(load_studies([folder]))[0].sidecar["incomplete"] == []

@@ -9,6 +9,7 @@ import pytest
 from helpers.launched_studies import launched_study
 from helpers.places import ROOT, SHARED
 from helpers.simulation import NO_PROVENANCE
+from msgspec.structs import replace
 
 import search_spaces.albert
 from study import launch, launch_plan
@@ -183,13 +184,57 @@ def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_p
     folder = launched_study(tmp_path / "s")
     asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
-    told: list[str] = []
-    monkeypatch.setattr("study.launch_stages.analyse", lambda command, folder: told.append(command) or "")
+    analysed = pretend_to_analyse(monkeypatch)
     options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     assert run_study(asked, folder, options, why="") == 0
-    assert told == ["tables", "report"] and read_events(folder)[-1].status == "complete"
+    assert analysed == [folder] and read_events(folder)[-1].status == "complete"
     assert run_study(asked, folder, options, why="") == 0
-    assert told == ["tables", "report", "tables"] and "nothing is left to do" in capsys.readouterr().err
+    assert analysed == [folder] and "nothing is left to do" in capsys.readouterr().err
+
+
+def pretend_to_analyse(monkeypatch) -> list[Path]:
+    """The folders for which tables and report were made, from now on."""
+    analysed: list[Path] = []
+
+    def analyse(folder: Path) -> str:
+        analysed.append(folder)
+        (folder / "tables").mkdir(exist_ok=True)
+        (folder / "tables" / "dev.md").write_text(table := f"| table {len(analysed)} |\n")
+        return table
+
+    monkeypatch.setattr("study.launch_stages.analyse", analyse)
+    return analysed
+
+
+def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
+    table = (folder / "tables" / "dev.md").read_text()
+    analysed = pretend_to_analyse(monkeypatch)
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [] and table in capsys.readouterr().out
+    assert (folder / "plan.json").read_bytes() == plan
+    (folder / "tables" / "dev.md").unlink()
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [folder]
+
+
+def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    asked = replace(require_plan(folder).plan.asked, baseline="pondernet")
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr("study.launch_stages.analyse", interrupt)
+        run_study(asked, folder, options, why="")
+    analysed = pretend_to_analyse(monkeypatch)
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [folder] and require_plan(folder).plan.asked.baseline == "pondernet"
+
+
+def interrupt(folder: Path) -> str:
+    raise KeyboardInterrupt
 
 
 def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
