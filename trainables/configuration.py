@@ -44,10 +44,7 @@ class TrainingConfig(Typed, frozen=True, kw_only=True):
     precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{name} is {value}; allowed: a finite number")
+        check_finite(self)
         if self.select == "last" and self.stop_after:
             raise ValueError(f"stop_after is {self.stop_after}; allowed where select is last: 0")
 
@@ -68,6 +65,18 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
     epsilon: Inside  # the posterior is cut where its sum passes 1 - epsilon
     kl_direction: Literal["prior_posterior", "posterior_prior"]  # the first is KL(prior || posterior), as released
     posterior_tail: Literal["constant", "drop", "remainder"]  # what lies behind the cut: see models/ponder.py
+
+
+def check_finite(config: Typed) -> None:
+    """Passes if every number is finite.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} is {value}; allowed: a finite number")
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
