@@ -43,14 +43,14 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
     check_tokenizer(name)
-    with _quiet_transformers():
+    with quiet_transformers():
         place, revision = hub_revision(name)
         return AutoTokenizer.from_pretrained(place, revision=revision)
 
 
 def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
     place, revision = hub_revision(backbone)
-    with _quiet_transformers():
+    with quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
         model_config.update(dropouts(config))
         return AutoModel.from_pretrained(
@@ -76,7 +76,7 @@ def _check_size(backbone: str, model: PreTrainedModel, config: TrainingConfig, v
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No progress bars, and no table of the pre-training heads that are left out on purpose."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
