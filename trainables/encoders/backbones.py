@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trainables.configuration import TrainingConfig
 from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable
 
 FAMILIES = ("albert", "bert", "electra", "roberta")
+NYSTROM_FAMILIES = ("albert", "bert", "electra")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
 
@@ -66,6 +68,23 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
     depth = _depth(backbone) if num_layers else None  # a hub is not asked for nothing
     if depth is not None and num_layers > depth:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
+
+
+def check_attention(backbone: str, config: TrainingConfig) -> None:
+    """Passes if the backbone can have the attention of the configuration: its family has it, and its convolutions fit.
+
+    Raises:
+        ValueError: it cannot, or was pretrained with another.
+    """
+    family, kernel = family_of(backbone), _conv_kernel_size(backbone)
+    if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
+        menu = ", ".join(NYSTROM_FAMILIES)
+        raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
+    if kernel is not None and kernel != config.conv_kernel_size:
+        raise ValueError(
+            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; backbone {backbone!r} was "
+            f"pretrained with nystrom and conv_kernel_size {kernel}"
+        )
 
 
 def check_tokenizer(name: str) -> None:
@@ -149,6 +168,11 @@ def family_of(backbone: str) -> str:
 def _depth(backbone: str) -> int | None:
     """Number of layers; None where the configuration leaves that to its family's default."""
     return MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
+
+
+def _conv_kernel_size(backbone: str) -> int | None:
+    """Of a backbone that was pretrained with Nystrom attention; None: of any other."""
+    return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
 
 
 def _configuration(backbone: str) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 The modules are those of `transformers`; only the walk over the layers is ours, and a family is one small adapter that
 says where its modules are. With the same weights the full walk equals the model of `transformers`. Attention goes
-through PyTorch's scaled_dot_product_attention, with the padding mask prepared once. `pool` is what the family's own
-sequence classifier does below its last dropout and linear layer: tanh(dense([CLS])) for ALBERT and BERT,
+through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once. `pool` is what the
+family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS])) for ALBERT and BERT,
 tanh(dense(dropout([CLS]))) for RoBERTa, and gelu(dense(dropout([CLS]))) for ELECTRA.
 """
 
@@ -119,14 +119,14 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """The layerwise encoder of a model of `transformers`, sharing its weights.
 
     Args:
-        model: a base model or one for sequence classification, with SDPA attention. Where it has no layer for `pool`
-            (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
+        model: a base model or one for sequence classification, with SDPA or Nystrom attention. Where it has no layer
+            for `pool` (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
         num_layers: the first of the model's, 0 is all.
 
     Raises:
         ValueError: another family, or fewer layers.
     """
-    assert model.config._attn_implementation == "sdpa", "the mask of `embed` is for SDPA attention"
+    assert model.config._attn_implementation in ("sdpa", "nystrom"), "the mask of `embed` is for these"
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:
         raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")

@@ -8,14 +8,24 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, 
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import TrainingConfig
-from trainables.encoders.backbones import MINI_BACKBONES, check_tokenizer, check_weights, family_of, hub_revision
+from trainables.encoders.backbones import (
+    MINI_BACKBONES,
+    check_attention,
+    check_tokenizer,
+    check_weights,
+    family_of,
+    hub_revision,
+)
 from trainables.encoders.families import dropouts, family_options, reserved_positions
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
+from trainables.encoders.nystrom import load_convolutions, with_attention
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
-    """The encoder of a backbone, with the configuration's dropout and depth. New weights: PyTorch's global generator.
+    """The encoder of a backbone, with the configuration's dropout, depth and attention.
+
+    New weights are drawn from PyTorch's global generator.
 
     Args:
         backbone: a hub name, with @REVISION behind or not, a local folder (safetensors or .bin), or one of the tiny
@@ -23,12 +33,15 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
         vocab_size: of the tokenizer.
 
     Raises:
-        ValueError: no such backbone, another family, or one that is too small for the configuration.
+        ValueError: no such backbone, another family, one that is too small for the configuration, or that cannot have
+            its attention.
     """
     if backbone in MINI_BACKBONES:
-        model = mini_model(family_of(backbone), vocab_size, config)
+        check_attention(backbone, config)
+        model = with_attention(mini_model(family_of(backbone), vocab_size, config), config)
     else:
         check_weights(backbone)
+        check_attention(backbone, config)
         model = _pretrained_model(backbone, config)
     _check_size(backbone, model, config, vocab_size)
     return layerwise(model, config.num_hidden_layers)
@@ -53,7 +66,7 @@ def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
     with quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
         model_config.update(dropouts(config))
-        return AutoModel.from_pretrained(
+        model = AutoModel.from_pretrained(
             place,
             revision=revision,
             config=model_config,
@@ -62,6 +75,11 @@ def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
             weights_only=True,
             **family_options(model_config.model_type),
         )
+    was_nystrom = hasattr(model_config, "conv_kernel_size")
+    model = with_attention(model, config)
+    if was_nystrom:
+        load_convolutions(model, place, revision)
+    return model
 
 
 def _check_size(backbone: str, model: PreTrainedModel, config: TrainingConfig, vocab_size: int) -> None:

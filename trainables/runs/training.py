@@ -77,7 +77,7 @@ class TrainingRun:
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
-        self._optimiser = Optimiser(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
+        self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
         self._selected_weights: dict[str, Tensor] = {}
         self._saved_model: Path | None = None
 
@@ -265,8 +265,7 @@ class TrainingRun:
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
         with self._model.autocast(batch):
             loss = self._model.loss(batch)["loss"]
-        self._optimiser.step(loss)
-        return loss.detach()
+        return self._optimiser.step([loss])
 
     def _training_batches(self, epoch: int) -> list[np.ndarray]:
         order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))

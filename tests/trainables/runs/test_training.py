@@ -281,7 +281,7 @@ def test_linear_schedule_warms_up_and_ends_at_zero(cache):
     step = run._step
 
     def watched(batch):
-        rates.append(run._optimiser._adamw.param_groups[0]["lr"])
+        rates.append(run._optimiser._optimizer.param_groups[0]["lr"])
         return step(batch)
 
     run._step = watched
