@@ -1,4 +1,4 @@
-"""What all objectives share on a tiny random backbone and the generated corpus. Why these: benchmarks/pretraining.py."""
+"""What all objectives share on a tiny random backbone and the generated corpus: benchmarks/pretraining.py says why."""
 
 from trainables.schema import Value
 

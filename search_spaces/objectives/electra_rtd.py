@@ -1,4 +1,4 @@
-"""ELECTRA-small's pretraining (arXiv:2003.10555, appendix A; google-research/electra at 8a46635, configure_pretraining.py)."""
+"""ELECTRA-small's pretraining (arXiv:2003.10555, appendix A; google-research/electra, configure_pretraining.py)."""
 
 from search_spaces.objectives import _mini as mini
 from trainables.schema import Value

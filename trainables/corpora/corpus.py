@@ -1,4 +1,4 @@
-"""What an encoder can be pretrained on: `mini`, `mini-shuffled`, `hub:NAME[:CONFIGURATION]`, or a folder of text files."""
+"""What an encoder can be pretrained on: `mini`, `mini-shuffled`, `hub:NAME[:CONFIGURATION]`, or a folder of text."""
 
 import hashlib
 from collections.abc import Iterator
@@ -47,9 +47,9 @@ def corpus_fingerprint(corpus: str) -> str:
     """
     if is_generated(corpus):
         return _generated_fingerprint(corpus)
-    return (
-        hub_corpus.hub_fingerprint(corpus) if kind_of(corpus) == "hub" else text_folder.folder_fingerprint(Path(corpus))
-    )
+    if kind_of(corpus) == "hub":
+        return hub_corpus.hub_fingerprint(corpus)
+    return text_folder.folder_fingerprint(Path(corpus))
 
 
 def documents(corpus: str) -> Iterator[Document]:

@@ -29,7 +29,7 @@ _GRAMMATICAL = (
 
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
-    """Documents of two sentences: half events retold, a quarter opinions that agree, a quarter grammatical sentences."""
+    """Two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
     draw, excluded = Draw(f"{SEED} corpus"), _evaluated_texts()
     kinds = (_retold, _longer_retold, _opinions, _correct_sentences)
     documents: dict[Document, None] = {}

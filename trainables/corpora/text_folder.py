@@ -22,7 +22,7 @@ def text_files(folder: Path) -> list[Path]:
     files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
     if not files:
         raise ValueError(
-            f"corpus {str(folder)!r} has no .txt file; a corpus is UTF-8 text, documents between blank lines"
+            f"corpus {str(folder)!r} has no .txt file; allowed: UTF-8 text, a blank line between documents"
         )
     return files
 

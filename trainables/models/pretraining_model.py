@@ -1,4 +1,4 @@
-"""What every pretraining objective's model can do: the loss of a part of a step's batch, held-out scores, a model to keep."""
+"""What every objective's model can do: the loss of a part of a step's batch, held-out scores, a model to keep."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from trainables.corpora.masking import IGNORED
+from trainables.corpora.pretraining_batches import Arrays
 from trainables.models.early_exit import Batch
 
 
@@ -21,7 +22,7 @@ class Totals:
     examples: int
 
     @classmethod
-    def of(cls, batch: Batch) -> "Totals":
+    def of(cls, batch: Arrays) -> "Totals":
         """Of a whole batch, where it was made."""
         predictions, tokens = int((batch["labels"] != IGNORED).sum()), int(batch["attention_mask"].sum())
         return cls(max(1, predictions), tokens, len(batch["labels"]))

@@ -5,6 +5,7 @@ a function of seed and step, the same on every device and in every process. No g
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from sklearn.metrics import roc_auc_score
@@ -47,11 +48,11 @@ class ReplacedTokenModel(PretrainingModel):
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
         self.discriminator_weight = discriminator_weight
+        ours: Any = generator.base_model.embeddings
         for name in shared:
-            module = getattr(discriminator.base_model.embeddings, name)
-            setattr(generator.base_model.embeddings, name, module)
-        output = generator.get_output_embeddings()
-        output.weight = generator.base_model.embeddings.word_embeddings.weight
+            setattr(ours, name, getattr(discriminator.base_model.embeddings, name))
+        output: Any = generator.get_output_embeddings()
+        output.weight = ours.word_embeddings.weight
 
     @property
     def kept(self) -> PreTrainedModel:

@@ -45,9 +45,9 @@ class FiniteLosses:
 
     def _check(self) -> None:
         latest = self._losses[self._checked :]
-        broken = (~torch.stack(latest).isfinite()).nonzero() if latest else ()
-        if len(broken):
-            place = self._checked + int(broken[0])
+        broken = [] if not latest else (~torch.stack(latest).isfinite()).nonzero().flatten().tolist()
+        if broken:
+            place = self._checked + broken[0]
             loss, rate, step = self._losses[place].item(), self._rates[place], self._first_step + place
             raise TrainingError(f"loss is {loss} at step {step}, learning rate {rate:.3g}; try a lower learning_rate")
         self._checked = len(self._losses)

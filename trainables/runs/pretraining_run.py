@@ -1,4 +1,4 @@
-"""One pretraining run in a plain Python process: an epoch of steps, held-out scores, save and go on; the last model stays.
+"""One pretraining run in a plain Python process: epochs of steps with held-out scores; the last model is left.
 
 On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not:
 batches, masks and samples are functions of seed and step, dropout one of seed and epoch.
@@ -151,7 +151,7 @@ class PretrainingRun:
         return (trained - began) / steps * self._config.steps_per_epoch + time.monotonic() - trained
 
     def save(self, folder: Path) -> None:
-        """Replace what is saved in `folder` by the present state and, of a finished run, its model; whole or not at all.
+        """Replace what is saved in `folder` by the present state and, at the end, the model; whole or not at all.
 
         Raises:
             OSError: it cannot be written.
