@@ -5,6 +5,7 @@ mini-GLUE is in it. The text is the same in every process and every version of P
 """
 
 from functools import lru_cache
+from itertools import islice
 
 from trainables.data import mini_glue
 from trainables.data import mini_pairs as pairs
@@ -41,9 +42,14 @@ def mini_documents() -> tuple[Document, ...]:
 
 
 def shuffled_documents() -> tuple[Document, ...]:
-    """The control: every document with its own words in random order, in sentences as long as they were."""
-    draw = Draw(f"{SEED} shuffled")
-    return tuple(_shuffled(draw, document) for document in mini_documents())
+    """The control: all words of the corpus in random order, in documents and sentences as long as they were.
+
+    Within documents alone it would be none: that two sentences share words is what retelling teaches.
+    """
+    words = iter(_mixed([word for document in mini_documents() for text in document for word in text.split()]))
+    return tuple(
+        tuple(" ".join(islice(words, len(text.split()))) for text in document) for document in mini_documents()
+    )
 
 
 def _retold(draw: Draw) -> Document:
@@ -71,11 +77,13 @@ def _one_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) ->
     return texts[0]
 
 
-def _shuffled(draw: Draw, document: Document) -> Document:
-    left = " ".join(document).split()
-    mixed = [left.pop(draw.one(range(len(left)))) for _ in range(len(left))]
-    lengths = [len(sentence.split()) for sentence in document]
-    return tuple(" ".join(mixed[sum(lengths[:place]) :][:length]) for place, length in enumerate(lengths))
+def _mixed(words: list[str]) -> list[str]:
+    """In random order, by Fisher and Yates."""
+    draw = Draw(f"{SEED} shuffled")
+    for last in range(len(words) - 1, 0, -1):
+        other = draw.one(range(last + 1))
+        words[last], words[other] = words[other], words[last]
+    return words
 
 
 def _evaluated_texts() -> set[str]:
