@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
 
-import torch
-from msgspec import Meta
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainables.configuration import AtLeastOne, NotNegative, Positive
-from trainables.encoders.nystrom import nystrom_attention
-from trainables.reference_files import Comparison, largest_difference, read_description, read_tensors
-from trainables.runs.optimiser import Optimiser, UpdateRule
-from trainables.schema import Typed, from_plain
-
-
-class _Nystrom(Typed, frozen=True, kw_only=True):
-    """One example and one head without pads. The gradients are those of the mean square of the output."""
-
-    kind: str
-    num_landmarks: AtLeastOne
-    conv_kernel_size: AtLeastOne
-    pinv_iterations: AtLeastOne
-    tokens: AtLeastOne
-    head_size: AtLeastOne
-    note: str = ""
-
-
-class _Lamb(Typed, frozen=True, kw_only=True):
-    """pytorch-lamb on given gradients, one group: `start_I`, then `grad_STEP_I` and `after_STEP_I` of parameter I."""
-
-    kind: str
-    learning_rate: Positive
-    betas: tuple[Annotated[float, Meta(ge=0, lt=1)], Annotated[float, Meta(ge=0, lt=1)]]
-    epsilon: Positive
-    weight_decay: NotNegative
-    steps: AtLeastOne
-    num_parameters: AtLeastOne
-    note: str = ""
+from trainables.reference_files import Comparison, read_description, read_tensors
+from trainables.tensor_cases import compare_lamb, compare_nystrom
 
 
 def compare_by_kind(folder: Path) -> Iterator[Comparison]:
@@ -53,54 +21,11 @@ def compare_by_kind(folder: Path) -> Iterator[Comparison]:
     kind = description["kind"]
     if kind not in _KINDS:
         raise ValueError(f"{folder}: unknown kind {kind!r}; known: {', '.join(_KINDS)}")
-    try:
-        yield from _KINDS[kind](description, read_tensors(folder, "tensors.safetensors"), where)
-    except KeyError as error:
-        raise ValueError(f"{folder}/tensors.safetensors is incomplete: it has no {error.args[0]}") from error
+    file, compared = _KINDS[kind]
+    yield from compared(description, read_tensors(folder, file), where)
 
 
-def _compare_nystrom(description: object, tensors: dict[str, Tensor], where: str) -> Iterator[Comparison]:
-    case = from_plain(_Nystrom, description, where=where)
-    inputs = {name: tensors[name].clone().requires_grad_() for name in ("query", "key", "value")}
-    query, key, value = (states[None, None] for states in inputs.values())
-    output = nystrom_attention(
-        query * case.head_size**-0.5,
-        key,
-        value,
-        torch.ones(1, 1, case.tokens, dtype=torch.bool),
-        segment_length=math.ceil(case.tokens / case.num_landmarks),
-        convolution=tensors["conv_weight"],
-        iterations=case.pinv_iterations,
-    )[0, 0]
-    output.square().mean().backward()
-    yield Comparison("output", largest_difference(output, tensors["output"]))
-    for name, states in inputs.items():
-        assert states.grad is not None
-        yield Comparison(f"grad_{name}", largest_difference(states.grad, tensors[f"grad_{name}"]))
-
-
-def _compare_lamb(description: object, tensors: dict[str, Tensor], where: str) -> Iterator[Comparison]:
-    case = from_plain(_Lamb, description, where=where)
-    weights = nn.ParameterList([tensors[f"start_{index}"].clone() for index in range(case.num_parameters)])
-    rule = UpdateRule(
-        optimizer="lamb_clamped",
-        learning_rate=case.learning_rate,
-        adam_betas=case.betas,
-        adam_epsilon=case.epsilon,
-        schedule="constant",
-        num_steps=case.steps,
-        warmup_steps=0,
-        gradient_clip=0.0,
-    )
-    optimiser = Optimiser(weights, [{"params": list(weights), "weight_decay": case.weight_decay}], rule)
-    for step in range(case.steps):
-        # A loss that has the given gradients, so that the step is the one of a training.
-        optimiser.step([(weight * tensors[f"grad_{step}_{index}"]).sum() for index, weight in enumerate(weights)])
-        for index, weight in enumerate(weights):
-            yield Comparison(f"after_{step}_{index}", largest_difference(weight, tensors[f"after_{step}_{index}"]))
-
-
-_KINDS: dict[str, Callable[[object, dict[str, Tensor], str], Iterator[Comparison]]] = {
-    "nystrom_attention": _compare_nystrom,
-    "lamb": _compare_lamb,
+_KINDS: dict[str, tuple[str, Callable[[object, dict[str, Tensor], str], Iterator[Comparison]]]] = {
+    "nystrom_attention": ("tensors.safetensors", compare_nystrom),
+    "lamb": ("tensors.safetensors", compare_lamb),
 }

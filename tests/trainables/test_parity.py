@@ -14,8 +14,7 @@ from trainables.parity import main
 
 CASES = SHARED / "reference_cases"
 RECORDED = sorted(CASES.iterdir()) if CASES.is_dir() else []
-PRETRAINING = SHARED / "pretraining_cases"
-RECORDED += sorted([*PRETRAINING.glob("nystrom*"), *PRETRAINING.glob("lamb*")])
+RECORDED += sorted([*(SHARED / "pretraining_cases").glob("nystrom*"), *(SHARED / "pretraining_cases").glob("lamb*")])
 
 
 @pytest.mark.skipif(not RECORDED, reason="no cases in ../shared")
@@ -67,9 +66,9 @@ def test_a_case_with_a_kind_that_is_not_understood_is_one_line(write, field, ten
     tensors = load_file(case / "tensors.safetensors")
     save_file({name: value for name, value in tensors.items() if name != tensor}, case / "tensors.safetensors")
     for change, message in [
-        (lambda content: None, f"tensors.safetensors is incomplete: it has no {tensor}"),
+        (lambda content: None, f"tensors.safetensors has no {tensor}"),
         (lambda content: content.pop(field), f"the field {field} is missing"),
-        (lambda content: content.update(kind="mystery"), "unknown kind 'mystery'; known: nystrom_attention, lamb"),
+        (lambda content: content.update(kind="mystery"), "unknown kind 'mystery'; known: .*nystrom_attention, lamb"),
     ]:
         edit(case, change)
         assert main([str(case)]) == 2
