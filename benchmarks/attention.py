@@ -124,18 +124,17 @@ def crossing_point(rows: list[dict[str, Any]]) -> int | None:
 
 
 def print_table(rows: list[dict[str, Any]], crossing: int | None, facts: dict[str, Any]) -> None:
-    print(
-        f"forward and backward, batch {facts['batch_size']}, {facts['heads']} heads of {facts['head_size']}, ", end=""
-    )
-    print(f"{facts['landmarks']} landmarks, convolution over {facts['kernel_size']} tokens, ", end="")
+    shape = f"batch {facts['batch_size']}, {facts['heads']} heads of {facts['head_size']}"
+    nystrom = f"{facts['landmarks']} landmarks, convolution over {facts['kernel_size']} tokens"
+    print(f"forward and backward, {shape}; {nystrom}")
     print(f"{facts['device']}, {facts['threads']} thread(s), median of {facts['rounds']} rounds")
     print("            milliseconds                   GFLOPs")
     print("tokens   softmax   nystrom   ratio   softmax  nystrom  ratio")
     for row in rows:
-        (softmax, nystrom), (softmax_flops, nystrom_flops) = row["seconds"].values(), row["flops"].values()
+        milliseconds, giga = [1e3 * s for s in row["seconds"].values()], [f / 1e9 for f in row["flops"].values()]
         print(
-            f"{row['tokens']:6}  {1e3 * softmax:8.1f}  {1e3 * nystrom:8.1f}  {softmax / nystrom:6.2f}  "
-            f"{softmax_flops / 1e9:8.3f} {nystrom_flops / 1e9:8.3f} {softmax_flops / nystrom_flops:6.2f}"
+            f"{row['tokens']:6}  {milliseconds[0]:8.1f}  {milliseconds[1]:8.1f}  {milliseconds[0] / milliseconds[1]:6.2f}  "
+            f"{giga[0]:8.3f} {giga[1]:8.3f} {giga[0] / giga[1]:6.2f}"
         )
     print("faster from", f"{crossing} tokens on" if crossing else "no length measured", "(no claim below)")
 
