@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import overhead, search_strategies, statistics, utilisation
+from benchmarks import attention, overhead, search_strategies, statistics, utilisation
 
 
 @pytest.mark.parametrize("contender", search_strategies.CONTENDERS)
@@ -96,3 +96,27 @@ def test_a_rate_off_its_level_is_told():
     assert not statistics.Rate("covered", 0.9, 10_000, "about", 0.95).holds
     assert not statistics.Rate("covered", 0.9, 10_000, "at least", 0.95).holds
     assert statistics.Rate("power", 0.9, 10, "for comparison", None).holds
+
+
+def test_flops_of_nystrom_attention_grow_with_the_length_and_those_of_softmax_with_its_square():
+    sizes = ["--landmarks", "8", "--kernel-size", "3", "--rounds", "1"]
+    arguments = attention.build_parser().parse_args(sizes)
+    short, long = (attention.measure(tokens, arguments, "cpu")["flops"] for tokens in (128, 256))
+    assert long["softmax"] == 4 * short["softmax"]
+    assert long["nystrom"] == pytest.approx(2 * short["nystrom"], rel=0.01)
+    assert short["softmax"] > short["nystrom"] > 0
+
+
+@pytest.mark.parametrize(
+    ("softmax", "nystrom", "crossing"),
+    [
+        ([1, 4, 16], [3, 3, 3], 256),
+        ([4, 1, 16], [3, 3, 3], 512),
+        ([1, 4, 2], [3, 3, 3], None),
+        ([4, 4, 4], [3, 3, 3], 128),
+    ],
+)
+def test_the_crossing_point_is_where_every_longer_text_is_faster_too(softmax, nystrom, crossing):
+    times = zip((128, 256, 512), softmax, nystrom)
+    rows = [{"tokens": tokens, "seconds": {"softmax": s, "nystrom": n}} for tokens, s, n in times]
+    assert attention.crossing_point(rows) == crossing

@@ -76,7 +76,7 @@ def check_attention(backbone: str, config: TrainingConfig) -> None:
     Raises:
         ValueError: it cannot, or was pretrained with another.
     """
-    family, kernel = family_of(backbone), _conv_kernel_size(backbone)
+    family, kernel = family_of(backbone), pretrained_convolution(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
         menu = ", ".join(NYSTROM_FAMILIES)
         raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
@@ -85,6 +85,11 @@ def check_attention(backbone: str, config: TrainingConfig) -> None:
             f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; backbone {backbone!r} was "
             f"pretrained with nystrom and conv_kernel_size {kernel}"
         )
+
+
+def pretrained_convolution(backbone: str) -> int | None:
+    """Kernel size of the convolutions in a backbone that was pretrained with Nystrom attention; None: in any other."""
+    return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
 
 
 def check_tokenizer(name: str) -> None:
@@ -168,11 +173,6 @@ def family_of(backbone: str) -> str:
 def _depth(backbone: str) -> int | None:
     """Number of layers; None where the configuration leaves that to its family's default."""
     return MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
-
-
-def _conv_kernel_size(backbone: str) -> int | None:
-    """Of a backbone that was pretrained with Nystrom attention; None: of any other."""
-    return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
 
 
 def _configuration(backbone: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from trainables.encoders.backbones import (
     check_weights,
     family_of,
     hub_revision,
+    pretrained_convolution,
 )
 from trainables.encoders.families import dropouts, family_options, reserved_positions
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
@@ -37,13 +38,15 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
             its attention.
     """
     if backbone in MINI_BACKBONES:
-        check_attention(backbone, config)
-        model = with_attention(mini_model(family_of(backbone), vocab_size, config), config)
+        model = mini_model(family_of(backbone), vocab_size, config)
     else:
         check_weights(backbone)
-        check_attention(backbone, config)
         model = _pretrained_model(backbone, config)
     _check_size(backbone, model, config, vocab_size)
+    check_attention(backbone, config)
+    model = with_attention(model, config)
+    if pretrained_convolution(backbone) is not None:
+        load_convolutions(model, *hub_revision(backbone))
     return layerwise(model, config.num_hidden_layers)
 
 
@@ -66,7 +69,7 @@ def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
     with quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
         model_config.update(dropouts(config))
-        model = AutoModel.from_pretrained(
+        return AutoModel.from_pretrained(
             place,
             revision=revision,
             config=model_config,
@@ -75,11 +78,6 @@ def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
             weights_only=True,
             **family_options(model_config.model_type),
         )
-    was_nystrom = hasattr(model_config, "conv_kernel_size")
-    model = with_attention(model, config)
-    if was_nystrom:
-        load_convolutions(model, place, revision)
-    return model
 
 
 def _check_size(backbone: str, model: PreTrainedModel, config: TrainingConfig, vocab_size: int) -> None:

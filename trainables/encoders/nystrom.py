@@ -66,10 +66,10 @@ def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
 
     Not `linalg.pinv`: landmarks that are alike make a matrix nearly singular, and the exact inverse blows that up.
     """
-    norms = matrices.sum(-2).amax(-1) * matrices.sum(-1).amax(-1)  # of each matrix: largest column, largest row
     with torch.autocast(matrices.device.type, enabled=False):  # bfloat16 would end far from the inverse
         exact = matrices.to(torch.promote_types(matrices.dtype, torch.float32))
         identity = torch.eye(matrices.shape[-1], dtype=exact.dtype, device=exact.device)
+        norms = exact.sum(-2).amax(-1) * exact.sum(-1).amax(-1)  # of each matrix: largest column, largest row
         inverse = exact.mT / norms[..., None, None]
         for _ in range(iterations):
             product = exact @ inverse
