@@ -21,18 +21,23 @@ def mini_model(family: str, vocab_size: int, config: TrainingConfig) -> PreTrain
     """
     model_config = AutoConfig.for_model(
         family,
-        vocab_size=vocab_size,
-        embedding_size=32,
         hidden_size=32,
         num_hidden_layers=MINI_LAYERS,
         num_attention_heads=2,
-        intermediate_size=64,
         max_position_embeddings=config.max_length + reserved_positions(family, pad_token_id=0),
         type_vocab_size=1 if family == "roberta" else 2,
         pad_token_id=0,
+        **_widths(family, vocab_size),
         **dropouts(config),
     )
     return AutoModel.from_config(model_config, attn_implementation="sdpa", **family_options(family))
+
+
+def _widths(family: str, vocab_size: int) -> dict[str, int]:
+    """ShareBERT cuts its matrices out of the embeddings: these have rows to spare where there are few tokens."""
+    if family == "sharebert":
+        return {"vocab_size": max(vocab_size, 256), "factor_size": 32, "intermediate_size": 32}
+    return {"vocab_size": vocab_size, "embedding_size": 32, "intermediate_size": 64}
 
 
 def word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:

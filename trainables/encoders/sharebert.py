@@ -112,7 +112,8 @@ class ShareBertEmbeddings(nn.Module):
         """Takes the matrices that it refreshes."""
         super().__init__()
         self.shared = shared
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.factor_size)  # no padding_idx: all rows are weights
+        # Without padding_idx, for the pad token's row is a part of the weights too.
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.factor_size)
         self.factor_linear = nn.Linear(config.factor_size, config.hidden_size)
         self.factor_linear_all = nn.Linear(config.factor_size, config.hidden_size)
         self.pre_factor_norm = nn.LayerNorm(config.factor_size, config.layer_norm_eps)
@@ -190,7 +191,7 @@ class ShareBertPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """As BERT's, but biases of layers and pooler are normal, not 0; each layer's are drawn, the original copies one."""
+        """As BERT's, but biases of layers and pooler are normal. Each layer's are drawn; the original copies one's."""
         super()._init_weights(module)
         if isinstance(module, ShareBertPooler):
             init.normal_(module.bias)
