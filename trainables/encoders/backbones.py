@@ -44,7 +44,7 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
     if tokenizer is not None:
         check_tokenizer(tokenizer)
     elif backbone in PUBLISHED_SIZES:
-        raise ValueError(f"backbone {backbone!r} is made without a tokenizer; name one: {_MENUS['tokenizer']}")
+        raise ValueError(f"backbone {backbone!r} has no tokenizer; name one: {_MENUS['tokenizer']}")
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
 
