@@ -53,7 +53,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
 
 def _untrained_model(sizes: Mapping[str, Any], config: TrainingConfig) -> PreTrainedModel:
-    model_config = AutoConfig.for_model(**sizes, **dropouts(config))
+    model_config = AutoConfig.for_model(**{**sizes, **dropouts(config)})
     options = family_options(model_config.model_type)
     return AutoModel.from_config(model_config, attn_implementation="sdpa", **options)
 

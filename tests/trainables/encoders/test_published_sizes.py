@@ -21,8 +21,8 @@ from trainables.encoders.loading import load_encoder
 from trainables.encoders.published_sizes import PUBLISHED_SIZES
 from trainables.encoders.sharebert import ShareBertForMaskedLM, ShareBertModel
 
-# google-research/albert, google-research/electra, shoarora/lmtuners and jchenghu/sharebert, built and counted. lmtuners'
-# discriminators are models for token classification: two classes for each token.
+# google-research/albert, google-research/electra, shoarora/lmtuners and jchenghu/sharebert, built and counted.
+# Discriminators of lmtuners are models for token classification, with two classes for each token.
 COUNTS = [
     ("albert-base", transformers.AlbertModel, 11_683_584),
     ("albert-base", transformers.AlbertForPreTraining, 11_813_810),
