@@ -1,4 +1,4 @@
-"""Reference cases of what pretraining adds, by the `kind` in their `case.json`: Nystrom attention and LAMB."""
+"""Reference cases of what pretraining adds, by the `kind` in their `case.json`: Nystrom attention, LAMB, ShareBERT."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from trainables.reference_files import Comparison, read_description, read_tensors
+from trainables.sharebert_case import compare_sharebert
 from trainables.tensor_cases import compare_lamb, compare_nystrom
 
 
@@ -28,4 +29,5 @@ def compare_by_kind(folder: Path) -> Iterator[Comparison]:
 _KINDS: dict[str, tuple[str, Callable[[object, dict[str, Tensor], str], Iterator[Comparison]]]] = {
     "nystrom_attention": ("tensors.safetensors", compare_nystrom),
     "lamb": ("tensors.safetensors", compare_lamb),
+    "sharebert": ("weights.safetensors", compare_sharebert),
 }

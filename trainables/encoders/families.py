@@ -1,4 +1,4 @@
-"""What differs between the families of backbones, pretrained or tiny."""
+"""What differs between the families of backbones, pretrained or untrained."""
 
 from typing import Protocol
 
@@ -20,7 +20,7 @@ def family_options(family: str) -> dict[str, bool]:
 
 
 def dropouts(config: EncoderSettings) -> dict[str, float]:
-    """Set explicitly: backbones of the four families come with different ones."""
+    """Set explicitly: backbones of the families come with different ones."""
     return {
         "hidden_dropout_prob": config.hidden_dropout,
         "attention_probs_dropout_prob": config.hidden_dropout,

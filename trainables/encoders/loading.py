@@ -1,7 +1,8 @@
-"""Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, tiny untrained ones made here."""
+"""Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, untrained ones made here."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -21,6 +22,7 @@ from trainables.encoders.families import dropouts, family_options, reserved_posi
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
+from trainables.encoders.published_sizes import PUBLISHED_SIZES
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
@@ -30,7 +32,7 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
 
     Args:
         backbone: a hub name, with @REVISION behind or not, a local folder (safetensors or .bin), or one of the tiny
-            untrained ones: `mini-albert`, `mini-bert`, `mini-electra`, `mini-roberta`.
+            untrained ones (`MINI_BACKBONES`), or one of a published size (`PUBLISHED_SIZES`), untrained too.
         vocab_size: of the tokenizer.
 
     Raises:
@@ -39,6 +41,8 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     """
     if backbone in MINI_BACKBONES:
         model = mini_model(family_of(backbone), vocab_size, config)
+    elif backbone in PUBLISHED_SIZES:
+        model = _untrained_model(PUBLISHED_SIZES[backbone], config)
     else:
         check_weights(backbone)
         model = _pretrained_model(backbone, config)
@@ -62,6 +66,12 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     with quiet_transformers():
         place, revision = hub_revision(name)
         return AutoTokenizer.from_pretrained(place, revision=revision)
+
+
+def _untrained_model(sizes: Mapping[str, Any], config: TrainingConfig) -> PreTrainedModel:
+    model_config = AutoConfig.for_model(**{**sizes, **dropouts(config)})
+    options = family_options(model_config.model_type)
+    return AutoModel.from_config(model_config, attn_implementation="sdpa", **options)
 
 
 def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
-from trainables.encoders.backbones import MINI_BACKBONES, check_weights, family_of, hub_revision
+from trainables.encoders.backbones import MINI_BACKBONES, UNTRAINED, check_weights, family_of, hub_revision
 from trainables.encoders.families import dropouts, reserved_positions
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.mini_backbones import mini_model
+from trainables.encoders.published_sizes import PUBLISHED_SIZES
 from trainables.pretraining_configuration import PretrainingConfig
 
 
@@ -24,6 +25,8 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
     if backbone in MINI_BACKBONES:
         with torch.device("meta"):
             encoder = mini_model(family_of(backbone), vocab_size, config).config
+    elif backbone in PUBLISHED_SIZES:
+        encoder = AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     else:
         check_weights(backbone)
         place, revision = hub_revision(backbone)
@@ -40,7 +43,7 @@ def load_weights(backbone: str, encoder: PreTrainedModel) -> None:
     Args:
         encoder: `base_model` of a model of `transformers`; whether it has a pooler is its own affair.
     """
-    if backbone in MINI_BACKBONES:
+    if backbone in UNTRAINED:
         return
     place, revision = hub_revision(backbone)
     with quiet_transformers():
