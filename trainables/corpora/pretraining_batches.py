@@ -9,7 +9,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from trainables.corpora import masking
-from trainables.corpora.packing import PackedExamples
+from trainables.corpora.example_packing import PackedExamples
 from trainables.corpora.tokenised_corpus import TokenisedCorpus
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.random_numbers import own_numpy_generator

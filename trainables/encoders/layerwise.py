@@ -3,9 +3,9 @@
 The modules are those of `transformers` (ShareBERT's ours); only the walk over the layers is ours, and a family is one
 small adapter that says where its modules are. With the same weights the full walk equals the model of `transformers`.
 Attention goes through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once.
-`pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS])) for
-ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA, dense(norm([CLS])) for
-ShareBERT.
+`pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS]))
+for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
+dense(norm([CLS])) for ShareBERT.
 """
 
 from collections.abc import Callable

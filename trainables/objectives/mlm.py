@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_model import PretrainingModel
 
-FAMILIES = ("albert", "bert", "electra", "roberta")
+FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 ORDER: Order = "kept"
 DEPARTURES = (
     "masks are drawn anew at every step; the originals' are drawn once, in 5 (ShareBERT) or 10 (BERT) copies",

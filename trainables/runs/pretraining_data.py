@@ -11,7 +11,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from trainables.corpora.corpus import documents, is_generated
-from trainables.corpora.packing import pack
+from trainables.corpora.example_packing import pack
 from trainables.corpora.pretraining_batches import Order, PretrainingBatches
 from trainables.corpora.tokenised_corpus import tokenise_corpus
 from trainables.data.examples import tokenizer_of

@@ -1,4 +1,4 @@
-"""Documents cut into examples: pytest tests/trainables/corpora/test_packing.py"""
+"""Documents cut into examples: pytest tests/trainables/corpora/test_example_packing.py"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.corpora.corpus import documents
-from trainables.corpora.packing import (
+from trainables.corpora.example_packing import (
     _PACKINGS,
     PAIR_SPECIALS,
     SINGLE_SPECIALS,
