@@ -31,9 +31,7 @@ class PretrainingConfig(Typed, frozen=True, kw_only=True):
     warmup_steps: Count
     gradient_clip: NotNegative  # largest norm, 0 is no clipping
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, special ones included
-    packing: Literal[
-        "sentence_pairs", "electra", "random_lines", "full"
-    ]  # documents into examples: corpora/example_packing.py
+    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/example_packing.py
     masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # what is masked together: corpora/masking.py
     mask_probability: Inside  # of a token to be predicted
     max_predictions: Count  # tokens of an example at most, 0 is no limit
