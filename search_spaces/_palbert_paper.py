@@ -24,12 +24,16 @@ FIXED: dict[str, Value] = {
     "adam_epsilon": 1e-8,
     "schedule": "constant",
     "warmup_ratio": 0.0,
+    "warmup_steps": 0,
     "gradient_clip": 0.0,
     "layer_decay": 1.0,
     "max_length": 128,
     "classifier_dropout": 0.1,
     "hidden_dropout": 0.0,
     "num_hidden_layers": 0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
     "precision": "float32",
 }
 

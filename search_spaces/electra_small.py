@@ -24,6 +24,7 @@ FIXED: dict[str, Value] = {
     "adam_epsilon": 1e-6,
     "schedule": "linear_from_start",
     "warmup_ratio": 0.1,
+    "warmup_steps": 0,
     "gradient_clip": 1.0,
     "layer_decay": 0.8,
     "layer_decay_convention": "released",
@@ -32,6 +33,9 @@ FIXED: dict[str, Value] = {
     "classifier_dropout": 0.1,
     "hidden_dropout": 0.1,  # util/training_utils.py leaves BertConfig's default
     "num_hidden_layers": 0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
     "precision": "float32",
 }
 FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}

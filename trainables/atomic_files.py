@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,22 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object) -> None:
     """Replace `path` by a plain value as JSON, whole or not at all."""
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
+    """Make, or replace, a folder by what `fill` puts into the empty one it is given: whole or not at all."""
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        fill(unfinished)
+        for path in unfinished.iterdir():
+            flush(path)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
+    flush(folder.parent)
 
 
 def flush(path: Path) -> None:

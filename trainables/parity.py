@@ -1,18 +1,17 @@
-"""Compares our models with reference cases: numbers computed by the original PALBERT and PABEE code.
+"""Compares our models with reference cases: numbers computed by the original code.
 
     python -m trainables.parity FOLDER...
 
-A case is a folder with `weights.safetensors` (a state dict with the original names) and `case.json` (configuration,
-batch, expected numbers). Everything is computed for the whole batch and for one example at a time; one line per
-quantity gives the largest difference. Exit status: 0 all equal (within 1e-4, exit layers exactly), 1 a difference, 2 a
-case that cannot be read.
+A case with a `kind` is one of pretraining_cases.py. A case without is of PALBERT or PABEE: a folder with
+`weights.safetensors` (a state dict with the original names) and `case.json` (configuration, batch, expected numbers),
+where everything is computed for the whole batch and for one example at a time. One line per quantity gives the largest
+difference. Exit status: 0 all equal (within 1e-4, exit layers exactly), 1 a difference, 2 a case that cannot be read.
 
 One example at a time, the task loss and the gradients of a ponder model are not defined by the case: with the original
 `constant` tail they depend on how many layers the rest of the batch needs.
 """
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel
 
@@ -31,8 +29,8 @@ from trainables.models.classifiers import ClassifierPerLayer
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, Expectation, LastLayer, Patience, Threshold, apply_exit
 from trainables.models.ponder import LAMBDA_ARCHS, Lambda, PonderModel, divergence
-
-TOLERANCE = 1e-4
+from trainables.pretraining_cases import compare_by_kind
+from trainables.reference_files import TOLERANCE, Comparison, largest_difference, read_description, read_tensors
 
 Quantities = dict[str, Tensor]
 
@@ -53,12 +51,16 @@ _NO_TRAINING: dict[str, Any] = {
     "adam_epsilon": 1e-8,
     "schedule": "constant",
     "warmup_ratio": 0.0,
+    "warmup_steps": 0,
     "gradient_clip": 0.0,
     "layer_decay": 1.0,
     "max_length": 128,
     "classifier_dropout": 0.0,
     "hidden_dropout": 0.0,
     "num_hidden_layers": 0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
     "precision": "float32",
 }
 
@@ -77,34 +79,13 @@ class Case:
     eval: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One quantity: how far ours is from the expected one."""
-
-    quantity: str
-    difference: float
-    allowed: float
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether the difference is allowed; NaN is not."""
-        return self.difference <= self.allowed
-
-
 def read_case(folder: Path) -> Case:
     """The case that lies in a folder.
 
     Raises:
         ValueError: it is incomplete, damaged, or has settings that we do not know.
     """
-    for name in ("case.json", "weights.safetensors"):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} is not a reference case: it has no {name}")
-    try:
-        content = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-        weights = load_file(folder / "weights.safetensors")
-    except Exception as error:  # JSON, text and safetensors each have their own
-        raise ValueError(f"{folder} cannot be read: {error}") from error
+    content, weights = read_description(folder), read_tensors(folder, "weights.safetensors")
     try:
         settings = dict(content["case"])
         method, expected = settings.pop("method"), content["expected"]
@@ -194,17 +175,24 @@ def _status(folder: Path) -> int:
 
 
 def _report(folder: Path) -> int:
-    case = read_case(folder)
-    if not case.train or not case.eval:
-        raise ValueError(f"{folder}/case.json expects nothing: expected.train and expected.eval are needed")
-    comparisons = list(compare(case))
-    print(f"{case.name}: {case.method} {case.settings}")
+    title, comparisons = _compared(folder)
+    print(title)
     for comparison in comparisons:
         verdict = "" if comparison.is_equal else "  DIFFERS"
         print(f"  {comparison.difference:9.2e}  {comparison.quantity}{verdict}")
     num_different = sum(not comparison.is_equal for comparison in comparisons)
     print(f"  {'DIFFERENT' if num_different else 'equal'}: {num_different} of {len(comparisons)} quantities differ")
     return 1 if num_different else 0
+
+
+def _compared(folder: Path) -> tuple[str, list[Comparison]]:
+    """What to write above the comparisons, and these."""
+    if "kind" in (description := read_description(folder)):
+        return f"{folder.name}: {description['kind']}", list(compare_by_kind(folder))
+    case = read_case(folder)
+    if not case.train or not case.eval:
+        raise ValueError(f"{folder}/case.json expects nothing: expected.train and expected.eval are needed")
+    return f"{case.name}: {case.method} {case.settings}", list(compare(case))
 
 
 def _checked_settings(folder: Path, method: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -251,7 +239,7 @@ def _compare_training(case: Case, model: EarlyExitModel) -> Iterator[Comparison]
     for how, quantities in (("batched", batched), ("batch 1", one_by_one)):
         for quantity, ours in quantities.items():
             if quantity in case.train:
-                difference = _largest_difference(ours, case.train[quantity])
+                difference = largest_difference(ours, case.train[quantity])
                 yield Comparison(f"train {quantity} ({how})", difference, TOLERANCE)
 
 
@@ -261,7 +249,7 @@ def _compare_evaluation(case: Case, model: EarlyExitModel, batches: list[Batch],
             _check_quantities(case, set(expected), set(ours))
             for quantity in expected:
                 allowed = 0.0 if quantity == "exit_layer" else TOLERANCE
-                difference = _largest_difference(ours[quantity], expected[quantity])
+                difference = largest_difference(ours[quantity], expected[quantity])
                 yield Comparison(f"eval {setting} {quantity} ({size}, {way})", difference, allowed)
 
 
@@ -345,14 +333,6 @@ def _joined(results: list[ExitResult]) -> Quantities:
         "exit_layer": torch.cat([result.exit_layer for result in results]),
         "logits": torch.cat([result.logits for result in results]),
     }
-
-
-def _largest_difference(ours: Tensor, expected: Any) -> float:
-    """Infinity where the shapes differ, NaN where a number is NaN; equal infinities are equal."""
-    ours, reference = ours.detach().double(), torch.tensor(expected, dtype=torch.float64)
-    if ours.shape != reference.shape:
-        return float("inf")
-    return torch.where(ours == reference, 0.0, (ours - reference).abs()).max().item()
 
 
 _TRAINING = {"ponder": _ponder_training, "pabee": _pabee_training}

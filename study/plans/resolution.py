@@ -32,6 +32,7 @@ from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
     backbone_fingerprint,
+    check_attention,
     check_backbone,
     check_depth,
     hub_revision,
@@ -93,8 +94,10 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in arms}:
         _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
     for arm in arms:
-        depth = trainables.configure(arm.method, arm.any_configuration).num_hidden_layers
+        config = trainables.configure(arm.method, arm.any_configuration)
+        depth = config.num_hidden_layers
         _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
+        _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
     return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan), departures=departures(plan, arms))
 
 

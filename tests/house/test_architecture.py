@@ -15,6 +15,7 @@ import search_spaces
 import trainables
 from study.facts import events
 from study.facts.events import BaseEvent, Report
+from trainables import objectives
 from trainables.configuration import TrainingConfig
 
 PACKAGES = ("trainables", "study", "analysis")
@@ -104,14 +105,16 @@ def test_no_class_is_large_and_no_file_is_long() -> None:
                 assert len(methods) <= 20, f"{path}: {node.name} has {len(methods)} methods"
 
 
-def test_no_two_files_have_one_name_but_the_two_of_a_method() -> None:
+def test_no_two_files_have_one_name_but_the_two_of_a_method_or_of_an_objective() -> None:
     files: dict[str, list[Path]] = {}
     for root in ROOTS:
         for path in (ROOT / root).rglob("*.py"):
             if path.name not in ("__init__.py", "conftest.py"):
                 files.setdefault(path.name, []).append(path)
-    methods = {f"{method.replace('-', '_')}.py" for method in trainables.available()}
-    assert {name for name, paths in files.items() if len(paths) > 1} == methods
+    twins = [*trainables.available(), *objectives.available()]
+    assert {name for name, paths in files.items() if len(paths) > 1} == {
+        f"{name.replace('-', '_')}.py" for name in twins
+    }
 
 
 def test_every_decision_that_is_cited_is_there() -> None:

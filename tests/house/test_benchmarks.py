@@ -5,7 +5,7 @@ import pytest
 
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
-from benchmarks import overhead, scale, search_strategies, statistics, utilisation
+from benchmarks import attention, overhead, scale, search_strategies, statistics, utilisation
 from study.facts.journal import Journal
 
 
@@ -105,3 +105,27 @@ def test_the_studies_of_the_scale_benchmark_open_and_have_their_tables(tmp_path)
     folder = scale.made_study(tmp_path / "wide", trials=48, epochs=1)
     Journal(folder).close()
     assert make_tables(load_studies([folder]))[0].sidecar["incomplete"] == []
+
+
+def test_flops_of_nystrom_attention_grow_with_the_length_and_those_of_softmax_with_its_square():
+    sizes = ["--landmarks", "8", "--kernel-size", "3", "--rounds", "1"]
+    arguments = attention.build_parser().parse_args(sizes)
+    short, long = (attention.measure(tokens, arguments, "cpu")["flops"] for tokens in (128, 256))
+    assert long["softmax"] == 4 * short["softmax"]
+    assert long["nystrom"] == pytest.approx(2 * short["nystrom"], rel=0.01)
+    assert short["softmax"] > short["nystrom"] > 0
+
+
+@pytest.mark.parametrize(
+    ("softmax", "nystrom", "crossing"),
+    [
+        ([1, 4, 16], [3, 3, 3], 256),
+        ([4, 1, 16], [3, 3, 3], 512),
+        ([1, 4, 2], [3, 3, 3], None),
+        ([4, 4, 4], [3, 3, 3], 128),
+    ],
+)
+def test_the_crossing_point_is_where_every_longer_text_is_faster_too(softmax, nystrom, crossing):
+    times = zip((128, 256, 512), softmax, nystrom)
+    rows = [{"tokens": tokens, "seconds": {"softmax": s, "nystrom": n}} for tokens, s, n in times]
+    assert attention.crossing_point(rows) == crossing

@@ -7,15 +7,17 @@ import pytest
 import torch
 from helpers.places import SHARED
 from helpers.plain_ponder import write_case
+from helpers.plain_pretraining import write_lamb_case, write_nystrom_case
 from safetensors.torch import load_file, save_file
 
 from trainables.parity import main
 
 CASES = SHARED / "reference_cases"
 RECORDED = sorted(CASES.iterdir()) if CASES.is_dir() else []
+RECORDED += sorted([*(SHARED / "pretraining_cases").glob("nystrom*"), *(SHARED / "pretraining_cases").glob("lamb*")])
 
 
-@pytest.mark.skipif(not RECORDED, reason="no ../shared/reference_cases")
+@pytest.mark.skipif(not RECORDED, reason="no cases in ../shared")
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
 def test_recorded_case_of_the_original_code(folder, capsys):
     status = main([str(folder)])
@@ -34,6 +36,47 @@ def test_ponder_case(arch, num_lambda_layers, num_labels, tmp_path, capsys):
 def test_pabee_case(num_labels, tmp_path, capsys):
     status = main([str(write_case(tmp_path, method="pabee", num_labels=num_labels))])
     assert status == 0, capsys.readouterr().out
+
+
+WITH_KIND = pytest.mark.parametrize(
+    ("write", "field", "tensor"),
+    [(write_nystrom_case, "num_landmarks", "grad_key"), (write_lamb_case, "weight_decay", "after_1_0")],
+)
+
+
+@WITH_KIND
+def test_case_with_a_kind(write, field, tensor, tmp_path, capsys):
+    assert main([str(write(tmp_path / "case"))]) == 0
+    assert f"  {tensor}\n" in capsys.readouterr().out
+
+
+@WITH_KIND
+def test_another_tensor_of_a_case_with_a_kind_is_a_difference(write, field, tensor, tmp_path, capsys):
+    case = write(tmp_path / "case")
+    tensors = load_file(case / "tensors.safetensors")
+    tensors[tensor].view(-1)[0] += 2e-4
+    save_file(tensors, case / "tensors.safetensors")
+    assert main([str(case)]) == 1
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines() if "DIFFERS" in line] == [tensor]
+
+
+@WITH_KIND
+def test_a_case_with_a_kind_that_is_not_understood_is_one_line(write, field, tensor, tmp_path, capsys):
+    case = write(tmp_path / "case")
+    tensors = load_file(case / "tensors.safetensors")
+    save_file({name: value for name, value in tensors.items() if name != tensor}, case / "tensors.safetensors")
+    for change, message in [
+        (lambda content: None, f"tensors.safetensors has no {tensor}"),
+        (lambda content: content.pop(field), f"the field {field} is missing"),
+        (lambda content: content.update(kind="mystery"), "unknown kind 'mystery'; known: .*nystrom_attention, lamb"),
+    ]:
+        edit(case, change)
+        assert main([str(case)]) == 2
+        error = capsys.readouterr().err
+        assert re.search(message, error) and error.count("\n") == 1
+    (case / "tensors.safetensors").unlink()
+    edit(case, lambda content: content.update(kind="lamb"))
+    assert main([str(case)]) == 2 and "it has no tensors.safetensors" in capsys.readouterr().err
 
 
 @pytest.fixture

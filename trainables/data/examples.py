@@ -49,9 +49,9 @@ class Examples:
             "attention_mask": mask,
             "token_type_ids": np.where(mask, self.token_types[flat], 0),
         }
-        batch = {name: _on_device(array.astype(np.int64), device) for name, array in arrays.items()}
+        batch = {name: on_device(array.astype(np.int64), device) for name, array in arrays.items()}
         if len(self.labels):
-            batch["labels"] = _on_device(self.labels[rows], device)
+            batch["labels"] = on_device(self.labels[rows], device)
         return batch
 
     def take(self, rows: np.ndarray) -> Examples:
@@ -97,7 +97,7 @@ def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
     return train.take(train_rows), train.take(held_out_rows)
 
 
-def _on_device(array: np.ndarray, device: torch.device) -> Tensor:
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
         return tensor

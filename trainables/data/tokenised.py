@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 from filelock import FileLock
 from transformers import PreTrainedTokenizerBase
 
+from trainables.atomic_files import write_folder
 from trainables.data.glue import Split, fingerprint, load_split
 from trainables.data.tasks import Task
 
@@ -57,14 +59,29 @@ def tokenise(
         ValueError: see `load_split`.
     """
     content = f"{FORMAT} {task.name} {split} {fingerprint(task, data, split)} {fingerprint_tokenizer(tokenizer)}"
-    entry = cache / hashlib.sha256(f"{content} {max_length}".encode()).hexdigest()[:32]
+    entry = cached_folder(
+        cache,
+        f"{content} {max_length}",
+        lambda folder: _write(folder, _encode(load_split(task, split, data), tokenizer, max_length)),
+    )
+    arrays = {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in entry.glob("*.npy")}
+    return TokenisedSplit(**{"labels": None} | arrays)
+
+
+def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
+    """The entry of this content: there, or made by `fill` and put there. One process makes it while others wait.
+
+    What a killed process left half-written is never taken for an entry.
+    """
+    entry = cache / hashlib.sha256(content.encode()).hexdigest()[:32]
     if not entry.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{entry}.lock"):
             if not entry.is_dir():
-                _write(entry, _encode(load_split(task, split, data), tokenizer, max_length))
-    arrays = {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in entry.glob("*.npy")}
-    return TokenisedSplit(**{"labels": None} | arrays)
+                for left in cache.glob(f".{entry.name}.*"):
+                    shutil.rmtree(left)
+                write_folder(entry, fill)
+    return entry
 
 
 @lru_cache(maxsize=1)
@@ -104,12 +121,7 @@ def _encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -
 
 
 def _write(entry: Path, split: TokenisedSplit) -> None:
-    """All of the entry or nothing: what a killed process left half-written is never taken for an entry."""
-    unfinished = entry.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
     for field in fields(split):
         array = getattr(split, field.name)
         if array is not None:
-            np.save(unfinished / f"{field.name}.npy", array, allow_pickle=False)
-    os.replace(unfinished, entry)
+            np.save(entry / f"{field.name}.npy", array, allow_pickle=False)

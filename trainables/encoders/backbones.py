@@ -11,12 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trainables.configuration import TrainingConfig
+from trainables.encoders.published_sizes import PUBLISHED_SIZES
 from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable
 
-FAMILIES = ("albert", "bert", "electra", "roberta")
+FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
+NYSTROM_FAMILIES = ("albert", "bert", "electra")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
+UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
 
 _WEIGHTS = (
     "model.safetensors",
@@ -26,7 +30,6 @@ _WEIGHTS = (
 )
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 _HUB_SECONDS = 5  # to wait for the hub's answer
-_MINI_SOURCES = ("mini_backbones.py", "families.py")  # what makes the tiny ones, with the number of layers
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
@@ -36,12 +39,14 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         tokenizer: hub name or folder of a tokenizer that is used instead of the backbone's own, which need not exist.
 
     Raises:
-        ValueError: it is none of the tiny backbones, no folder, and not on the hub; it has no weights or no tokenizer;
-            its architecture is of another family.
+        ValueError: it is not made here, no folder, and not on the hub; it has no weights or no tokenizer; its
+            architecture is of another family.
     """
     check_weights(backbone)
     if tokenizer is not None:
         check_tokenizer(tokenizer)
+    elif backbone in PUBLISHED_SIZES:
+        raise ValueError(f"backbone {backbone!r} has no tokenizer; name one: {_MENUS['tokenizer']}")
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
 
@@ -52,7 +57,7 @@ def check_weights(backbone: str) -> None:
     Raises:
         ValueError: see `check_backbone`.
     """
-    if backbone not in MINI_BACKBONES:
+    if backbone not in UNTRAINED:
         _check_files("backbone", backbone, {"configuration": ("config.json",), "weights": _WEIGHTS})
         family_of(backbone)
 
@@ -68,6 +73,28 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
 
 
+def check_attention(backbone: str, config: TrainingConfig) -> None:
+    """Passes if the backbone can have the attention of the configuration: its family has it, and its convolutions fit.
+
+    Raises:
+        ValueError: it cannot, or was pretrained with another.
+    """
+    family, kernel = family_of(backbone), pretrained_convolution(backbone)
+    if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
+        menu = ", ".join(NYSTROM_FAMILIES)
+        raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
+    if kernel is not None and kernel != config.conv_kernel_size:
+        raise ValueError(
+            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; backbone {backbone!r} was "
+            f"pretrained with nystrom and conv_kernel_size {kernel}"
+        )
+
+
+def pretrained_convolution(backbone: str) -> int | None:
+    """Kernel size of the convolutions in a backbone that was pretrained with Nystrom attention; None: in any other."""
+    return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
+
+
 def check_tokenizer(name: str) -> None:
     """Passes if a tokenizer can be loaded from here by its hub name or folder.
 
@@ -80,14 +107,14 @@ def check_tokenizer(name: str) -> None:
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
     """What identifies the content of a backbone or tokenizer.
 
-    Of a folder the hash of its files; of a hub name `NAME@COMMIT`, by the local cache or else by the hub; of a tiny one
-    `NAME@HASH` of the code and settings that make it.
+    Of a folder the hash of its files; of a hub name `NAME@COMMIT`, by the local cache or else by the hub; of a backbone
+    that is made here `NAME@HASH` of the code and settings that make it.
 
     Raises:
         ValueError: it is not on the hub, or that cannot be reached.
     """
-    if backbone in MINI_BACKBONES:
-        return f"{backbone}@{_digest_of(Path(__file__).parent, _MINI_SOURCES, str(MINI_LAYERS))}"
+    if backbone in UNTRAINED:
+        return f"{backbone}@{_digest_of(Path(__file__).parent, _sources(backbone), _settings(backbone))}"
     if is_folder(backbone):
         return f"sha256:{_digest_of(Path(backbone), _folder_files(kind, backbone))}"
     return f"{hub_revision(backbone)[0]}@{_commit(kind, backbone)}"
@@ -96,9 +123,9 @@ def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
 def backbone_digest(backbone: str, *, kind: str = "backbone") -> str:
     """Hash of the files that loading it read on this machine, once it was loaded; 16 hexadecimal digits.
 
-    Of a tiny one: that of its fingerprint. Of a hub name: of the files in the local cache.
+    Of one that is made here: that of its fingerprint. Of a hub name: of the files in the local cache.
     """
-    if backbone in MINI_BACKBONES:
+    if backbone in UNTRAINED:
         return backbone_fingerprint(backbone).partition("@")[2]
     folder = Path(backbone) if is_folder(backbone) else _snapshot(backbone)
     assert folder is not None
@@ -123,17 +150,17 @@ def hub_revision(backbone: str) -> tuple[str, str]:
 
 def is_hub_name(backbone: str) -> bool:
     """NAME or OWNER/NAME, with @REVISION behind or not."""
-    return backbone not in MINI_BACKBONES and not is_folder(backbone)
+    return backbone not in UNTRAINED and not is_folder(backbone)
 
 
 def is_folder(name: str) -> bool:
     """A folder, or written like one."""
     looks_like_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1
-    return name not in MINI_BACKBONES and (looks_like_path or Path(name).is_dir())
+    return name not in UNTRAINED and (looks_like_path or Path(name).is_dir())
 
 
 def family_of(backbone: str) -> str:
-    """`albert`, `bert`, `electra` or `roberta`.
+    """One of `FAMILIES`.
 
     Raises:
         ValueError: another architecture.
@@ -151,7 +178,20 @@ def _depth(backbone: str) -> int | None:
     return MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
 
 
-def _configuration(backbone: str) -> dict[str, Any]:
+def _sources(backbone: str) -> tuple[str, ...]:
+    """Files of this folder that say what a backbone that is made here is like."""
+    made_by = ("mini_backbones.py",) if backbone in MINI_BACKBONES else ()
+    model = ("sharebert.py",) if family_of(backbone) == "sharebert" else ()  # the others are those of `transformers`
+    return ("families.py", *made_by, *model)
+
+
+def _settings(backbone: str) -> str:
+    return str(MINI_LAYERS) if backbone in MINI_BACKBONES else json.dumps(dict(PUBLISHED_SIZES[backbone]))
+
+
+def _configuration(backbone: str) -> Mapping[str, Any]:
+    if backbone in PUBLISHED_SIZES:
+        return PUBLISHED_SIZES[backbone]
     path = Path(backbone) / "config.json" if is_folder(backbone) else _hub_configuration(backbone)
     try:
         configuration = json.loads(path.read_text(encoding="utf-8"))
@@ -252,6 +292,6 @@ def _hub_configuration(name: str) -> Path:
 
 
 _MENUS = {
-    "backbone": f"a folder, a hub name, {', '.join(MINI_BACKBONES)}",
+    "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
     "tokenizer": "a folder, a hub name",
 }

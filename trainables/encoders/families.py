@@ -1,6 +1,17 @@
-"""What differs between the families of backbones, pretrained or tiny."""
+"""What differs between the families of backbones, pretrained or untrained."""
 
-from trainables.configuration import TrainingConfig
+from typing import Protocol
+
+
+class EncoderSettings(Protocol):
+    """What an encoder takes from a configuration, of fine-tuning or of pretraining."""
+
+    @property
+    def max_length(self) -> int: ...
+    @property
+    def hidden_dropout(self) -> float: ...
+    @property
+    def classifier_dropout(self) -> float: ...
 
 
 def family_options(family: str) -> dict[str, bool]:
@@ -8,8 +19,8 @@ def family_options(family: str) -> dict[str, bool]:
     return {"add_pooling_layer": False} if family == "roberta" else {}
 
 
-def dropouts(config: TrainingConfig) -> dict[str, float]:
-    """Set explicitly: backbones of the four families come with different ones."""
+def dropouts(config: EncoderSettings) -> dict[str, float]:
+    """Set explicitly: backbones of the families come with different ones."""
     return {
         "hidden_dropout_prob": config.hidden_dropout,
         "attention_probs_dropout_prob": config.hidden_dropout,

@@ -1,14 +1,15 @@
-"""Layerwise encoders: the embedding step and then one layer at a time, for ALBERT, BERT, ELECTRA and RoBERTa.
+"""Layerwise encoders: the embedding step and then one layer at a time, for every family of backbones.
 
-The modules are those of `transformers`; only the walk over the layers is ours, and a family is one small adapter that
-says where its modules are. With the same weights the full walk equals the model of `transformers`. Attention goes
-through PyTorch's scaled_dot_product_attention, with the padding mask prepared once. `pool` is what the family's own
-sequence classifier does below its last dropout and linear layer: tanh(dense([CLS])) for ALBERT and BERT,
-tanh(dense(dropout([CLS]))) for RoBERTa, and gelu(dense(dropout([CLS]))) for ELECTRA.
+The modules are those of `transformers` (ShareBERT's ours); only the walk over the layers is ours, and a family is one
+small adapter that says where its modules are. With the same weights the full walk equals the model of `transformers`.
+Attention goes through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once.
+`pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS]))
+for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
+dense(norm([CLS])) for ShareBERT.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from trainables.encoders.backbones import FAMILIES
+from trainables.encoders.sharebert import ShareBertConfig
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,10 @@ class _Parts:
 
     project: nn.Module  # from the width of the embeddings to that of the layers
     layers: list[nn.Module]  # in order of use; a shared layer is there several times
-    pooler: nn.Linear
+    pooler: nn.Module
     activation: Callable[[Tensor], Tensor]  # of the pooler
     pooler_dropout: float = 0.0  # below the pooler, in training
+    final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, where layers do not end in one
 
 
 class LayerwiseEncoder(nn.Module):
@@ -44,6 +47,7 @@ class LayerwiseEncoder(nn.Module):
         distinct = list(dict.fromkeys(parts.layers))
         self.layers = nn.ModuleList(distinct)
         self.layer_order = [distinct.index(layer) for layer in parts.layers]
+        self.final_norm = parts.final_norm
         self.pooler = parts.pooler
         self.activation = parts.activation
         self.pooler_dropout = parts.pooler_dropout
@@ -64,15 +68,20 @@ class LayerwiseEncoder(nn.Module):
         """Hidden states (batch, tokens, hidden) after the layer `index`, from 0."""
         return self.layers[self.layer_order[index]](hidden, mask)
 
+    def first_token(self, hidden: Tensor) -> Tensor:
+        """(batch, hidden): what the model would give out for [CLS] if these were the states after its last layer."""
+        return self.final_norm(hidden[:, 0])
+
     def pool(self, hidden: Tensor) -> Tensor:
         """(batch, hidden) from the first token."""
-        first = nn.functional.dropout(hidden[:, 0], self.pooler_dropout, self.training)
+        first = nn.functional.dropout(self.first_token(hidden), self.pooler_dropout, self.training)
         return self.activation(self.pooler(first))
 
     def parameter_depths(self) -> dict[str, int]:
-        """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 the pooler.
+        """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.
 
-        A layer that is used several times (ALBERT) lies where it is used last.
+        A layer that is used several times (ALBERT) lies where it is used last. ShareBERT's matrices are made of the
+        embeddings and lie there.
         """
         last_use = {layer: index + 1 for index, layer in enumerate(self.layer_order)}
         return {name: self._depth(name.split("."), last_use) for name, _ in self.named_parameters()}
@@ -80,7 +89,7 @@ class LayerwiseEncoder(nn.Module):
     def _depth(self, path: list[str], last_use: dict[int, int]) -> int:
         if path[0] == "layers":
             return last_use[int(path[1])]
-        return self.num_layers + 1 if path[0] == "pooler" else 0
+        return self.num_layers + 1 if path[0] in ("final_norm", "pooler") else 0
 
 
 def _albert(model: Any, num_layers: int) -> _Parts:
@@ -112,21 +121,32 @@ def _electra(model: Any, num_layers: int) -> _Parts:
     return _Parts(project, layers, _head_pooler(model), nn.functional.gelu, _head_dropout(model))
 
 
-_ADAPTERS = {"albert": _albert, "bert": _bert, "electra": _electra, "roberta": _roberta}
+def _sharebert(model: Any, num_layers: int) -> _Parts:
+    base = model.base_model
+    return _Parts(nn.Identity(), list(base.layers[:num_layers]), base.pooler, nn.Identity(), final_norm=base.final_norm)
+
+
+_ADAPTERS = {
+    "albert": _albert,
+    "bert": _bert,
+    "electra": _electra,
+    "roberta": _roberta,
+    ShareBertConfig.model_type: _sharebert,
+}
 
 
 def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     """The layerwise encoder of a model of `transformers`, sharing its weights.
 
     Args:
-        model: a base model or one for sequence classification, with SDPA attention. Where it has no layer for `pool`
-            (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
+        model: a base model or one for sequence classification, with SDPA or Nystrom attention. Where it has no layer
+            for `pool` (base models of ELECTRA and RoBERTa) a new one is drawn from PyTorch's global generator.
         num_layers: the first of the model's, 0 is all.
 
     Raises:
         ValueError: another family, or fewer layers.
     """
-    assert model.config._attn_implementation == "sdpa", "the mask of `embed` is for SDPA attention"
+    assert model.config._attn_implementation in ("sdpa", "nystrom"), "the mask of `embed` is for these"
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:
         raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")

@@ -1,36 +1,56 @@
-"""Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, tiny untrained ones made here."""
+"""Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, untrained ones made here."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from trainables.configuration import TrainingConfig
-from trainables.encoders.backbones import MINI_BACKBONES, check_tokenizer, check_weights, family_of, hub_revision
+from trainables.encoders.backbones import (
+    MINI_BACKBONES,
+    check_attention,
+    check_tokenizer,
+    check_weights,
+    family_of,
+    hub_revision,
+    pretrained_convolution,
+)
 from trainables.encoders.families import dropouts, family_options, reserved_positions
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
+from trainables.encoders.nystrom import load_convolutions, with_attention
+from trainables.encoders.published_sizes import PUBLISHED_SIZES
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
-    """The encoder of a backbone, with the configuration's dropout and depth. New weights: PyTorch's global generator.
+    """The encoder of a backbone, with the configuration's dropout, depth and attention.
+
+    New weights are drawn from PyTorch's global generator.
 
     Args:
         backbone: a hub name, with @REVISION behind or not, a local folder (safetensors or .bin), or one of the tiny
-            untrained ones: `mini-albert`, `mini-bert`, `mini-electra`, `mini-roberta`.
+            untrained ones (`MINI_BACKBONES`), or one of a published size (`PUBLISHED_SIZES`), untrained too.
         vocab_size: of the tokenizer.
 
     Raises:
-        ValueError: no such backbone, another family, or one that is too small for the configuration.
+        ValueError: no such backbone, another family, one that is too small for the configuration, or that cannot have
+            its attention.
     """
     if backbone in MINI_BACKBONES:
         model = mini_model(family_of(backbone), vocab_size, config)
+    elif backbone in PUBLISHED_SIZES:
+        model = _untrained_model(PUBLISHED_SIZES[backbone], config)
     else:
         check_weights(backbone)
         model = _pretrained_model(backbone, config)
     _check_size(backbone, model, config, vocab_size)
+    check_attention(backbone, config)
+    model = with_attention(model, config)
+    if pretrained_convolution(backbone) is not None:
+        load_convolutions(model, *hub_revision(backbone))
     return layerwise(model, config.num_hidden_layers)
 
 
@@ -43,14 +63,20 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
     check_tokenizer(name)
-    with _quiet_transformers():
+    with quiet_transformers():
         place, revision = hub_revision(name)
         return AutoTokenizer.from_pretrained(place, revision=revision)
 
 
+def _untrained_model(sizes: Mapping[str, Any], config: TrainingConfig) -> PreTrainedModel:
+    model_config = AutoConfig.for_model(**{**sizes, **dropouts(config)})
+    options = family_options(model_config.model_type)
+    return AutoModel.from_config(model_config, attn_implementation="sdpa", **options)
+
+
 def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
     place, revision = hub_revision(backbone)
-    with _quiet_transformers():
+    with quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
         model_config.update(dropouts(config))
         return AutoModel.from_pretrained(
@@ -76,7 +102,7 @@ def _check_size(backbone: str, model: PreTrainedModel, config: TrainingConfig, v
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No progress bars, and no table of the pre-training heads that are left out on purpose."""
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()

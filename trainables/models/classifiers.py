@@ -81,7 +81,7 @@ class ElectraModel(LastLayerModel):
 
     def pooled(self, hidden: Tensor) -> Tensor:
         """(batch, hidden)."""
-        return super().pooled(hidden) if self.uses_pooler else hidden[:, 0]
+        return super().pooled(hidden) if self.uses_pooler else self.encoder.first_token(hidden)
 
     def decay_steps(self, depth: int) -> int:
         """In the released code everything below the head lies one step further down."""

@@ -14,6 +14,11 @@ from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 
 
+def is_decayed(parameter: nn.Parameter) -> bool:
+    """Whether a parameter has weight decay: biases and normalisation have none."""
+    return parameter.ndim > 1
+
+
 class EarlyExitModel(nn.Module, ABC):
     """An encoder with heads on its layers and a rule for leaving early.
 
@@ -110,7 +115,7 @@ class EarlyExitModel(nn.Module, ABC):
     ) -> tuple[str, float, float]:
         """Name, learning rate and weight decay of one parameter's group."""
         rate = config.learning_rate * config.layer_decay ** self.decay_steps(depth)
-        weight_decay = config.weight_decay if parameter.ndim > 1 else 0.0
+        weight_decay = config.weight_decay if is_decayed(parameter) else 0.0
         where = f"depth {depth}" if config.layer_decay < 1 else "model"
         return where if weight_decay == config.weight_decay else f"{where}, no decay", rate, weight_decay
 

@@ -1,4 +1,4 @@
-"""Random numbers of a trial: each a function of its seed, of what they are for and of the epoch.
+"""Random numbers of a trial: each a function of its seed, of what they are for and of the epoch or step.
 
 So evaluating cannot change training, nothing random has to be saved, and the caller's generators stay as they were.
 """
@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 
@@ -25,5 +26,10 @@ def own_generator(seed: int, purpose: str, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(_derived_seed(seed, purpose, epoch))
 
 
-def _derived_seed(seed: int, purpose: str, epoch: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed} {purpose} {epoch}".encode()).digest()[:8]) >> 1
+def own_numpy_generator(seed: int, purpose: str, number: int) -> np.random.Generator:
+    """NumPy's generator for this seed, purpose and number of an epoch, a step or a pass."""
+    return np.random.default_rng(_derived_seed(seed, purpose, number))
+
+
+def _derived_seed(seed: int, purpose: str, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose} {number}".encode()).digest()[:8]) >> 1

@@ -12,6 +12,7 @@ import trainables
 from trainables.configuration import TrainingConfig
 from trainables.data.tasks import Task, find_task
 from trainables.encoders.layerwise import layerwise
+from trainables.encoders.nystrom import with_attention
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_model
@@ -41,7 +42,8 @@ def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # weights drawn here are replaced below
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
-        model = method.build(config, layerwise(backbone, config.num_hidden_layers), task)
+        encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers)
+        model = method.build(config, encoder, task)
     model.load_state_dict(weights)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)

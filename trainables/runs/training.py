@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from msgspec.structs import replace
+from safetensors.torch import save_file
 from torch import Tensor
 
 import trainables
@@ -27,16 +26,20 @@ from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
-from trainables.runs.failures import OutOfMemory, TrainingError, UnreadableState, available
+from trainables.runs.failures import TrainingError, available
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
+from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
 from trainables.runs.trial import Content, EpochRow, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
+    WEIGHTS,
+    check_same,
     disk_errors,
     model_folder,
     read_model,
     read_state,
+    readable,
     remove_other_models,
     write_model,
     write_state,
@@ -44,7 +47,9 @@ from trainables.runs.trial_files import (
 from trainables.schema import from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
-STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
+
+# All of a spec but the places where things lie: what makes it the same trial.
+_IDENTITY = ("method", "task", "config", "seed", "selection", "report_dev")
 
 
 class TrainingRun:
@@ -72,7 +77,7 @@ class TrainingRun:
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
-        self._optimiser = Optimiser(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
+        self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
         self._selected_weights: dict[str, Tensor] = {}
         self._saved_model: Path | None = None
 
@@ -87,14 +92,14 @@ class TrainingRun:
             Unavailable: the spec names something that there is not.
         """
         state = read_state(folder)
-        with _readable(folder):
+        with readable(folder):
             saved = from_plain(TrialSpec, state["spec"], where="the saved spec")
             history = from_plain(list[EpochRow], state["history"], where="the saved history")
-            _check_same_trial(saved, spec or saved)
+            check_same(saved, spec or saved, _IDENTITY)
         spec = spec or saved
         run = cls(replace(spec, start=None), device=device, cache=cache)  # its start is in the saved weights
         run.spec, run.history = spec, history
-        with _readable(folder):
+        with readable(folder):
             run._model.load_state_dict(state["model"])
             run._optimiser.load(state)
             if run.best_epoch:
@@ -190,7 +195,7 @@ class TrainingRun:
         }
         with disk_errors(folder):
             if self.best_epoch and selected != self._saved_model:
-                write_model(selected, self._selected_weights, self._description(), self._data.tokenizer)
+                write_model(selected, self._save_weights, self._description(), self._data.tokenizer)
                 self._saved_model = selected
             write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
@@ -247,32 +252,27 @@ class TrainingRun:
     def _train(self, epoch: int) -> float:
         """One pass over the training examples: the mean loss of its steps."""
         self._model.train()
-        losses: list[Tensor] = []
-        rates: list[float] = []
+        losses = FiniteLosses(self._optimiser.steps + 1)
         with (
             own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
-            _naming_memory_errors(self._config.batch_size),
+            naming_memory_errors(self._config.batch_size),
         ):
             for rows in self._training_batches(epoch):
-                rates.append(self._optimiser.learning_rate)
-                losses.append(self._step(self._data.train.batch(rows, self._device)))
-                if len(losses) % STEPS_BETWEEN_CHECKS == 0:
-                    self._check_finite(losses[-STEPS_BETWEEN_CHECKS:], rates[-STEPS_BETWEEN_CHECKS:])
-        self._check_finite(losses, rates)
-        return torch.stack(losses).mean().item()
+                rate = self._optimiser.learning_rate
+                losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
+        return losses.mean()
 
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
         with self._model.autocast(batch):
             loss = self._model.loss(batch)["loss"]
-        self._optimiser.step(loss)
-        return loss.detach()
+        return self._optimiser.step([loss])
 
     def _training_batches(self, epoch: int) -> list[np.ndarray]:
         order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
     def _evaluate(self, examples: Examples, epoch: int) -> Evaluation:
-        with _naming_memory_errors(self._config.batch_size):
+        with naming_memory_errors(self._config.batch_size):
             outputs = full_depth_outputs(self._model, examples, EVALUATION_FACTOR * self._config.batch_size)
         if not outputs.logits.isfinite().all():
             raise self._diverged("outputs are not finite")
@@ -291,17 +291,6 @@ class TrainingRun:
         step, rate = self._optimiser.steps, self._optimiser.learning_rate
         return TrainingError(f"{what} after step {step}, learning rate {rate:.3g}; try a lower learning_rate")
 
-    def _check_finite(self, losses: list[Tensor], rates: list[float]) -> None:
-        """Raises for the first of the latest steps whose loss is not finite."""
-        broken = (~torch.stack(losses).isfinite()).nonzero()
-        if len(broken):
-            first = int(broken[0])
-            step = self._optimiser.steps - len(losses) + first + 1
-            raise TrainingError(
-                f"loss is {losses[first].item()} at step {step}, learning rate {rates[first]:.3g}; "
-                "try a lower learning_rate"
-            )
-
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
             with available():
@@ -310,6 +299,9 @@ class TrainingRun:
         if self.spec.start is not None:
             _start_encoder(model, Path(self.spec.start))
         return model
+
+    def _save_weights(self, folder: Path) -> None:
+        save_file(self._selected_weights, folder / WEIGHTS)
 
     def _description(self) -> dict[str, Any]:
         selected = self.history[self.best_epoch - 1]
@@ -331,36 +323,6 @@ def content_of(run: TrainingRun) -> Content:
         backbone_digest=backbone_digest(spec.backbone),
         tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
     )
-
-
-@contextmanager
-def _naming_memory_errors(batch_size: int) -> Iterator[None]:
-    """Where memory does not suffice, says so with the batch size and a smaller one."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
-            raise
-        raise OutOfMemory(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
-
-
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
-    """What does not fit together in a saved trial makes it unreadable; a disk or a GPU that fails does not."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, torch.AcceleratorError):
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UnreadableState(f"{folder}: the saved trial cannot be used: {line}") from error
-
-
-def _check_same_trial(saved: TrialSpec, wanted: TrialSpec) -> None:
-    """All but the places where things lie is what makes it the same trial."""
-    for name in ("method", "task", "config", "seed", "selection", "report_dev"):
-        if getattr(saved, name) != getattr(wanted, name):
-            raise ValueError(f"its {name} is {getattr(saved, name)!r}; should be {getattr(wanted, name)!r}")
 
 
 def _start_encoder(model: EarlyExitModel, folder: Path) -> None:

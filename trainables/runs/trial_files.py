@@ -12,20 +12,19 @@ unpickled: `state.pt` is read with `weights_only`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.atomic_files import flush, write_atomically
+from trainables.atomic_files import write_atomically, write_folder
 from trainables.runs.failures import UnreadableState
 
 STATE = "state.pt"
@@ -65,23 +64,23 @@ def model_folder(folder: Path, epoch: int) -> Path:
 
 
 def write_model(
-    folder: Path, weights: dict[str, Tensor], description: dict[str, Any], tokenizer: PreTrainedTokenizerBase
+    folder: Path,
+    save_weights: Callable[[Path], object],
+    description: dict[str, Any],
+    tokenizer: PreTrainedTokenizerBase,
 ) -> None:
-    """Make, or replace, the folder of a trained model: `model.safetensors`, `model.json` and the tokenizer's files."""
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
-        save_file(weights, unfinished / WEIGHTS)
+    """Make, or replace, the folder of a trained model: its weights, `model.json` and the tokenizer's files.
+
+    Args:
+        save_weights: puts `model.safetensors` into the folder that it is given.
+    """
+
+    def fill(unfinished: Path) -> None:
+        save_weights(unfinished)
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
         tokenizer.save_pretrained(unfinished)
-        for path in unfinished.iterdir():
-            flush(path)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(unfinished, folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
-    flush(folder.parent)
+
+    write_folder(folder, fill)
 
 
 def read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -113,6 +112,28 @@ def disk_errors(folder: Path) -> Iterator[None]:
         yield
     except (RuntimeError, SafetensorError) as error:
         raise OSError(f"{folder}: cannot be written: {_first_line(error)}") from error
+
+
+@contextmanager
+def readable(folder: Path) -> Iterator[None]:
+    """What does not fit together in a saved trial makes it unreadable; a disk or a GPU that fails does not."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        raise UnreadableState(f"{folder}: the saved trial cannot be used: {_first_line(error)}") from error
+
+
+def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
+    """Passes if these fields of a saved spec and of the one that is asked for are equal.
+
+    Raises:
+        ValueError: one is not.
+    """
+    for name in names:
+        if getattr(saved, name) != getattr(wanted, name):
+            raise ValueError(f"its {name} is {getattr(saved, name)!r}; should be {getattr(wanted, name)!r}")
 
 
 def _first_line(error: Exception) -> str:

@@ -114,7 +114,7 @@ def test_fingerprint_of_a_tokenizer_outlives_its_calls() -> None:
 def test_half_written_entry_is_not_taken_for_one(tmp_path: Path) -> None:
     tokens = tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path).tokens.tolist()
     (entry,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    unfinished = entry.rename(entry.with_suffix(".unfinished"))
+    unfinished = entry.rename(entry.with_name(f".{entry.name}.1"))
     (unfinished / "lengths.npy").unlink()
     assert tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path).tokens.tolist() == tokens
     assert not unfinished.exists()

@@ -138,7 +138,7 @@ def test_more_layers_than_the_backbone_has_are_refused():
 
 def test_another_family_is_refused_with_the_menu():
     model = AutoModel.from_config(AutoConfig.for_model("distilbert", vocab_size=9, dim=8, hidden_dim=8, n_heads=2))
-    with pytest.raises(ValueError, match="'distilbert'; available: albert, bert, electra, roberta"):
+    with pytest.raises(ValueError, match="'distilbert'; available: albert, bert, electra, roberta, sharebert"):
         layerwise(model)
 
 
@@ -147,7 +147,7 @@ def test_parameter_depths_follow_the_layers(backbone):
     depths = load_encoder(backbone, config_of(), vocab_size=20).parameter_depths()
     own = {"albert": {6}}.get(backbone.removeprefix("mini-"), {1, 2, 3, 4, 5, 6})
     assert set(depths.values()) == {0, 7} | own
-    assert depths["embeddings.word_embeddings.weight"] == 0 and depths["pooler.weight"] == 7
+    assert depths["embeddings.word_embeddings.weight"] == 0 and depths["pooler.bias"] == 7
 
 
 @pytest.mark.parametrize("backbone", MINI_BACKBONES)
@@ -200,7 +200,8 @@ def test_word_tokenizer_keeps_the_most_frequent_words():
 
 
 def saved(folder, family="bert", tokenizer="vocab.txt", model_type=None):
-    config = AutoConfig.for_model(family, **SIZES)
+    more = dict(vocab_size=256, intermediate_size=32) if family == "sharebert" else {}  # its matrices must fit
+    config = AutoConfig.for_model(family, **(SIZES | more))
     AutoModel.from_config(config).save_pretrained(folder)
     if tokenizer:
         (folder / tokenizer).write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]))
@@ -232,7 +233,7 @@ def test_backbone_without_weights_is_refused(tmp_path):
 
 
 def test_backbone_of_another_family_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is a 'gpt2' model; available: albert, bert, electra, roberta"):
+    with pytest.raises(ValueError, match="is a 'gpt2' model; available: albert, bert, electra, roberta, sharebert"):
         check_backbone(saved(tmp_path, model_type="gpt2"))
 
 

@@ -208,8 +208,9 @@ def test_a_tokenizer_that_is_not_there_is_refused(cache):
         TrainingRun(spec_of(tokenizer="./nowhere"), cache=cache)
 
 
-def test_trained_model_needs_nothing_but_its_folder(cache, tmp_path):
-    run = run_to_the_end(spec_of("palbert", config={"epochs": 1}), cache)
+@pytest.mark.parametrize("attention", [{}, {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}])
+def test_trained_model_needs_nothing_but_its_folder(attention, cache, tmp_path):
+    run = run_to_the_end(spec_of("palbert", config={"epochs": 1, **attention}), cache)
     run.save(tmp_path)
     trained = load_trained(Path(run.outcome().model))
     assert trained.spec == run.spec

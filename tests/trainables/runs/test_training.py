@@ -275,18 +275,21 @@ def test_bfloat16_trains(method, cache):
     assert math.isfinite(run.history[0].train_loss)
 
 
-def test_linear_schedule_warms_up_and_ends_at_zero(cache):
-    run = TrainingRun(spec_of(config=LINEAR | {"epochs": 1, "learning_rate": 1e-3}), cache=cache)
+@pytest.mark.parametrize(
+    ("warmup", "changes"), [(3, {"warmup_ratio": 0.1}), (5, {"warmup_ratio": 0.0, "warmup_steps": 5})]
+)
+def test_linear_schedule_warms_up_and_ends_at_zero(warmup, changes, cache):
+    run = TrainingRun(spec_of(config=LINEAR | {"epochs": 1, "learning_rate": 1e-3} | changes), cache=cache)
     rates = []
     step = run._step
 
     def watched(batch):
-        rates.append(run._optimiser._adamw.param_groups[0]["lr"])
+        rates.append(run._optimiser._optimizer.param_groups[0]["lr"])
         return step(batch)
 
     run._step = watched
     run.run_epoch()
-    num_steps, warmup = 32, 3
+    num_steps = 32
     expected = [i / warmup if i < warmup else (num_steps - i) / (num_steps - warmup) for i in range(num_steps)]
     assert rates == pytest.approx([1e-3 * factor for factor in expected])
 

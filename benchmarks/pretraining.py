@@ -1,0 +1,182 @@
+"""Does pretraining teach anything? `python -m benchmarks.pretraining`, about ten minutes on two cores.
+
+A probe of encoders that stay as they are: a new pooler and head are trained on mini-GLUE, 6 epochs at 5e-3. Encoders
+start at random, and are pretrained on the generated corpus with its words in random order (the control), by masked
+language modelling and by replaced token detection. Fine-tuning alone would be a bad bar: it lifts what was pretrained
+on shuffled words as much. Results go to benchmarks/results/pretraining.json; exit status 1 if pretraining taught
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import search_spaces
+import trainables
+from benchmarks.results_file import write_results
+from search_spaces.objectives import load as load_recipe
+from trainables.data.examples import Examples, load_examples, tokenizer_of
+from trainables.data.tasks import TASKS, Task, compute_metrics, predictions_from_logits, score
+from trainables.data.tokenised import cache_folder
+from trainables.encoders.layerwise import LayerwiseEncoder
+from trainables.encoders.loading import load_encoder
+from trainables.runs.pretraining_run import PretrainingRun
+from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingSpec
+
+BARS = {"rte": 0.65, "mrpc": 0.85}  # mean over seeds, of both ways of pretraining
+TASK_NAMES = ("rte", "mrpc")
+EPOCHS, LEARNING_RATE, BATCH_SIZE = 6, 5e-3, 32  # of the probe
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an encoder comes from."""
+
+    name: str
+    objective: str | None  # None: random weights
+    corpus: str = "mini"
+
+
+STARTS = (
+    Start("random", None),
+    Start("shuffled corpus", "mlm", "mini-shuffled"),
+    Start("MLM", "mlm"),
+    Start("RTD", "electra-rtd"),
+)
+
+
+def main() -> None:
+    options = build_parser().parse_args()
+    jobs = [(start, seed, options.steps) for seed in range(1, options.seeds + 1) for start in STARTS]
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        rows = list(pool.map(probed, *zip(*jobs, strict=True)))
+    write_results("pretraining", {"steps": options.steps, "rows": rows})
+    means = {start.name: mean_scores(rows, start.name) for start in STARTS}
+    print_table(means, rows)
+    missed = misses(means)
+    print("\n".join(missed) or f"MLM and RTD reach {BARS}, and the shuffled corpus stays below both")
+    raise SystemExit(bool(missed))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pretraining", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000, help="of pretraining")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=2)
+    return parser
+
+
+def probed(start: Start, seed: int, steps: int) -> dict[str, Any]:
+    """The scores of the probe on one start, with what its pretraining cost and reached."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="pretraining-") as folder:
+        outcome = None if start.objective is None else pretrained(start, seed, steps, Path(folder))
+        backbone = "mini-albert" if outcome is None else str(outcome.model)
+        scores = {task: probe_score(backbone, TASKS[task], seed) for task in TASK_NAMES}
+    facts = {} if outcome is None else {"seconds": outcome.train_seconds, **outcome.scores}
+    return {"start": start.name, "seed": seed, **scores, **facts}
+
+
+def pretrained(start: Start, seed: int, steps: int, folder: Path) -> PretrainingOutcome:
+    """A pretraining on the corpus, its model in the folder."""
+    assert start.objective is not None
+    recipe = load_recipe(start.objective)
+    config = {**recipe.configuration(mini=True), "steps": steps, "steps_per_epoch": steps}
+    backbone = recipe.backbone["mini"]
+    spec = PretrainingSpec(objective=start.objective, corpus=start.corpus, config=config, seed=seed, backbone=backbone)
+    run = PretrainingRun(spec, cache=cache_folder())
+    run.run_epoch()
+    run.save(folder)
+    return run.outcome()
+
+
+def probe_score(backbone: str, task: Task, seed: int) -> float:
+    """GLUE's score of a new pooler and head on what the encoder, as it is, makes of the first token."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        (train, train_labels), (dev, dev_labels) = features(backbone, task)
+        size = train.shape[1]
+        head = nn.Sequential(nn.Linear(size, size), nn.Tanh(), nn.Linear(size, task.num_labels))
+        optimizer = torch.optim.Adam(head.parameters(), lr=LEARNING_RATE)
+        for rows in batches_of_epochs(len(train)):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(head(train[rows]), train_labels[rows]).backward()
+            optimizer.step()
+        answers = predictions_from_logits(task, head(dev).detach().numpy())
+    return score(task, compute_metrics(task, answers, dev_labels.numpy()))
+
+
+def batches_of_epochs(number: int) -> Iterator[Tensor]:
+    """Rows of every step."""
+    for _ in range(EPOCHS):
+        yield from torch.randperm(number).split(BATCH_SIZE)
+
+
+@torch.no_grad()
+def features(backbone: str, task: Task) -> list[tuple[Tensor, Tensor]]:
+    """The last layer's state at the first token (examples, hidden), and labels: of train, and of dev."""
+    config = trainables.configure("albert", probe_values())
+    tokenizer = tokenizer_of(backbone, task, "mini")
+    encoder = load_encoder(backbone, config, vocab_size=len(tokenizer)).eval()
+    parts = []
+    for split in (task.train_split, *task.dev_splits):
+        examples = load_examples(task, (split,), "mini", tokenizer, max_length=config.max_length, cache=cache_folder())
+        parts.append((first_states(encoder, examples), torch.from_numpy(np.array(examples.labels))))
+    return parts
+
+
+def first_states(encoder: LayerwiseEncoder, examples: Examples) -> Tensor:
+    states = []
+    for rows in np.array_split(np.arange(len(examples)), len(examples) // 100):
+        batch = examples.batch(rows, torch.device("cpu"))
+        hidden, mask = encoder.embed(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+        for index in range(encoder.num_layers):
+            hidden = encoder.layer(index, hidden, mask)
+        states.append(hidden[:, 0])
+    return torch.cat(states)
+
+
+def probe_values() -> dict[str, Any]:
+    """A configuration of ALBERT's, for its dropout (none) and length."""
+    space = search_spaces.load("albert")
+    return {**space.fixed, **{name: menu[0] for name, menu in space.paper_grid.items()}}
+
+
+def mean_scores(rows: list[dict[str, Any]], start: str) -> dict[str, float]:
+    return {task: statistics.fmean(row[task] for row in rows if row["start"] == start) for task in TASK_NAMES}
+
+
+def misses(means: dict[str, dict[str, float]]) -> list[str]:
+    """What pretraining should have done and did not, a line each."""
+    lines = []
+    for start in ("MLM", "RTD"):
+        for task, bar in BARS.items():
+            reached, control = means[start][task], means["shuffled corpus"][task]
+            if reached < bar or reached <= control:
+                lines.append(f"{start} on {task}: {reached:.3f}; bar {bar}, shuffled corpus {control:.3f}")
+    return lines
+
+
+def print_table(means: dict[str, dict[str, float]], rows: list[dict[str, Any]]) -> None:
+    seeds = len({row["seed"] for row in rows})
+    print(f"frozen-encoder probe on mini-GLUE, mean of {seeds} seeds")
+    print(f"{'start':16s} {'RTE':>6s} {'MRPC':>6s} {'seconds':>8s}")
+    for start, scores in means.items():
+        seconds = statistics.fmean(row.get("seconds", 0.0) for row in rows if row["start"] == start)
+        print(f"{start:16s} {scores['rte']:6.3f} {scores['mrpc']:6.3f} {seconds:8.0f}")
+
+
+if __name__ == "__main__":
+    main()

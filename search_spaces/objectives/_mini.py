@@ -1,0 +1,29 @@
+"""What all objectives share on a tiny random backbone and the generated corpus: benchmarks/pretraining.py says why."""
+
+from trainables.schema import Value
+
+FIXED: dict[str, Value] = {
+    "learning_rate": 2e-3,
+    "batch_size": 32,
+    "gradient_accumulation": 1,
+    "steps": 2_000,
+    "steps_per_epoch": 250,
+    "optimizer": "adamw",
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-6,
+    "weight_decay": 0.01,
+    "schedule": "linear",
+    "warmup_steps": 100,
+    "gradient_clip": 1.0,
+    "max_length": 128,  # as mini-GLUE's tasks are told; no text is as long, and batches are padded to their own
+    "packing": "sentence_pairs",
+    "hidden_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "precision": "float32",
+}
+GENERATOR: dict[str, Value] = {
+    "generator_hidden_size": 16,
+    "generator_layers": 3,
+    "generator_heads": 1,
+    "generator_intermediate_size": 32,
+}

@@ -1,0 +1,37 @@
+"""ELECTRA-small's pretraining (arXiv:2003.10555, appendix A; google-research/electra, configure_pretraining.py)."""
+
+from search_spaces.objectives import _mini as mini
+from trainables.schema import Value
+
+FIXED: dict[str, Value] = {
+    "learning_rate": 5e-4,
+    "batch_size": 128,
+    "gradient_accumulation": 1,
+    "steps": 1_000_000,
+    "steps_per_epoch": 10_000,
+    "optimizer": "adamw_uncorrected",
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-6,
+    "weight_decay": 0.01,
+    "schedule": "linear_from_start",
+    "warmup_steps": 10_000,
+    "gradient_clip": 1.0,
+    "max_length": 128,
+    "packing": "electra",
+    "masking": "token",
+    "mask_probability": 0.15,
+    "max_predictions": 19,
+    "mask_token_share": 0.85,
+    "random_token_share": 0.0,
+    "hidden_dropout": 0.1,
+    "classifier_dropout": 0.1,
+    "precision": "bfloat16",
+    "discriminator_weight": 50.0,
+    "generator_hidden_size": 64,
+    "generator_layers": 12,
+    "generator_heads": 1,
+    "generator_intermediate_size": 256,
+}
+MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
+BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
+TOKENIZER = {"paper": "google/electra-small-discriminator"}

@@ -1,0 +1,48 @@
+"""Small corpora for tests, and configurations of objectives on them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import search_spaces.objectives
+from trainables import objectives
+from trainables.pretraining_configuration import PretrainingConfig
+from trainables.runs.pretraining_trial import PretrainingSpec
+
+WORDS = ("the", "a", "dog", "cat", "bird", "sees", "hears", "likes", "red", "old", "tree", "house", "and", "near", "it")
+
+
+def write_corpus(folder: Path, documents: Iterable[Sequence[str]], name: str = "text.txt") -> str:
+    """A folder with one file of these documents, a sentence a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("\n\n".join("\n".join(document) for document in documents) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+def random_documents(number: int = 60, *, seed: int = 0) -> list[list[str]]:
+    """Documents of 2 to 6 sentences of 3 to 9 words."""
+    draw = random.Random(seed)
+    lengths = [[draw.randint(3, 9) for _ in range(draw.randint(2, 6))] for _ in range(number)]
+    return [[" ".join(draw.choices(WORDS, k=length)) for length in document] for document in lengths]
+
+
+def pretraining_values(objective: str, **changes: Any) -> dict[str, Any]:
+    """The configuration of an objective for a tiny backbone, with short epochs and changes."""
+    recipe = search_spaces.objectives.load(objective)
+    short = {"steps": 4, "steps_per_epoch": 2, "batch_size": 8, "warmup_steps": 1, "max_length": 32}
+    return {**recipe.configuration(mini=True), **short, **changes}
+
+
+def pretraining_config(objective: str = "mlm", **changes: Any) -> PretrainingConfig:
+    """The same, checked."""
+    return objectives.configure(objective, pretraining_values(objective, **changes))
+
+
+def pretraining_spec(objective: str, corpus: str, *, seed: int = 1, **changes: Any) -> PretrainingSpec:
+    """A run of two epochs of two steps."""
+    backbone = search_spaces.objectives.load(objective).backbone["mini"]
+    values = pretraining_values(objective, **changes)
+    return PretrainingSpec(objective=objective, corpus=corpus, config=values, seed=seed, backbone=backbone)

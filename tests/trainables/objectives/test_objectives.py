@@ -1,0 +1,233 @@
+"""Losses, shared weights and sizes of objectives: pytest tests/trainables/objectives/test_objectives.py"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from helpers.corpora import pretraining_config, pretraining_values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AlbertConfig, AutoConfig, ElectraConfig
+
+import search_spaces.objectives
+from trainables import objectives
+from trainables.corpora.masking import IGNORED
+from trainables.models.pretraining_model import Totals
+from trainables.models.replaced_tokens import filled
+
+VOCABULARY = 50
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout_prob": 0.0,
+}
+FAMILIES = {"albert-mlm": AlbertConfig, "alectra-rtd": AlbertConfig, "electra-rtd": ElectraConfig}
+REPLACED = ("electra-rtd", "alectra-rtd")
+
+
+def model_of(objective: str, seed: int = 0, **changes):
+    """A small model of an objective, in evaluation mode."""
+    torch.manual_seed(seed)
+    config = pretraining_config(objective, **changes)
+    return objectives.load(objective).build(config, FAMILIES.get(objective, AlbertConfig)(**SIZES)).eval()
+
+
+def batch_of(size: int = 6, length: int = 12, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Random tokens with padding, of which some are to be predicted."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(5, VOCABULARY, (size, length), generator=generator)
+    lengths = torch.randint(5, length + 1, (size, 1), generator=generator)
+    inside = torch.arange(length) < lengths
+    chosen = inside & (torch.rand(size, length, generator=generator) < 0.3)
+    chosen[:, 1] = True
+    return {
+        "input_ids": torch.where(chosen, 4, tokens).masked_fill(~inside, 0),
+        "original_ids": tokens.masked_fill(~inside, 0),
+        "attention_mask": inside.long(),
+        "token_type_ids": (torch.arange(length) > 3).long().expand(size, -1) * inside,
+        "labels": tokens.masked_fill(~chosen, IGNORED),
+        "noise": torch.rand(size, length, generator=generator),
+        "sentence_order": torch.randint(2, (size,), generator=generator),
+    }
+
+
+def totals_of(batch) -> Totals:
+    return Totals.of({name: value.numpy() for name, value in batch.items()})
+
+
+def inputs(batch, **others):
+    return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")} | others
+
+
+def test_masked_words_and_order_cost_what_transformers_says() -> None:
+    model, batch = model_of("albert-mlm"), batch_of()
+    theirs = model.model(**inputs(batch, labels=batch["labels"], sentence_order_label=batch["sentence_order"])).loss
+    torch.testing.assert_close(model.loss(batch, totals_of(batch)), theirs)
+
+
+@pytest.mark.parametrize("family", objectives.load("mlm").FAMILIES)
+def test_masked_words_cost_what_transformers_says(family: str) -> None:
+    sizes = {"vocab_size": 512, "intermediate_size": 16} if family == "sharebert" else {}
+    config = AutoConfig.for_model(family, **{**SIZES, "type_vocab_size": 2, "pad_token_id": 0, **sizes})
+    model, batch = objectives.load("mlm").build(pretraining_config("mlm"), config).eval(), batch_of()
+    theirs = model.model(**inputs(batch, labels=batch["labels"])).loss
+    torch.testing.assert_close(model.loss(batch, totals_of(batch)), theirs)
+
+
+def test_replaced_tokens_cost_what_transformers_says() -> None:
+    model, batch = model_of("electra-rtd"), batch_of()
+    generated = model.generator(**inputs(batch, labels=batch["labels"]))
+    tokens = filled(batch, generated.logits[batch["labels"] != IGNORED])
+    replaced = (tokens != batch["original_ids"]).long()
+    assert replaced.any() and not replaced.all()
+    theirs = model.discriminator(**inputs(batch | {"input_ids": tokens}, labels=replaced)).loss
+    torch.testing.assert_close(model.loss(batch, totals_of(batch)), generated.loss + 50 * theirs)
+
+
+def test_two_classes_cost_what_transformers_says() -> None:
+    model, batch = model_of("alectra-rtd"), batch_of()
+    generated = model.generator(**inputs(batch, labels=batch["labels"]))
+    tokens = filled(batch, generated.logits[batch["labels"] != IGNORED])
+    labels = (tokens != batch["original_ids"]).long().masked_fill(batch["attention_mask"] == 0, IGNORED)
+    theirs = model.discriminator(**inputs(batch | {"input_ids": tokens}, labels=labels)).loss
+    torch.testing.assert_close(model.loss(batch, totals_of(batch)), generated.loss + 50 * theirs)
+
+
+@pytest.mark.parametrize("objective", objectives.available())
+def test_parts_of_a_batch_add_up_to_it(objective: str) -> None:
+    model, batch = model_of(objective), batch_of()
+    totals = totals_of(batch)
+    parts = [{name: value[start : start + 2] for name, value in batch.items()} for start in (0, 2, 4)]
+    torch.testing.assert_close(sum(model.loss(part, totals) for part in parts), model.loss(batch, totals))
+
+
+@pytest.mark.parametrize("objective", objectives.available())
+def test_what_padding_holds_changes_nothing(objective: str) -> None:
+    model, batch = model_of(objective), batch_of()
+    garbage = {name: batch[name].masked_fill(batch["attention_mask"] == 0, 7) for name in ("input_ids", "original_ids")}
+    torch.testing.assert_close(model.loss(batch | garbage, totals_of(batch)), model.loss(batch, totals_of(batch)))
+
+
+@pytest.mark.parametrize("objective", REPLACED)
+def test_shared_embeddings_are_one_object(objective: str) -> None:
+    model = model_of(objective)
+    generator, discriminator = (part.base_model.embeddings for part in (model.generator, model.discriminator))
+    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        assert getattr(generator, name).weight is getattr(discriminator, name).weight
+    assert (generator.LayerNorm.weight is discriminator.LayerNorm.weight) == (objective == "electra-rtd")
+    assert model.generator.get_output_embeddings().weight is discriminator.word_embeddings.weight
+
+
+@pytest.mark.parametrize("objective", REPLACED)
+def test_no_gradient_goes_through_sampling(objective: str) -> None:
+    model, batch = model_of(objective), batch_of()
+    logits, labels = model._generated(batch)
+    alone = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / totals_of(batch).predictions
+    (expected,) = torch.autograd.grad(alone, logits, retain_graph=True)
+    logits.retain_grad()
+    model._generated = lambda _: (logits, labels)
+    model.loss(batch, totals_of(batch)).backward()
+    torch.testing.assert_close(logits.grad, expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10_000), sharpness=st.floats(0, 30))
+def test_samples_that_are_the_original_are_no_replacements(seed: int, sharpness: float) -> None:
+    batch = batch_of(seed=seed)
+    masked = batch["labels"] != IGNORED
+    logits = sharpness * torch.nn.functional.one_hot(batch["labels"][masked], VOCABULARY).float()
+    tokens = filled(batch, logits)
+    assert (tokens[~masked] == batch["original_ids"][~masked]).all()  # nothing else, and no [MASK] is left
+    model = model_of("electra-rtd")
+    _, replaced, is_token = model._detected(batch, logits)
+    assert (replaced == (tokens != batch["original_ids"])).all()
+    assert (is_token == batch["attention_mask"].bool()).all()
+    if sharpness == 30:
+        assert not replaced.any()
+
+
+def test_samples_follow_the_generator() -> None:
+    size, probabilities = 20_000, torch.tensor([0.5, 0.2, 0.3, 0.0])
+    batch = {
+        "original_ids": torch.zeros(size, 1, dtype=torch.long),
+        "labels": torch.zeros(size, 1, dtype=torch.long),
+        "noise": torch.from_numpy(np.random.default_rng(0).random((size, 1), dtype=np.float32)),
+    }
+    found = torch.bincount(filled(batch, probabilities.log().expand(size, -1)).flatten(), minlength=4) / size
+    assert (abs(found - probabilities) <= 3 * (probabilities * (1 - probabilities) / size).sqrt()).all()
+    batch["noise"] = torch.ones(size, 1).nextafter(torch.zeros(1))  # the largest there is
+    assert (filled(batch, probabilities.log().expand(size, -1)) == 2).all()
+
+
+def test_pretraining_models_have_the_published_sizes() -> None:
+    small = {"hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 1024}
+    encoders = {
+        "albert-mlm": AlbertConfig(vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072),
+        "electra-rtd": ElectraConfig(vocab_size=30522, embedding_size=128, **small),
+        "alectra-rtd": AlbertConfig(vocab_size=30522, embedding_size=128, max_position_embeddings=128, **small),
+    }
+    sizes = {}
+    with torch.device("meta"):
+        for objective, encoder in encoders.items():
+            config = objectives.configure(objective, search_spaces.objectives.load(objective).fixed)
+            model = objectives.load(objective).build(config, encoder)
+            sizes[objective] = [count(part) for part in (model, *model.children())]
+    assert sizes == {
+        "albert-mlm": [11_813_810, 11_813_810],
+        "electra-rtd": [14_196_219, 4_620_026, 13_549_057],
+        "alectra-rtd": [5_633_724, 4_810_170, 4_747_010],
+    }
+
+
+def count(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("objective", objectives.available())
+@pytest.mark.parametrize("mini", [True, False])
+def test_a_recipe_fills_the_configuration_exactly(objective: str, mini: bool) -> None:
+    values = search_spaces.objectives.load(objective).configuration(mini=mini)
+    assert set(values) == set(objectives.load(objective).Config.__struct_fields__)
+    assert msgspec.to_builtins(objectives.configure(objective, values)) == dict(values)
+
+
+def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
+    assert search_spaces.objectives.available() == objectives.available()
+    for objective in objectives.available():
+        assert objectives.departures(objective)
+    for load in (objectives.load, search_spaces.objectives.load):
+        with pytest.raises(ValueError, match="no objective named 'sop'; available: albert-mlm, alectra-rtd, "):
+            load("sop")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"gradient_accumulation": 3}, r"gradient_accumulation is 3; allowed: a divisor of batch_size \(8\)"),
+        ({"random_token_share": 0.3}, r"random_token_share is 0.3; allowed: at most 1 - mask_token_share \(0.8\)"),
+        ({"masking": "bernoulli"}, "max_predictions is 20; allowed where masking is bernoulli: 0"),
+        ({"masking": "words"}, "masking is 'words'; allowed: bernoulli, token, whole_word, n_gram"),
+        ({"learning_rate": float("inf")}, "learning_rate is inf; allowed: a finite number"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^mlm: {message}$"):
+        objectives.configure("mlm", pretraining_values("mlm", **changes))
+
+
+def test_what_an_objective_cannot_use_is_refused() -> None:
+    with pytest.raises(ValueError, match="packing is 'full'; allowed for sentence order: sentence_pairs"):
+        pretraining_config("albert-mlm", packing="full")
+    with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
+        pretraining_config("electra-rtd", generator_heads=3)
+    with pytest.raises(ValueError, match="objective electra-rtd has no model of family 'albert'; available: electra"):
+        objectives.load("electra-rtd").build(pretraining_config("electra-rtd"), AlbertConfig(**SIZES))

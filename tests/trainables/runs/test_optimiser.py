@@ -1,0 +1,162 @@
+"""Updates, against plain formulas and between themselves: pytest tests/trainables/runs/test_optimiser.py"""
+
+import copy
+import math
+
+import pytest
+import torch
+from helpers.plain_pretraining import plain_lamb
+from torch import nn
+
+from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups
+
+STEPS = 5
+OPTIMIZERS = ["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
+
+
+def rule_of(**changes):
+    values = dict(optimizer="adamw", learning_rate=0.1, adam_epsilon=1e-6, schedule="constant", num_steps=STEPS)
+    return UpdateRule(**(values | dict(warmup_steps=0, gradient_clip=0.0) | changes))
+
+
+def model_of():
+    """A matrix with a norm of 14, a normalisation that starts at one and zero."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4))
+    with torch.no_grad():
+        model[0].weight.mul_(14 / model[0].weight.norm())
+    return model
+
+
+def trajectories(model, rule, weight_decay, gradients):
+    """Every parameter after each step on given gradients."""
+    optimiser = Optimiser(model, decay_groups(model, weight_decay), rule)
+    after = {name: [] for name, _ in model.named_parameters()}
+    for step in range(STEPS):
+        optimiser.step([(weight * gradients[name][step]).sum() for name, weight in model.named_parameters()])
+        for name, weight in model.named_parameters():
+            after[name].append(weight.detach().clone())
+    return after
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "matrix", "vector"),
+    [
+        ("adamw_uncorrected", dict(ratio=False), dict(ratio=False)),
+        ("lamb", dict(ratio=True), dict(ratio=False)),
+        ("lamb_clamped", dict(ratio=True, clamp=10.0), dict(ratio=True, clamp=10.0)),
+    ],
+)
+def test_every_step_is_that_of_the_formula(optimizer, matrix, vector):
+    model = model_of()
+    starts = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    gradients = {name: [torch.randn_like(start) for _ in range(STEPS)] for name, start in starts.items()}
+    after = trajectories(model, rule_of(optimizer=optimizer), 0.3, gradients)
+    for name, start in starts.items():
+        kind, decay = (matrix, 0.3) if start.ndim > 1 else (vector, 0.0)
+        expected = plain_lamb(start, gradients[name], rate=0.1, decay=decay, **kind)
+        for ours, theirs in zip(after[name], expected):
+            assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+def test_lamb_leaves_out_the_ratio_of_vectors_without_any_weight_decay_too():
+    model = model_of()
+    gradients = {name: [torch.randn_like(weight)] * STEPS for name, weight in model.named_parameters()}
+    bias = model[0].bias.detach().clone()
+    after = trajectories(model, rule_of(optimizer="lamb"), 0.0, gradients)
+    expected = plain_lamb(bias, gradients["0.bias"], rate=0.1, decay=0.0, ratio=False)
+    assert torch.allclose(after["0.bias"][-1], expected[-1], atol=1e-6)
+
+
+def test_what_is_not_trained_is_in_no_group():
+    model = model_of()
+    model[1].requires_grad_(False)
+    groups = decay_groups(model, 0.3)
+    assert [(group["weight_decay"], [list(p.shape) for p in group["params"]]) for group in groups] == [
+        (0.3, [[4, 6]]),
+        (0.0, [[4]]),
+    ]
+
+
+def losses_of(model, parts):
+    """Of a batch of 12 in so many parts, each weighted by its share."""
+    inputs = torch.randn(12, 6, generator=torch.Generator().manual_seed(3)).to(model[0].weight.dtype)
+    for part in inputs.chunk(parts):
+        yield (model(part) - 1).square().mean() * len(part) / len(inputs)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("parts", [2, 5, 12])
+def test_a_batch_in_parts_gives_the_step_of_the_batch(optimizer, parts):
+    whole, split = model_of().double(), model_of().double()
+    rule = rule_of(optimizer=optimizer, gradient_clip=0.05, learning_rate=0.01)
+    one, other = (Optimiser(model, decay_groups(model, 0.1), rule) for model in (whole, split))
+    for _ in range(STEPS):
+        assert torch.allclose(one.step(losses_of(whole, 1)), other.step(losses_of(split, parts)), atol=1e-12)
+    assert one.steps == other.steps == STEPS
+    assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(whole.parameters(), split.parameters()))
+    assert not torch.allclose(whole[0].weight, model_of()[0].weight.double(), atol=1e-3), "it has moved"
+
+
+def test_a_part_is_computed_when_the_graph_of_the_one_before_is_gone():
+    model = model_of()
+    parts = list(losses_of(model, 2))
+    freed = []
+
+    def one_by_one():
+        yield parts[0]
+        with pytest.raises(RuntimeError, match="second time"):
+            parts[0].backward()
+        freed.append(True)
+        yield parts[1]
+
+    Optimiser(model, decay_groups(model, 0.0), rule_of()).step(one_by_one())
+    assert freed
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_resumed_updates_are_those_that_would_have_come(optimizer):
+    model = model_of()
+    rule = rule_of(optimizer=optimizer, schedule="polynomial", warmup_steps=2, num_steps=9)
+    optimiser = Optimiser(model, decay_groups(model, 0.1), rule)
+    for _ in range(3):
+        optimiser.step(losses_of(model, 2))
+    again = copy.deepcopy(model)
+    resumed = Optimiser(again, decay_groups(again, 0.1), rule)
+    resumed.load(copy.deepcopy(optimiser.state()))
+    for _ in range(3):
+        optimiser.step(losses_of(model, 2))
+        resumed.step(losses_of(again, 2))
+    assert resumed.learning_rate == optimiser.learning_rate
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0, 0.5, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
+        ("linear", [0, 0.5, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0]),
+        ("linear_from_start", [0, 0.45, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0]),
+        ("polynomial", [0, 0.5, 1, 49 / 64, 36 / 64, 25 / 64, 16 / 64, 9 / 64, 4 / 64, 1 / 64, 0]),
+    ],
+)
+def test_a_schedule_warms_up_in_steps_and_then_falls(schedule, expected):
+    model = model_of()
+    rule = rule_of(schedule=schedule, warmup_steps=2, num_steps=10, decay_power=2.0, learning_rate=0.001)
+    optimiser = Optimiser(model, decay_groups(model, 0.0), rule)
+    rates = [optimiser.learning_rate]
+    for _ in range(10):
+        optimiser.step(losses_of(model, 1))
+        rates.append(optimiser.learning_rate)
+    assert rates == pytest.approx([0.001 * factor for factor in expected])
+
+
+def test_the_first_step_of_uncorrected_moments_is_larger():
+    """m is 1 - β1 of the gradient and √v √(1 - β2) of it, where the corrected ones are all of it: 3.2 times."""
+    corrected, uncorrected = model_of(), model_of()
+    for model, optimizer in ((corrected, "adamw"), (uncorrected, "adamw_uncorrected")):
+        optimiser = Optimiser(model, decay_groups(model, 0.0), rule_of(optimizer=optimizer, adam_epsilon=1e-12))
+        optimiser.step([model[0].weight.sum()])
+    start = model_of()[0].weight
+    ratio = (uncorrected[0].weight - start) / (corrected[0].weight - start)
+    assert torch.allclose(ratio, torch.full_like(ratio, 0.1 / math.sqrt(0.001)), rtol=1e-3)

@@ -1,0 +1,74 @@
+"""What an encoder can be pretrained on: `mini`, `mini-shuffled`, `hub:NAME[:CONFIGURATION]`, or a folder of text."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from trainables.corpora import hub_corpus, mini_corpus, text_folder
+from trainables.corpora.sentences import Document
+
+Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
+
+
+def kind_of(corpus: str) -> Kind:
+    """What kind of place a corpus is."""
+    if corpus == "mini" or corpus == "mini-shuffled":
+        return corpus  # type: ignore[return-value]
+    return "hub" if corpus.startswith(hub_corpus.PREFIX) else "folder"
+
+
+def is_generated(corpus: str) -> bool:
+    """Whether its words are mini-GLUE's."""
+    return kind_of(corpus) in ("mini", "mini-shuffled")
+
+
+def check_corpus(corpus: str) -> None:
+    """Passes if a corpus may be there. Quick: no file is read and no network.
+
+    Raises:
+        ValueError: a folder is none, or has no text file.
+    """
+    if kind_of(corpus) == "folder":
+        text_folder.text_files(Path(corpus))
+
+
+def seen_from_anywhere(corpus: str) -> str:
+    """A corpus with the whole path of a folder: whoever reads it may stand elsewhere."""
+    return str(Path(corpus).resolve()) if kind_of(corpus) == "folder" else corpus
+
+
+def corpus_fingerprint(corpus: str) -> str:
+    """Hash of what a corpus holds: a folder's files, the generated text, or a data set's revision.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    if is_generated(corpus):
+        return _generated_fingerprint(corpus)
+    if kind_of(corpus) == "hub":
+        return hub_corpus.hub_fingerprint(corpus)
+    return text_folder.folder_fingerprint(Path(corpus))
+
+
+def documents(corpus: str) -> Iterator[Document]:
+    """All documents in a fixed order, each a tuple of sentences.
+
+    Raises:
+        ValueError: it is not there, or a file of it is not UTF-8.
+    """
+    match kind_of(corpus):
+        case "mini":
+            yield from mini_corpus.mini_documents()
+        case "mini-shuffled":
+            yield from mini_corpus.shuffled_documents()
+        case "hub":
+            yield from hub_corpus.hub_documents(corpus)
+        case "folder":
+            yield from text_folder.folder_documents(Path(corpus))
+
+
+@lru_cache(maxsize=None)
+def _generated_fingerprint(corpus: str) -> str:
+    return hashlib.sha256(repr(list(documents(corpus))).encode()).hexdigest()[:16]

@@ -1,0 +1,182 @@
+"""Documents cut into examples of one or two segments: the ways of ALBERT, ELECTRA and lmtuners, and the plain one.
+
+A segment is a run of tokens of one document; none crosses documents. What is random here depends on the corpus and the
+length alone, so that packing is done once per machine; all that changes from pass to pass is drawn later
+(`pretraining_batches.py`).
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from trainables.corpora.corpus import corpus_fingerprint, kind_of
+from trainables.corpora.tokenised_corpus import TokenisedCorpus
+from trainables.data.tokenised import cached_folder, fingerprint_tokenizer
+
+FORMAT = 1  # of an entry; raise it whenever what is packed changes
+PAIR_SPECIALS = 3  # [CLS] first [SEP] second [SEP]
+SINGLE_SPECIALS = 2  # [CLS] first [SEP]
+
+Packing = Literal["sentence_pairs", "electra", "random_lines", "full"]
+Span = tuple[int, int]  # of a document's tokens: from, to
+_NOTHING: Span = (0, 0)
+
+
+@dataclass(frozen=True)
+class PackedExamples:
+    """Examples as places in the tokens of a corpus, memory-mapped."""
+
+    first_starts: np.ndarray  # (n,) int64
+    first_lengths: np.ndarray  # (n,) int64, at least 1
+    second_starts: np.ndarray  # (n,) int64
+    second_lengths: np.ndarray  # (n,) int64, 0 where there is one segment
+
+    def __len__(self) -> int:
+        return len(self.first_starts)
+
+
+def pack(
+    corpus: str,
+    tokenised: TokenisedCorpus,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    packing: Packing,
+    max_length: int,
+    cache: Path,
+) -> tuple[PackedExamples, PackedExamples]:
+    """Examples to train on, and those of held-out documents; from the cache, or made and put there.
+
+    Raises:
+        ValueError: a document is shorter than a pair, where pairs are made; or nothing is left to train on.
+    """
+    if packing in ("sentence_pairs", "random_lines") and kind_of(corpus) != "hub":  # nobody can edit what is there
+        _check_pairs(corpus, tokenised, tokenizer, packing)
+    source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
+    content = f"packed {FORMAT} {source} {packing} {max_length}"
+    entry = cached_folder(cache, content, lambda folder: _write(folder, corpus, tokenised, packing, max_length))
+    return _read(entry, "train"), _read(entry, "held_out")
+
+
+def _read(folder: Path, part: str) -> PackedExamples:
+    files = [folder / f"{part}_{field.name}.npy" for field in fields(PackedExamples)]
+    return PackedExamples(*(np.load(file, mmap_mode="r", allow_pickle=False) for file in files))
+
+
+def _write(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:
+    for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
+        rows = np.array(list(_examples(tokenised, np.flatnonzero(wanted), packing, max_length)), np.int64).reshape(
+            -1, 4
+        )
+        if not len(rows):
+            raise ValueError(f"corpus {corpus!r} gives no example of {packing} ({name.replace('_', '-')} documents)")
+        for column, field in enumerate(fields(PackedExamples)):
+            np.save(folder / f"{name}_{field.name}.npy", rows[:, column].copy(), allow_pickle=False)
+
+
+def _examples(
+    tokenised: TokenisedCorpus, numbers: np.ndarray, packing: Packing, max_length: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Start and length of both segments of each example of these documents."""
+    draw = random.Random(f"{packing} {max_length}")
+    for number in numbers:
+        first, last = tokenised.document_starts[number : number + 2]
+        bounds = tokenised.sentence_starts[first : last + 1].tolist()
+        bounds = [bounds[0], *(later for earlier, later in zip(bounds, bounds[1:]) if later > earlier)]
+        for one, two in _PACKINGS[packing](bounds, max_length, draw):
+            yield one[0], one[1] - one[0], two[0], two[1] - two[0]
+
+
+def _sentence_pairs(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+    """ALBERT's: consecutive sentences of one document, cut in two between sentences at random.
+
+    google-research/albert, create_pretraining_data.py. A chunk of one sentence takes in the next one, and at the end of
+    a document is left out; there, it is given a second segment from another document.
+    """
+    longest = max_length - PAIR_SPECIALS
+    target = draw.randint(2, longest) if draw.random() < 0.1 else longest
+    begin = 0
+    for end in range(1, len(bounds)):
+        is_full = bounds[end] - bounds[begin] >= target or end == len(bounds) - 1
+        if is_full and end - begin >= 2:
+            cut = bounds[draw.randint(begin + 1, end - 1)]
+            yield _cut_to(longest, (bounds[begin], cut), (cut, bounds[end]), draw)
+            begin = end
+
+
+def _electra(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+    """ELECTRA's: lines up to the length, the first segment aims at half of it; 10 % of one segment, 5 % of any length.
+
+    google-research/electra, build_pretraining_dataset.py. There a short line may go back to the first segment after the
+    second has begun; here it does not.
+    """
+    begin, target = 0, max_length
+    for end in range(1, len(bounds)):
+        if bounds[end] - bounds[begin] >= target or end == len(bounds) - 1:
+            yield _two_segments(bounds[begin : end + 1], target, max_length, draw)
+            begin = end
+            target = draw.randint(5, max_length) if draw.random() < 0.05 else max_length
+
+
+def _two_segments(bounds: list[int], target: int, max_length: int, draw: random.Random) -> tuple[Span, Span]:
+    is_single = draw.random() < 0.1
+    aim = float("inf") if is_single else (target - PAIR_SPECIALS) // 2
+    start, cut = bounds[0], bounds[1]
+    for end in bounds[2:]:
+        if end - start < aim or (cut - start < aim and draw.random() < 0.5):
+            cut = end
+        else:
+            break
+    first = (start, min(cut, start + max_length - SINGLE_SPECIALS))
+    room = max(0, max_length - (first[1] - first[0]) - PAIR_SPECIALS)
+    second = (cut, min(bounds[-1], cut + room))
+    return first, second if second[1] > second[0] else _NOTHING
+
+
+def _random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+    """lmtuners': two random lines, each cut to half the length; every line is used once."""
+    longest = (max_length - PAIR_SPECIALS) // 2
+    lines = [(start, min(end, start + longest)) for start, end in zip(bounds, bounds[1:])]
+    draw.shuffle(lines)
+    yield from zip(lines[::2], lines[1::2])
+
+
+def _full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
+    """One segment of running text, as long as it can be."""
+    longest = max_length - SINGLE_SPECIALS
+    for start in range(bounds[0], bounds[-1], longest):
+        yield (start, min(bounds[-1], start + longest)), _NOTHING
+
+
+_PACKINGS: dict[str, Callable[[list[int], int, random.Random], Iterator[tuple[Span, Span]]]] = {
+    "sentence_pairs": _sentence_pairs,
+    "electra": _electra,
+    "random_lines": _random_lines,
+    "full": _full,
+}
+assert set(_PACKINGS) == set(get_args(Packing))
+
+
+def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tuple[Span, Span]:
+    """Token by token off the longer segment, from its beginning or its end at random, until both fit."""
+    spans = [first, second]
+    while sum(end - start for start, end in spans) > longest:
+        longer = 0 if spans[0][1] - spans[0][0] > spans[1][1] - spans[1][0] else 1
+        start, end = spans[longer]
+        spans[longer] = (start + 1, end) if draw.random() < 0.5 else (start, end - 1)
+    return spans[0], spans[1]
+
+
+def _check_pairs(corpus: str, tokenised: TokenisedCorpus, tokenizer: PreTrainedTokenizerBase, packing: str) -> None:
+    short = np.flatnonzero(np.diff(tokenised.document_starts) < 2)
+    if len(short):
+        sentence = tokenised.document_starts[short[0]]
+        start, end = tokenised.sentence_starts[sentence : sentence + 2]
+        text = str(tokenizer.decode(tokenised.tokens[start:end].tolist()))[:40]
+        raise ValueError(
+            f"corpus {corpus!r}: document {short[0] + 1}, {text!r}, has one sentence; {packing} needs two in each"
+        )

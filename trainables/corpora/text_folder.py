@@ -1,0 +1,54 @@
+"""A folder of text files as a corpus: every `.txt` below it, UTF-8, a sentence or a paragraph a line.
+
+A blank line ends a document, and so does the end of a file.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainables.corpora.sentences import Document, documents_of_lines
+from trainables.file_hashes import hash_of_file
+
+
+def text_files(folder: Path) -> list[Path]:
+    """The files of a corpus, in the order of their names.
+
+    Raises:
+        ValueError: it is no folder, or has none.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")
+    files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
+    if not files:
+        raise ValueError(
+            f"corpus {str(folder)!r} has no .txt file; allowed: UTF-8 text, a blank line between documents"
+        )
+    return files
+
+
+def folder_fingerprint(folder: Path) -> str:
+    """Hash of the names and bytes of its files; 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for file in text_files(folder):
+        digest.update(f"{file.relative_to(folder)} {hash_of_file(file)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def folder_documents(folder: Path) -> Iterator[Document]:
+    """All documents of all files.
+
+    Raises:
+        ValueError: see `text_files`; a file is not UTF-8, with its line.
+    """
+    for file in text_files(folder):
+        yield from documents_of_lines(_lines(file))
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{file}, line {number}: not UTF-8, byte {line[error.start]:#04x}") from None

@@ -1,0 +1,177 @@
+"""Nystrom attention for ALBERT, BERT and ELECTRA of `transformers`: its cost grows with the length, not its square.
+
+Nystromformer (arXiv:2102.03902; mlpen/Nystromformer, code/attention_nystrom.py): with the means of segments of queries
+and keys as landmarks q~ and k~,
+
+    softmax(q k~T) pinv(softmax(q~ k~T)) (softmax(q~ kT) v) + depthwise convolution(v)
+
+The original is wrong where texts are padded, and an answer there depends on its batch. Here a segment's length follows
+from the configuration, a landmark is the mean of its segment's real tokens, pads are 0 in queries, keys and values, a
+segment without a token is no landmark, and the inverse of each matrix is started and iterated on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.utils import cached_file
+
+from trainables.configuration import TrainingConfig
+
+ITERATIONS = 6  # of the inverse, as in the paper
+_CONVOLUTION = "convolution"  # parameter of an attention module, (heads, 1, kernel, 1)
+
+
+def nystrom_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    real: Tensor,
+    *,
+    segment_length: int,
+    convolution: Tensor | None = None,
+    iterations: int = ITERATIONS,
+) -> Tensor:
+    """What attention makes of the values, (batch, heads, tokens, head size); at a pad it means nothing.
+
+    Args:
+        query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
+        real: which tokens are no pads, (batch, 1, tokens), bool.
+        segment_length: tokens of a landmark. It must not depend on the batch.
+        convolution: depthwise over the tokens, (heads, 1, kernel, 1), kernel odd.
+    """
+    query, key, value = (states.masked_fill(~real[..., None], 0) for states in (query, key, value))
+    counts = _in_segments(real[..., None].to(query.dtype), segment_length).sum(-2)  # (batch, 1, landmarks, 1)
+    query_landmarks, key_landmarks = (
+        _in_segments(states, segment_length).sum(-2) / counts.clamp(min=1) for states in (query, key)
+    )  # (batch, heads, landmarks, head size)
+    there = counts.squeeze(-1) > 0  # (batch, 1, landmarks)
+    to_landmarks = _softmax(query @ key_landmarks.mT, there)  # (batch, heads, tokens, landmarks)
+    among_landmarks = _softmax(query_landmarks @ key_landmarks.mT, there)  # (batch, heads, landmarks, landmarks)
+    # A landmark that is not there gets a row and, by the mask, a column of the identity: so does its inverse.
+    identity = torch.eye(there.shape[-1], dtype=query.dtype, device=query.device)
+    among_landmarks = torch.where(there[..., None], among_landmarks, identity)
+    from_tokens = _softmax(query_landmarks @ key.mT, real)  # (batch, heads, landmarks, tokens)
+    mixed = to_landmarks @ (pseudo_inverse(among_landmarks, iterations) @ (from_tokens @ value))
+    return mixed if convolution is None else mixed + _convolved(value, convolution)
+
+
+def pseudo_inverse(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
+    """Approximate inverses of square matrices (..., n, n) with rows that sum to 1, by the paper's iteration.
+
+    Not `linalg.pinv`: landmarks that are alike make a matrix nearly singular, and the exact inverse blows that up.
+    """
+    with torch.autocast(matrices.device.type, enabled=False):  # bfloat16 would end far from the inverse
+        exact = matrices.to(torch.promote_types(matrices.dtype, torch.float32))
+        identity = torch.eye(matrices.shape[-1], dtype=exact.dtype, device=exact.device)
+        norms = exact.sum(-2).amax(-1) * exact.sum(-1).amax(-1)  # of each matrix: largest column, largest row
+        inverse = exact.mT / norms[..., None, None]
+        for _ in range(iterations):
+            product = exact @ inverse
+            inverse = 0.25 * inverse @ (13 * identity - product @ (15 * identity - product @ (7 * identity - product)))
+    return inverse.to(matrices.dtype)
+
+
+def use_nystrom(model: PreTrainedModel, *, max_length: int, num_landmarks: int, conv_kernel_size: int) -> None:
+    """Give every attention of a model Nystrom's, with a convolution that is still 0; all other weights stay.
+
+    The settings stand in the model's configuration under the names of `transformers`' Nystromformer, and a saved
+    model has its convolutions beside its other weights.
+
+    Args:
+        max_length: tokens over which the landmarks are spread; a shorter input has fewer of them.
+        conv_kernel_size: tokens, odd.
+    """
+    for attention in _attentions(model):
+        zeros = attention.query.weight.new_zeros(attention.num_attention_heads, 1, conv_kernel_size, 1)
+        attention.register_parameter(_CONVOLUTION, nn.Parameter(zeros))
+    settings = dict(segment_means_seq_len=max_length, num_landmarks=num_landmarks, conv_kernel_size=conv_kernel_size)
+    model.config.update(settings)
+    model.set_attn_implementation("nystrom")
+
+
+def with_attention(model: PreTrainedModel, config: TrainingConfig) -> PreTrainedModel:
+    """The model, its attention as the configuration of a trial says."""
+    if config.attention == "nystrom":
+        assert config.num_landmarks is not None and config.conv_kernel_size is not None
+        sizes = dict(num_landmarks=config.num_landmarks, conv_kernel_size=config.conv_kernel_size)
+        use_nystrom(model, max_length=config.max_length, **sizes)
+    return model
+
+
+def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None:
+    """Give a model with Nystrom attention the convolutions that were saved with its other weights.
+
+    Args:
+        place: a folder or a hub name.
+
+    Raises:
+        ValueError: they are not there, or not all.
+    """
+    file = cached_file(place, "model.safetensors", revision=revision)
+    prefix = f"{model.base_model_prefix}."
+    wanted = {name: value for name, value in model.named_parameters() if name.endswith(f".{_CONVOLUTION}")}
+    with safe_open(file, framework="pt") as weights, torch.no_grad():
+        saved = {name.removeprefix(prefix): name for name in weights.keys() if name.endswith(f".{_CONVOLUTION}")}
+        if missing := sorted(wanted.keys() - saved.keys()):
+            raise ValueError(f"backbone {place!r} has no {missing[0]}; its configuration says conv_kernel_size")
+        for name, parameter in wanted.items():
+            parameter.copy_(weights.get_tensor(saved[name]))
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What `transformers` calls: (batch, tokens, heads, head size). Dropout of probabilities has nothing to act on."""
+    if attention_mask is None:
+        real = torch.ones(len(query), 1, query.shape[-2], dtype=torch.bool, device=query.device)
+    else:
+        assert attention_mask.dtype == torch.bool and attention_mask.shape[-2] == 1, "a mask of padding, no other"
+        real = attention_mask[..., 0, :]
+    config: Any = module.config
+    segment_length = math.ceil(config.segment_means_seq_len / config.num_landmarks)
+    convolution = module.get_parameter(_CONVOLUTION)
+    mixed = nystrom_attention(query * scaling, key, value, real, segment_length=segment_length, convolution=convolution)
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+def _padding_mask(*, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
+    """(batch, 1, 1, tokens), bool, of the model's (batch, tokens)."""
+    return None if attention_mask is None else attention_mask[:, None, None, :].bool()
+
+
+def _attentions(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if hasattr(module, "query") and hasattr(module, "num_attention_heads")]
+
+
+def _in_segments(states: Tensor, length: int) -> Tensor:
+    """(..., segments, length, size), the last segment filled up with zeros."""
+    missing = -states.shape[-2] % length
+    return nn.functional.pad(states, (0, 0, 0, missing)).unflatten(-2, (-1, length))
+
+
+def _softmax(scores: Tensor, there: Tensor) -> Tensor:
+    """Over the last dimension of (batch, heads, n, m), where `there` (batch, 1, m); alike everywhere if nowhere."""
+    scores = scores.masked_fill(~there[..., None, :], torch.finfo(scores.dtype).min)
+    return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+
+
+def _convolved(value: Tensor, kernel: Tensor) -> Tensor:
+    padding = (kernel.shape[-2] // 2, 0)
+    return nn.functional.conv2d(value, kernel, padding=padding, groups=kernel.shape[0])
+
+
+AttentionInterface.register("nystrom", _attend)
+AttentionMaskInterface.register("nystrom", _padding_mask)

@@ -1,0 +1,260 @@
+"""ShareBERT: every weight matrix is cut out of one matrix that is made of the word embeddings. AAAI 2024, 29781.
+
+The original is jchenghu/sharebert at 6530e06 (pretraining/modeling.py). With E the word embeddings (vocabulary, factor)
+and A, b the map `factor_linear_all`, all matrices lie in W = E A + b (vocabulary, hidden). One of P weights takes the
+next ceil(P / vocabulary) columns, from the right edge of W: these are read row by row, cut after P and reshaped. All
+layers share the matrices; biases and normalisations are each layer's own. Beyond that it is a BERT whose layers
+normalise their input (pre-LN), with a normalisation after the last, scores over d^(2/3) instead of the root of d, and
+a pooler without tanh. The pad token's embedding is a row of W as all others.
+
+Importing this file makes the family known to `AutoConfig`, `AutoModel` and `AutoModelForMaskedLM`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers import initialization as init
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
+
+
+class ShareBertConfig(PreTrainedConfig):
+    """Sizes as those of BERT; by default ShareBERT-small's."""
+
+    model_type = "sharebert"
+
+    vocab_size: int = 30522
+    factor_size: int = 128  # width of the word embeddings
+    hidden_size: int = 2048
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 16
+    intermediate_size: int = 4096
+    max_position_embeddings: int = 128
+    type_vocab_size: int = 2
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = False  # the output layer is as wide as the hidden states, the embeddings are not
+
+
+class SharedMatrices:
+    """The weight matrices of all layers and of the pooler, by name; made by `refresh` before the first layer runs.
+
+    Without gradients they are kept until their sources change: an exit after one layer should not pay for more.
+    """
+
+    def __init__(self, config: ShareBertConfig) -> None:
+        """No matrices yet.
+
+        Raises:
+            ValueError: W has too few columns for these sizes.
+        """
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self._shapes = {  # from the right edge of W; a state is multiplied from the left
+            "query": (hidden, hidden),
+            "key": (hidden, hidden),
+            "value": (hidden, hidden),
+            "intermediate": (hidden, inner),
+            "output": (inner, hidden),
+            "attention_output": (hidden, hidden),
+            "pooler": (hidden, hidden),
+        }
+        self._widths = {name: math.ceil(math.prod(shape) / config.vocab_size) for name, shape in self._shapes.items()}
+        self._matrices: dict[str, Tensor] = {}
+        self._sources: tuple | None = None
+        if (wanted := sum(self._widths.values())) > hidden:
+            sizes = f"hidden_size {hidden}, intermediate_size {inner} and vocab_size {config.vocab_size}"
+            raise ValueError(f"ShareBERT with {sizes} cuts {wanted} columns out of the embeddings; allowed: {hidden}")
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._matrices[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies make their own matrices: tensors with a gradient cannot be copied."""
+        return self.__dict__ | {"_matrices": {}, "_sources": None}
+
+    def refresh(self, words: nn.Embedding, project: nn.Linear) -> None:
+        """Make the matrices of the word embeddings E and of the map A, b as they are now."""
+        sources = None if torch.is_grad_enabled() else _identity(words.weight, project.weight, project.bias)
+        if sources is None or sources != self._sources:
+            self._matrices = dict(self._cut(words.weight, project))
+            self._sources = sources
+
+    def _cut(self, words: Tensor, project: nn.Linear) -> Iterator[tuple[str, Tensor]]:
+        right = project.out_features
+        for name, shape in self._shapes.items():
+            left = right - self._widths[name]
+            columns = nn.functional.linear(words, project.weight[left:right], project.bias[left:right])
+            yield name, columns.flatten()[: math.prod(shape)].view(shape)
+            right = left
+
+
+def _identity(*parameters: Tensor) -> tuple:
+    """Changes with the values of the parameters, and with the precision of what is computed from them."""
+    device = parameters[0].device
+    precision = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    return device, precision, *((parameter.data_ptr(), parameter._version) for parameter in parameters)
+
+
+class ShareBertEmbeddings(nn.Module):
+    """The states below the first layer; the matrices of the layers are made anew with them."""
+
+    def __init__(self, config: ShareBertConfig, shared: SharedMatrices) -> None:
+        """Takes the matrices that it refreshes."""
+        super().__init__()
+        self.shared = shared
+        # Without padding_idx, for the pad token's row is a part of the weights too.
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.factor_size)
+        self.factor_linear = nn.Linear(config.factor_size, config.hidden_size)
+        self.factor_linear_all = nn.Linear(config.factor_size, config.hidden_size)
+        self.pre_factor_norm = nn.LayerNorm(config.factor_size, config.layer_norm_eps)
+        self.pos_factor_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """(batch, tokens, hidden)."""
+        self.shared.refresh(self.word_embeddings, self.factor_linear_all)
+        words = self.factor_linear(self.pre_factor_norm(self.word_embeddings(input_ids)))
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        positions = self.position_embeddings.weight[: input_ids.shape[1]]  # (tokens, hidden)
+        return self.dropout(self.pos_factor_norm(words) + positions + self.token_type_embeddings(types))
+
+
+class ShareBertLayer(nn.Module):
+    """Attention and feed-forward network with shared matrices and biases of its own."""
+
+    def __init__(self, config: ShareBertConfig, shared: SharedMatrices) -> None:
+        """Takes the matrices that it reads."""
+        super().__init__()
+        self.shared = shared
+        self.num_heads = config.num_attention_heads
+        self.scale = (config.hidden_size // config.num_attention_heads) ** (-2 / 3)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        sizes = dict.fromkeys(("query", "key", "value", "attention_output", "output"), config.hidden_size)
+        sizes["intermediate"] = config.intermediate_size
+        self.biases = nn.ParameterDict({name: nn.Parameter(torch.randn(size)) for name, size in sizes.items()})
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.attention_dropout = nn.Dropout(config.attention_probs_dropout_prob)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(batch, tokens, hidden); the mask (batch, 1, 1, tokens) is true where a token may be attended to."""
+        hidden = hidden + self.dropout(self._attend(self.attention_norm(hidden), mask))
+        inner = nn.functional.gelu(self._linear("intermediate", self.feed_forward_norm(hidden)))
+        return hidden + self.dropout(self._linear("output", inner))
+
+    def _attend(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        query, key, value = (self._heads(self._linear(name, hidden)) for name in ("query", "key", "value"))
+        rate = self.attention_dropout.p if self.training else 0.0
+        attend = nn.functional.scaled_dot_product_attention
+        context = attend(query, key, value, attn_mask=mask, dropout_p=rate, scale=self.scale)
+        return self._linear("attention_output", context.transpose(1, 2).flatten(2))
+
+    def _linear(self, name: str, hidden: Tensor) -> Tensor:
+        return nn.functional.linear(hidden, self.shared[name].T, self.biases[name])
+
+    def _heads(self, hidden: Tensor) -> Tensor:
+        return hidden.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (batch, heads, tokens, size of a head)
+
+
+class ShareBertPooler(nn.Module):
+    """A linear map of the first token, its matrix shared."""
+
+    def __init__(self, config: ShareBertConfig, shared: SharedMatrices) -> None:
+        """Takes the matrices that it reads."""
+        super().__init__()
+        self.shared = shared
+        self.bias = nn.Parameter(torch.randn(config.hidden_size))
+
+    def forward(self, first: Tensor) -> Tensor:
+        """(batch, hidden) of the same."""
+        return nn.functional.linear(first, self.shared["pooler"].T, self.bias)
+
+
+class ShareBertPreTrainedModel(PreTrainedModel):
+    """What the models of the family share: how their weights start."""
+
+    config_class = ShareBertConfig
+    base_model_prefix = "sharebert"
+    _supports_sdpa = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """As BERT's, but biases of layers and pooler are normal. Each layer's are drawn; the original copies one's."""
+        super()._init_weights(module)
+        if isinstance(module, ShareBertPooler):
+            init.normal_(module.bias)
+        elif isinstance(module, nn.ParameterDict):
+            for bias in module.values():
+                init.normal_(bias)
+
+
+class ShareBertModel(ShareBertPreTrainedModel):
+    """The encoder."""
+
+    def __init__(self, config: ShareBertConfig) -> None:
+        """New weights.
+
+        Raises:
+            ValueError: the matrices do not fit; see `SharedMatrices`.
+        """
+        super().__init__(config)
+        shared = SharedMatrices(config)
+        self.embeddings = ShareBertEmbeddings(config, shared)
+        self.layers = nn.ModuleList([ShareBertLayer(config, shared) for _ in range(config.num_hidden_layers)])
+        self.final_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.pooler = ShareBertPooler(config, shared)
+        self.post_init()
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> BaseModelOutputWithPooling:
+        """States (batch, tokens, hidden) after the last layer and its normalisation, and pooled (batch, hidden)."""
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        hidden = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            hidden = layer(hidden, mask[:, None, None, :].bool())
+        hidden = self.final_norm(hidden)
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pooler(hidden[:, 0]))
+
+
+class ShareBertForMaskedLM(ShareBertPreTrainedModel):
+    """The encoder with the original's head for pretraining, which shares nothing with the embeddings."""
+
+    def __init__(self, config: ShareBertConfig) -> None:
+        """New weights; see `ShareBertModel`."""
+        super().__init__(config)
+        self.sharebert = ShareBertModel(config)
+        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.transform_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> MaskedLMOutput:
+        """Logits (batch, tokens, vocabulary) and, with labels (batch, tokens), their mean loss; -100 is no label."""
+        hidden = self.sharebert(input_ids, attention_mask, token_type_ids).last_hidden_state
+        logits = self.decoder(self.transform_norm(nn.functional.gelu(self.transform(hidden))))
+        loss = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits)
+
+
+AutoConfig.register(ShareBertConfig.model_type, ShareBertConfig)
+AutoModel.register(ShareBertConfig, ShareBertModel)
+AutoModelForMaskedLM.register(ShareBertConfig, ShareBertForMaskedLM)

@@ -1,0 +1,65 @@
+"""What an encoder is pretrained for: one file per objective, over shared parts. Importing this imports nothing heavy.
+
+An objective is a file here that has a twin of the same name in `search_spaces/objectives/`; `-` in its name is `_` in
+the file's. The file has `DEPARTURES`, a `Config`, `ORDER` (whether a pair's segments are swapped at random) and
+`build(config, encoder)`, which draws the weights from PyTorch's global generator; `encoder` is the configuration of
+`transformers` of the encoder that is to be pretrained.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainables.pretraining_configuration import PretrainingConfig
+    from trainables.schema import Configuration
+
+
+def available() -> list[str]:
+    """Names of all objectives, in alphabetical order."""
+    files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
+    return sorted(file.stem.replace("_", "-") for file in files)
+
+
+def load(objective: str) -> ModuleType:
+    """The module of an objective: its `Config`, `build` and `DEPARTURES`.
+
+    Raises:
+        ValueError: none has this name.
+    """
+    if objective not in available():
+        raise ValueError(f"no objective named {objective!r}; available: {', '.join(available())}")
+    return importlib.import_module(f"trainables.objectives.{objective.replace('-', '_')}")
+
+
+def configure(objective: str, values: Configuration) -> PretrainingConfig:
+    """The configuration of an objective, every field checked.
+
+    Raises:
+        ValueError: no objective has this name; a field is missing, unknown or outside of what is allowed.
+    """
+    from trainables.schema import from_plain
+
+    return from_plain(load(objective).Config, values, where=objective)
+
+
+def departures(objective: str) -> tuple[str, ...]:
+    """All differences between an objective here and its original, one line each, those that weigh most first.
+
+    Raises:
+        ValueError: none has this name.
+    """
+    return load(objective).DEPARTURES
+
+
+def check_family(objective: str, family: str, *wanted: str) -> None:
+    """Passes if the objective has a model for this family of backbones.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if family not in wanted:
+        raise ValueError(f"objective {objective} has no model of family {family!r}; available: {', '.join(wanted)}")

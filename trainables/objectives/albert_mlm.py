@@ -1,0 +1,46 @@
+"""ALBERT's pretraining: masked n-grams, and the order of two consecutive segments (SOP). arXiv:1909.11942.
+
+google-research/albert at b772393: create_pretraining_data.py, run_pretraining.py, lamb_optimizer.py. Label 1 of the
+order is `swapped`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainables.objectives import check_family
+from trainables.pretraining_configuration import PretrainingConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from trainables.corpora.pretraining_batches import Order
+    from trainables.models.pretraining_model import PretrainingModel
+
+ORDER: Order = "random"
+DEPARTURES = (
+    "no pair crosses documents; the original gives a chunk of one sentence a second segment of another document",
+    "masks and orders are drawn anew at every step; the original's are drawn once, in 40 copies",
+    "a word is what the tokenizer's splitting makes one; the original begins a word at pieces with a leading space",
+    "an n-gram does not cross the border of segments and none is part of another; the original's may",
+    "weights start from a normal distribution; the original cuts it at two deviations",
+)
+
+
+class Config(PretrainingConfig, frozen=True, kw_only=True):
+    """Nothing beyond what all objectives share; examples are pairs."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.packing != "sentence_pairs":
+            raise ValueError(f"packing is {self.packing!r}; allowed for sentence order: sentence_pairs")
+
+
+def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
+    """The model of one run, with new weights."""
+    from transformers import AlbertForPreTraining
+
+    from trainables.models.masked_language import SentenceOrderModel
+
+    check_family("albert-mlm", encoder.model_type, "albert")
+    return SentenceOrderModel(AlbertForPreTraining._from_config(encoder, attn_implementation="sdpa"))

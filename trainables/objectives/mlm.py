@@ -1,0 +1,39 @@
+"""Masked language modelling alone, for any family: what BERT (arXiv:1810.04805) has without next sentence prediction.
+
+lmtuners' BERT-small baseline and ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) are pretrained so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainables.objectives import check_family
+from trainables.pretraining_configuration import PretrainingConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from trainables.corpora.pretraining_batches import Order
+    from trainables.models.pretraining_model import PretrainingModel
+
+FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
+ORDER: Order = "kept"
+DEPARTURES = (
+    "masks are drawn anew at every step; the originals' are drawn once, in 5 (ShareBERT) or 10 (BERT) copies",
+    "a segment is running text of one document; BERT's examples are pairs for next sentence prediction",
+    "weights start from a normal distribution; BERT's cuts it at two deviations",
+)
+
+
+class Config(PretrainingConfig, frozen=True, kw_only=True):
+    """Nothing beyond what all objectives share."""
+
+
+def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
+    """The model of one run, with new weights."""
+    from transformers import AutoModelForMaskedLM
+
+    from trainables.models.masked_language import MaskedLanguageModel
+
+    check_family("mlm", encoder.model_type, *FAMILIES)
+    return MaskedLanguageModel(AutoModelForMaskedLM.from_config(encoder, attn_implementation="sdpa"))

@@ -1,0 +1,75 @@
+"""What a pretraining run is told: the fields of an objective's configuration, and which values they may take. No torch.
+
+Nothing has a default: every value comes from `search_spaces/objectives/`, where it stands with its source.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from trainables.configuration import AtLeastOne, Count, Inside, NotNegative, Positive, Share, check_finite
+from trainables.schema import Typed
+
+WholeShare = Annotated[float, Meta(ge=0, le=1)]
+
+
+class PretrainingConfig(Typed, frozen=True, kw_only=True):
+    """How an encoder is pretrained; the fields that all objectives share."""
+
+    learning_rate: Positive  # peak
+    batch_size: AtLeastOne  # examples per step, of all its parts
+    gradient_accumulation: AtLeastOne  # equal parts that a step's batch is computed in, one after another
+    steps: AtLeastOne
+    steps_per_epoch: AtLeastOne  # after so many steps: held-out scores, and a state to resume from
+    optimizer: Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
+    adam_beta2: Inside
+    adam_epsilon: Positive
+    weight_decay: NotNegative  # decoupled
+    schedule: Literal["constant", "linear", "linear_from_start"]  # after the warm-up; the last decays during it too
+    warmup_steps: Count
+    gradient_clip: NotNegative  # largest norm, 0 is no clipping
+    max_length: Annotated[int, Meta(ge=8)]  # tokens per example, special ones included
+    packing: Literal["sentence_pairs", "electra", "random_lines", "full"]  # corpora/example_packing.py
+    masking: Literal["bernoulli", "token", "whole_word", "n_gram"]  # what is masked together: corpora/masking.py
+    mask_probability: Inside  # of a token to be predicted
+    max_predictions: Count  # tokens of an example at most, 0 is no limit
+    mask_token_share: WholeShare  # of the tokens to be predicted: hidden by [MASK]
+    random_token_share: WholeShare  # of the same: replaced by a random token; the rest stays as it is
+    hidden_dropout: Share  # inside the encoder: embeddings, attention probabilities and layer outputs
+    classifier_dropout: Share  # below heads that have one
+    precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
+
+    def __post_init__(self) -> None:
+        check_finite(self)
+        if self.batch_size % self.gradient_accumulation:
+            raise ValueError(
+                f"gradient_accumulation is {self.gradient_accumulation}; allowed: a divisor of batch_size "
+                f"({self.batch_size})"
+            )
+        if self.mask_token_share + self.random_token_share > 1:
+            raise ValueError(
+                f"random_token_share is {self.random_token_share}; allowed: at most 1 - mask_token_share "
+                f"({self.mask_token_share})"
+            )
+        if self.masking == "bernoulli" and self.max_predictions:
+            raise ValueError(f"max_predictions is {self.max_predictions}; allowed where masking is bernoulli: 0")
+
+
+class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
+    """What objectives with a generator and a discriminator share; the backbone is the discriminator's encoder."""
+
+    discriminator_weight: Positive  # of its loss, beside the generator's
+    generator_hidden_size: AtLeastOne
+    generator_layers: AtLeastOne
+    generator_heads: AtLeastOne
+    generator_intermediate_size: AtLeastOne
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.generator_hidden_size % self.generator_heads:
+            raise ValueError(
+                f"generator_heads is {self.generator_heads}; allowed: a divisor of generator_hidden_size "
+                f"({self.generator_hidden_size})"
+            )

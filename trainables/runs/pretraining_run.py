@@ -1,0 +1,276 @@
+"""One pretraining run in a plain Python process: epochs of steps with held-out scores; the last model is left.
+
+On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not:
+batches, masks and samples are functions of seed and step, dropout one of seed and epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables import objectives
+from trainables.corpora.corpus import corpus_fingerprint
+from trainables.corpora.pretraining_batches import Arrays
+from trainables.data.examples import on_device
+from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
+from trainables.encoders.loading import quiet_transformers
+from trainables.encoders.pretraining_start import encoder_configuration, load_weights
+from trainables.models.early_exit import Batch
+from trainables.models.pretraining_model import PretrainingModel, Totals
+from trainables.runs.failures import available
+from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups
+from trainables.runs.pretraining_data import PretrainingData
+from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingRow, PretrainingSpec
+from trainables.runs.random_numbers import own_random_numbers
+from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
+from trainables.runs.trial import Content
+from trainables.runs.trial_files import (
+    check_same,
+    disk_errors,
+    model_folder,
+    read_state,
+    readable,
+    remove_other_models,
+    write_model,
+    write_state,
+)
+from trainables.schema import from_plain, to_plain
+
+# All of a spec but the places where things lie: what makes it the same run.
+_IDENTITY = ("objective", "config", "seed")
+
+
+class PretrainingRun:
+    """One pretraining run under way. After each epoch it can be saved, and goes on from there in another process.
+
+    `history` holds the rows of the epochs run.
+    """
+
+    def __init__(self, spec: PretrainingSpec, *, device: str = "cpu", cache: Path) -> None:
+        """A run before its first step.
+
+        Args:
+            device: `cpu`, `cuda` or `cuda:N`.
+            cache: folder of tokenised corpora, shared by all runs of a machine.
+
+        Raises:
+            Unavailable: the spec names something that there is not.
+            ValueError: it has a value that is not allowed.
+        """
+        self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
+        self.history: list[PretrainingRow] = []
+        self._device = torch.device(device)
+        self._config = objectives.configure(spec.objective, spec.config)
+        self._data = PretrainingData(spec, self._config, order=objectives.load(spec.objective).ORDER, cache=cache)
+        self._model = self._new_model().to(self._device)
+        groups = decay_groups(self._model, self._config.weight_decay)
+        self._optimiser = Optimiser(self._model, groups, self._update_rule())
+        self._saved_model: Path | None = None
+
+    @classmethod
+    def resume(
+        cls, folder: Path, *, spec: PretrainingSpec | None = None, device: str = "cpu", cache: Path
+    ) -> PretrainingRun:
+        """The run that was saved in `folder`, to continue as if it had never stopped.
+
+        `spec` says where its corpus and backbone lie now; None: where they lay when it was saved.
+
+        Raises:
+            UnreadableState: no run is saved there, a damaged one, or another than that of `spec`.
+            Unavailable: the spec names something that there is not.
+        """
+        state = read_state(folder)
+        with readable(folder):
+            saved = from_plain(PretrainingSpec, state["spec"], where="the saved spec")
+            history = from_plain(list[PretrainingRow], state["history"], where="the saved history")
+            check_same(saved, spec or saved, _IDENTITY)
+        run = cls(spec or saved, device=device, cache=cache)
+        with readable(folder):
+            run._model.load_state_dict(state["model"])
+            run._optimiser.load(state)
+        run.history = history
+        if run.finished:
+            run._saved_model = model_folder(folder, len(history))
+        return run
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are made."""
+        return bool(self.history) and self.history[-1].finished
+
+    def run_epoch(self) -> PretrainingRow:
+        """Train for `steps_per_epoch` steps, the last time for those that are left: the row with held-out scores.
+
+        Raises:
+            TrainingError: the loss is not finite, or memory does not suffice.
+        """
+        assert not self.finished
+        before = self.history[-1] if self.history else None
+        steps = min(self._config.steps, (before.steps if before else 0) + self._config.steps_per_epoch)
+        began = time.monotonic()
+        train_loss, tokens = self._train(steps)
+        trained = time.monotonic()
+        scores = self._evaluate()
+        row = PretrainingRow(
+            epoch=len(self.history) + 1,
+            score=scores[self._model.score_name],
+            scores=scores,
+            steps=steps,
+            examples=steps * self._config.batch_size,
+            tokens=(before.tokens if before else 0) + tokens,
+            train_loss=train_loss,
+            train_seconds=(before.train_seconds if before else 0.0) + trained - began,
+            eval_seconds=(before.eval_seconds if before else 0.0) + time.monotonic() - trained,
+            finished=steps == self._config.steps,
+        )
+        self.history.append(row)
+        return row
+
+    @property
+    def model_bytes(self) -> int:
+        """Size of the weights that are left, on disk."""
+        return sum(weight.numel() * weight.element_size() for weight in self._model.kept.parameters())
+
+    def measure_epoch_seconds(self, *, steps: int) -> float:
+        """Expected seconds of an epoch and its evaluation, from so many steps. The run is of no use then."""
+        self._model.train()
+        self._step(0)  # the first step pays for what comes once
+        began = time.monotonic()
+        for step in range(1, steps + 1):
+            self._step(step)[0].item()
+        trained = time.monotonic()
+        self._evaluate()
+        return (trained - began) / steps * self._config.steps_per_epoch + time.monotonic() - trained
+
+    def save(self, folder: Path) -> None:
+        """Replace what is saved in `folder` by the present state and, at the end, the model; whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        state = {
+            "spec": to_plain(self.spec),
+            "history": to_plain(self.history),
+            "model": self._model.state_dict(),
+            **self._optimiser.state(),
+        }
+        with disk_errors(folder):
+            if self.finished and self._saved_model is None:
+                last = model_folder(folder, len(self.history))
+                write_model(last, self._save_weights, self._description(), self._data.tokenizer)
+                self._saved_model = last
+            write_state(folder, state)
+        remove_other_models(folder, keep=self._saved_model)
+
+    def outcome(self) -> PretrainingOutcome:
+        """What the run's record says: the last epoch's scores, and the costs of the whole run."""
+        last = self.history[-1]
+        return PretrainingOutcome(
+            score=last.score,
+            score_name=self._model.score_name,
+            scores=last.scores,
+            epochs=last.epoch,
+            steps=last.steps,
+            examples=last.examples,
+            tokens=last.tokens,
+            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
+            num_kept_parameters=sum(parameter.numel() for parameter in self._model.kept.parameters()),
+            train_seconds=last.train_seconds,
+            eval_seconds=last.eval_seconds,
+            model=None if self._saved_model is None else str(self._saved_model),
+        )
+
+    def _train(self, until: int) -> tuple[float, int]:
+        """Steps up to this number: their mean loss, and how many tokens were seen."""
+        self._model.train()
+        losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
+        with (
+            own_random_numbers(self.spec.seed, "dropout", len(self.history) + 1, self._device),
+            naming_memory_errors(self._config.batch_size),
+        ):
+            for step in range(self._optimiser.steps, until):
+                rate = self._optimiser.learning_rate
+                loss, seen = self._step(step)
+                losses.add(loss, rate)
+                tokens += seen
+        return losses.mean(), tokens
+
+    def _step(self, step: int) -> tuple[Tensor, int]:
+        """The loss of a step, from 0, and how many tokens it saw."""
+        arrays = self._data.train.training_batch(step, seed=self.spec.seed)
+        totals = Totals.of(arrays)
+        return self._optimiser.step(self._losses(arrays, totals)), totals.tokens
+
+    def _losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
+        """The shares of a batch's parts in its loss, one after another."""
+        size = self._config.batch_size // self._config.gradient_accumulation
+        for start in range(0, self._config.batch_size, size):
+            part = self._batch({name: array[start : start + size] for name, array in arrays.items()})
+            with self._autocast():
+                loss = self._model.loss(part, totals)
+            yield loss
+
+    @torch.no_grad()
+    def _evaluate(self) -> dict[str, float]:
+        self._model.eval()
+        size = self._config.batch_size // self._config.gradient_accumulation
+        with naming_memory_errors(size), self._autocast():
+            return self._model.scores(self._batch(arrays) for arrays in self._data.held_out.held_out_batches(size))
+
+    def _batch(self, arrays: Arrays) -> Batch:
+        return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
+
+    def _autocast(self) -> AbstractContextManager:
+        if self._config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+
+    def _new_model(self) -> PretrainingModel:
+        with own_random_numbers(self.spec.seed, "weights", 0, self._device), available():
+            vocab_size = len(self._data.tokenizer)
+            encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
+            model = objectives.load(self.spec.objective).build(self._config, encoder)
+            load_weights(self.spec.backbone, model.kept.base_model)
+        return model
+
+    def _update_rule(self) -> UpdateRule:
+        config = self._config
+        return UpdateRule(
+            optimizer=config.optimizer,
+            learning_rate=config.learning_rate,
+            adam_betas=(0.9, config.adam_beta2),
+            adam_epsilon=config.adam_epsilon,
+            schedule=config.schedule,
+            num_steps=config.steps,
+            warmup_steps=config.warmup_steps,
+            gradient_clip=config.gradient_clip,
+        )
+
+    def _save_weights(self, folder: Path) -> None:
+        with quiet_transformers():
+            self._model.kept.save_pretrained(folder)
+
+    def _description(self) -> dict[str, Any]:
+        """Without times: the same run gives the same files."""
+        last = self.history[-1]
+        return {"spec": to_plain(self.spec), "steps": last.steps, "tokens": last.tokens, "scores": last.scores}
+
+
+def content_of_pretraining(run: PretrainingRun) -> Content:
+    """What a run is made of, by the files, rows and code that this process has read."""
+    spec = run.spec
+    return Content(
+        data_fingerprint=corpus_fingerprint(spec.corpus),
+        tokens_digest=run._data.digest,
+        backbone_fingerprint=backbone_fingerprint(spec.backbone),
+        backbone_digest=backbone_digest(spec.backbone),
+        tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+    )
