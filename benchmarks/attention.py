@@ -131,11 +131,10 @@ def print_table(rows: list[dict[str, Any]], crossing: int | None, facts: dict[st
     print("            milliseconds                   GFLOPs")
     print("tokens   softmax   nystrom   ratio   softmax  nystrom  ratio")
     for row in rows:
-        milliseconds, giga = [1e3 * s for s in row["seconds"].values()], [f / 1e9 for f in row["flops"].values()]
-        print(
-            f"{row['tokens']:6}  {milliseconds[0]:8.1f}  {milliseconds[1]:8.1f}  {milliseconds[0] / milliseconds[1]:6.2f}  "
-            f"{giga[0]:8.3f} {giga[1]:8.3f} {giga[0] / giga[1]:6.2f}"
-        )
+        softmax, nystrom = (1e3 * seconds for seconds in row["seconds"].values())
+        print(f"{row['tokens']:6}  {softmax:8.1f}  {nystrom:8.1f}  {softmax / nystrom:6.2f}", end="  ")
+        softmax, nystrom = (flops / 1e9 for flops in row["flops"].values())
+        print(f"{softmax:8.3f} {nystrom:8.3f} {softmax / nystrom:6.2f}")
     print("faster from", f"{crossing} tokens on" if crossing else "no length measured", "(no claim below)")
 
 

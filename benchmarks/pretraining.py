@@ -72,7 +72,7 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretraining", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--steps", type=int, default=1_000, help="of pretraining")
+    parser.add_argument("--steps", type=int, default=1_500, help="of pretraining")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--processes", type=int, default=2)
     return parser

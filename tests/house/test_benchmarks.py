@@ -112,7 +112,7 @@ def test_flops_of_nystrom_attention_grow_with_the_length_and_those_of_softmax_wi
     arguments = attention.build_parser().parse_args(sizes)
     short, long = (attention.measure(tokens, arguments, "cpu")["flops"] for tokens in (128, 256))
     assert long["softmax"] == 4 * short["softmax"]
-    assert long["nystrom"] == pytest.approx(2 * short["nystrom"], rel=0.01)
+    assert long["nystrom"] == pytest.approx(2 * short["nystrom"], rel=0.05)
     assert short["softmax"] > short["nystrom"] > 0
 
 

@@ -229,16 +229,29 @@ class ShareBertModel(ShareBertPreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pooler(hidden[:, 0]))
 
 
+class ShareBertPredictions(nn.Module):
+    """The original's head for masked words, which shares nothing with the embeddings."""
+
+    def __init__(self, config: ShareBertConfig) -> None:
+        """New weights."""
+        super().__init__()
+        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Logits (..., vocabulary) of states (..., hidden)."""
+        return self.decoder(self.norm(nn.functional.gelu(self.transform(hidden))))
+
+
 class ShareBertForMaskedLM(ShareBertPreTrainedModel):
-    """The encoder with the original's head for pretraining, which shares nothing with the embeddings."""
+    """The encoder with its head for pretraining."""
 
     def __init__(self, config: ShareBertConfig) -> None:
         """New weights; see `ShareBertModel`."""
         super().__init__(config)
         self.sharebert = ShareBertModel(config)
-        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
-        self.transform_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.predictions = ShareBertPredictions(config)
         self.post_init()
 
     def forward(
@@ -250,7 +263,7 @@ class ShareBertForMaskedLM(ShareBertPreTrainedModel):
     ) -> MaskedLMOutput:
         """Logits (batch, tokens, vocabulary) and, with labels (batch, tokens), their mean loss; -100 is no label."""
         hidden = self.sharebert(input_ids, attention_mask, token_type_ids).last_hidden_state
-        logits = self.decoder(self.transform_norm(nn.functional.gelu(self.transform(hidden))))
+        logits = self.predictions(hidden)
         loss = None if labels is None else nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         return MaskedLMOutput(loss=loss, logits=logits)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.corpora import random_documents, write_corpus
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.corpora import tokenised_corpus
@@ -126,6 +126,7 @@ def test_the_second_call_reads_the_cache(tmp_path: Path, monkeypatch: pytest.Mon
         tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
 
 
+@settings(deadline=None)
 @given(order=st.permutations(range(60)))
 def test_who_is_held_out_depends_on_what_documents_say(order: list[int]) -> None:
     hashes = np.random.default_rng(0).integers(2**63, size=60, dtype=np.uint64)

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from helpers.corpora import random_documents, write_corpus
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.corpora.corpus import documents
@@ -53,6 +53,7 @@ def spans(examples: PackedExamples) -> list[list[range]]:
 
 
 @pytest.mark.parametrize("packing", get_args(Packing))
+@settings(deadline=None)
 @given(lengths=LENGTHS, max_length=st.integers(8, 64))
 def test_no_example_crosses_documents_or_is_too_long(packing: str, lengths: list[list[int]], max_length: int) -> None:
     corpus = corpus_of(lengths)
@@ -65,6 +66,7 @@ def test_no_example_crosses_documents_or_is_too_long(packing: str, lengths: list
         assert len(segments) == 2 or packing not in PAIRED
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, max_length=st.integers(8, 64))
 def test_pairs_are_consecutive_sentences_cut_between_two(lengths: list[list[int]], max_length: int) -> None:
     corpus = corpus_of(lengths)
@@ -74,6 +76,7 @@ def test_pairs_are_consecutive_sentences_cut_between_two(lengths: list[list[int]
         assert sentence_of[first[-1]] < sentence_of[second[0]]
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS, max_length=st.integers(8, 64))
 def test_full_examples_hold_every_token_once(lengths: list[list[int]], max_length: int) -> None:
     corpus = corpus_of(lengths)
@@ -81,6 +84,7 @@ def test_full_examples_hold_every_token_once(lengths: list[list[int]], max_lengt
     assert [token for segment in taken for token in segment] == list(range(len(corpus.tokens)))
 
 
+@settings(deadline=None)
 @given(lengths=LENGTHS)
 def test_every_line_is_in_one_random_pair_at_most(lengths: list[list[int]]) -> None:
     taken = [segment.start for pair in spans(packed(corpus_of(lengths), "random_lines", 32)) for segment in pair]

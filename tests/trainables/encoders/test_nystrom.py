@@ -166,6 +166,15 @@ def test_all_weights_stay_and_the_convolution_adds_nothing_yet(family):
 
 
 @families
+def test_every_convolution_of_a_model_is_trained(family):
+    model = model_of(family)
+    use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
+    model(**batch_of([13, 9, 4], 13)).last_hidden_state.square()[..., 0].sum().backward()
+    gradients = [value.grad for name, value in model.named_parameters() if name.endswith("convolution")]
+    assert gradients and all(gradient is not None and gradient.any() for gradient in gradients)
+
+
+@families
 @torch.no_grad()
 def test_a_model_asks_nystrom_attention_for_its_segments(family):
     """Against softmax in the same model: equal where each token is a landmark, another thing where four share one."""

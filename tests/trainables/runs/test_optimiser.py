@@ -98,6 +98,13 @@ def test_a_batch_in_parts_gives_the_step_of_the_batch(optimizer, parts):
     assert not torch.allclose(whole[0].weight, model_of()[0].weight.double(), atol=1e-3), "it has moved"
 
 
+def test_the_gradient_of_a_batch_is_clipped_not_that_of_its_parts():
+    model = model_of()
+    Optimiser(model, decay_groups(model, 0.0), rule_of(gradient_clip=0.05)).step(losses_of(model, 3))
+    norm = torch.stack([weight.grad.square().sum() for weight in model.parameters()]).sum().sqrt()
+    assert norm.item() == pytest.approx(0.05, rel=1e-4)
+
+
 def test_a_part_is_computed_when_the_graph_of_the_one_before_is_gone():
     model = model_of()
     parts = list(losses_of(model, 2))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from transformers import AutoModel, AutoTokenizer
 
 from trainables import objectives
+from trainables.corpora.pretraining_batches import PretrainingBatches
 from trainables.runs.failures import TrainingError, Unavailable, UnreadableState
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
 from trainables.runs.pretraining_trial import PretrainingSpec
@@ -61,6 +62,17 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(objective, corpus, cache, 
     assert untimed(run.history) == untimed(whole.history)
     assert_equal_weights(weights_of(run, tmp_path / "one"), weights_of(whole, tmp_path / "two"))
     assert run.outcome().model is not None and run.outcome().steps == 5
+
+
+def test_every_step_has_a_batch_of_its_own(corpus, cache, monkeypatch) -> None:
+    steps, batch = [], PretrainingBatches.training_batch
+    monkeypatch.setattr(
+        PretrainingBatches,
+        "training_batch",
+        lambda self, step, seed: steps.append(step) or batch(self, step, seed=seed),
+    )
+    run_all(pretraining_spec("mlm", corpus, steps=5), cache)
+    assert steps == [0, 1, 2, 3, 4]
 
 
 def test_another_seed_ends_elsewhere(corpus, cache, tmp_path) -> None:

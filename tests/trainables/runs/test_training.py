@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 
 import trainables
+from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingError, TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -248,6 +249,19 @@ def test_resumed_where_the_last_epoch_is_selected_equals_uninterrupted(cache, tm
     assert untimed(resumed.history) == untimed(whole.history)
     models = [load_file(Path(run.outcome().model) / "model.safetensors") for run in (whole, resumed)]
     assert_equal_weights(*models)
+
+
+def test_sharebert_is_resumed_bit_identically_and_loaded_as_it_was(cache, tmp_path):
+    spec = spec_of("palbert", backbone="mini-sharebert", config={"epochs": 2, "select": "last"})
+    whole, half = run_to_the_end(spec, cache), TrainingRun(spec, cache=cache)
+    half.run_epoch()
+    half.save(tmp_path / "half")
+    resumed = TrainingRun.resume(tmp_path / "half", cache=cache)
+    resumed.run_epoch()
+    assert_equal_weights(weights_of(whole, tmp_path / "whole"), weights_of(resumed, tmp_path / "half"))
+    loaded = load_trained(Path(whole.outcome().model)).model
+    ours, theirs = (full_depth_outputs(model, whole._data.selection, 64) for model in (whole._model, loaded))
+    assert torch.equal(ours.logits, theirs.logits) and torch.equal(ours.lambdas, theirs.lambdas)
 
 
 def test_start_takes_the_encoder_and_new_heads(cache, tmp_path):
