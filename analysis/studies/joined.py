@@ -114,7 +114,7 @@ def _check_same_plan(first: Study, other: Study) -> None:
 
 def _check_same_arm(first: Study, other: Study, method: str, task: str) -> None:
     mine, theirs = to_plain(first.arm(method, task)), to_plain(other.arm(method, task))
-    differing = [line for fact in (*FACTS_OF_ARM, "seeds") for line in changes(fact, mine[fact], theirs[fact])]
+    differing = [line for fact in (*FACTS_OF_ARM, "seeds") for line in changes(fact, mine.get(fact), theirs.get(fact))]
     if differing:
         raise ValueError(
             f"{method}/{task} is not the same in {first.folder} and {other.folder}: {'; '.join(differing)}; "

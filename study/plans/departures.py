@@ -6,9 +6,12 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 import trainables
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables import objectives
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
 
@@ -16,14 +19,16 @@ SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
     """A line for each, under "protocol" and under each method's name."""
     methods = dict.fromkeys(arm.base_method for arm in arms)
-    return {"protocol": _of_protocol(asked, arms)} | {method: trainables.departures(method) for method in methods}
+    own = {method: trainables.departures(method) for method in methods}
+    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(asked) | own
 
 
 def departures_in_words(plan: ResolvedPlan) -> list[str]:
     """The departures of a plan for a screen: what all methods share once, then each method's own."""
-    own = {who: lines for who, lines in plan.departures.items() if who != "protocol"}
+    rules = ["protocol", *([] if plan.pretraining is UNSET else [plan.pretraining.method])]
+    own = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(own.values()), ()) if all(line in lines for lines in own.values())]
-    told = {"protocol": plan.departures["protocol"]}
+    told = {who: plan.departures[who] for who in rules}
     if len(own) > 1:
         told["all methods"] = tuple(shared)
         own = {who: tuple(line for line in lines if line not in shared) for who, lines in own.items()}
@@ -31,6 +36,16 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     paragraphs = [f"{who}: {'; '.join(lines)}" for who, lines in (told | own).items() if lines]
     wrapped = [textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in paragraphs]
     return ["where this is not what the papers and their code did:", *wrapped] if wrapped else []
+
+
+def _of_pretraining(asked: Plan) -> dict[str, tuple[str, ...]]:
+    """The objective's, where anything is pretrained."""
+    if asked.pretraining is UNSET:
+        return {}
+    by_hand = ", ".join(asked.pretraining.settings)
+    lines = objectives.departures(asked.pretraining.objective)
+    more = f"set by hand, whatever is said of these fields here: {by_hand}"
+    return {asked.pretraining.objective: (*lines, *([more] if by_hand else []))}
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from study.plans.identity import MOST_REPEATS
 from trainables.configuration import AtLeastOne, Count
@@ -24,6 +24,14 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
 
 
+class Pretraining(Typed, frozen=True, kw_only=True):
+    """How the one backbone is made that every trial starts from."""
+
+    objective: str
+    corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
+    settings: Mapping[str, Value] = {}  # --pretrain-set: fields of the objective
+
+
 class Plan(Typed, frozen=True, kw_only=True):
     """What a study is asked for."""
 
@@ -31,7 +39,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     methods: tuple[str, ...]
     tasks: tuple[str, ...]
     data: str  # "mini", "hub" or a folder
-    backbone: str | None = None  # None: each method's own for this profile
+    backbone: str | None = None  # None: each method's own for this profile, or the objective's
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
     samples: int | None  # search trials per arm; None: the whole grid
     search_repeats: SearchRepeats = 1  # searches per arm, each with seeds, a winner and confirm trials of its own
@@ -45,6 +53,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     spend_on_claims: Count = 0  # further seeds per arm at most, where a ranking is undecided: `study.decisions.claims`
     audit_stopped: Count = 0  # stopped search trials per arm that are trained to their end, for `study.replay`
     baseline: str | None = None  # method that the others are compared with
+    pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
 
     def start_of(self, method: str, task: str) -> str | None:
         """The name of the arm whose model is the start of this one."""

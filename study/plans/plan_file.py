@@ -17,7 +17,15 @@ from trainables.schema import Typed, from_plain, to_plain
 FILE = "plan.json"
 
 # Facts of an arm that may not change when a study is extended: what its numbers are made of.
-FACTS_OF_ARM = ("space", "fixed", "backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint", "start_from")
+FACTS_OF_ARM = (
+    "space",
+    "fixed",
+    "backbone_fingerprint",
+    "tokenizer_fingerprint",
+    "data_fingerprint",
+    "start_from",
+    "pretrained_by",
+)
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -100,12 +108,12 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan) -> list[str]:
     """Every field in which two plans are not of one study: its name and both values."""
     changed = _changed_rule_of_claims(later, earlier)
     changed += changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
-    before = {arm.name: to_plain(arm) for arm in earlier.arms}
-    for arm in later.arms:
+    before = {arm.name: to_plain(arm) for arm in earlier.all_arms}
+    for arm in later.all_arms:
         if arm.name in before:
             now = to_plain(arm)
             for fact in FACTS_OF_ARM:
-                changed += changes(f"{fact} of {arm.name}", before[arm.name][fact], now[fact])
+                changed += changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))
     return changed
 
 

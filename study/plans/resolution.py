@@ -15,8 +15,9 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 
@@ -25,8 +26,18 @@ import trainables
 from search_spaces import SearchSpace
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
+from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
+from study.plans.pretraining import (
+    asked_pretraining,
+    check_lengths,
+    check_pretraining,
+    kind_of,
+    pretraining_arm,
+    resolve_pretraining,
+)
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
+from trainables.corpora.corpus import corpus_fingerprint
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import (
@@ -41,15 +52,6 @@ from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
 
 T = TypeVar("T")
-Layers = list[tuple[str, Mapping[str, T]]]  # origin and values, the last one wins
-
-
-@dataclass(frozen=True)
-class Layered(Generic[T]):
-    """The value of a field, and the layer that it comes from."""
-
-    value: T
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -86,19 +88,30 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
             fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
         return fingerprints[name]
 
+    resolved = ResolvedPlan(asked=plan, arms=(), protocol=_protocol(plan), departures={})
+    if plan.pretraining is not UNSET:
+        corpus = plan.pretraining.corpus
+        content = _content(lambda: corpus_fingerprint(corpus), corpus, unchecked)
+        resolved = replace(resolved, pretraining=pretraining_arm(plan, content, fingerprint_of))
     first = tuple(
-        _arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks
+        _from_pretraining(_arm(plan, method, task, data[task], fingerprint_of), resolved)
+        for method in plan.methods
+        for task in plan.tasks
     )
     arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
-    for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in arms}:
+    resolved = replace(resolved, arms=arms, departures=departures(plan, arms))
+    loaded = [arm for arm in resolved.all_arms if arm.pretrained_by is UNSET]
+    for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in loaded}:
         _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
     for arm in arms:
         config = trainables.configure(arm.method, arm.any_configuration)
         depth = config.num_hidden_layers
         _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
-    return ResolvedPlan(asked=plan, arms=arms, protocol=_protocol(plan), departures=departures(plan, arms))
+    if resolved.pretraining is not UNSET:
+        check_lengths(arms, resolved.pretraining)
+    return resolved
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
@@ -110,16 +123,16 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     space = search_spaces.load(method)
     backbone = _backbone(plan, space)
     is_mini = backbone.value in MINI_BACKBONES
-    tuned = _last_of(_tuned_layers(space, is_mini))
+    tuned = last_of(_tuned_layers(space, is_mini))
     fixed_layers = _fixed_layers(plan, space, task, is_mini)
     known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
     _check_settings(method, plan.settings, known)
-    fixed = {name: value for name, value in _last_of(fixed_layers).items() if name in known}
+    fixed = {name: value for name, value in last_of(fixed_layers).items() if name in known}
     tuned = {name: value for name, value in tuned.items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
     first = _without_repeats({name: point[name] for name in tuned if name in point} for point in published)
     if plan.sampler == "grid":
-        grid = _last_of(_grid_layers(space, is_mini))
+        grid = last_of(_grid_layers(space, is_mini))
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
     return Resolution(fixed, tuned, first, backbone, _tokenizer(plan, space))
@@ -133,11 +146,9 @@ def explain(plan: Plan, method: str, task: str) -> str:
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    lines = [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
     first = f"  first tried: {len(resolution.first)} {what}"
-    return "\n".join([f"{method}/{task}", *lines, *([first] if resolution.first else [])])
+    return "\n".join([f"{method}/{task}", *in_columns(rows), *([first] if resolution.first else [])])
 
 
 def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
@@ -181,6 +192,13 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     return arm
 
 
+def _from_pretraining(arm: Arm, plan: ResolvedPlan) -> Arm:
+    """The arm as one whose trials load what the plan's pretraining leaves, tokenizer and all, where it has one."""
+    if plan.pretraining is UNSET:
+        return arm
+    return replace(arm, pretrained_by=plan.pretraining.name, backbone_fingerprint=plan.pretraining_key)
+
+
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     """The arm with another search. It starts from the same repeat of its source, where that is searched at all."""
     source = next((other for other in arms if other.name == arm.start_from), None)
@@ -199,24 +217,24 @@ def _protocol(plan: Plan) -> Protocol:
 
 
 def _backbone(plan: Plan, space: SearchSpace) -> Layered[str]:
+    if plan.pretraining is not UNSET:
+        begun_with = resolve_pretraining(plan).backbone
+        return Layered(begun_with.value, f"--pretrain {asked_pretraining(plan).objective}, from {begun_with.origin}")
     if plan.backbone is not None:
         return Layered(plan.backbone, "--backbone")
-    kind = _kind(plan)
+    kind = kind_of(plan)
     return Layered(space.backbone[kind], f"{space.file} BACKBONE[{kind!r}]")
 
 
 def _tokenizer(plan: Plan, space: SearchSpace) -> Layered[str | None]:
+    if plan.pretraining is not UNSET:
+        return Layered(None, "--pretrain")
     if plan.tokenizer is not None:
         return Layered(plan.tokenizer, "--tokenizer")
     if plan.backbone is not None:
         return Layered(None, "--backbone")
-    kind = _kind(plan)
+    kind = kind_of(plan)
     return Layered(space.tokenizer.get(kind), f"{space.file} TOKENIZER[{kind!r}]")
-
-
-def _kind(plan: Plan) -> str:
-    """Which of a method's backbones the profile asks for."""
-    return "mini" if plan.profile == "mini" else "paper"
 
 
 def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
@@ -240,11 +258,6 @@ def _grid_layers(space: SearchSpace, is_mini: bool) -> Layers[list[Value]]:
         {name: list(values) for name, values in grid.items()} for grid in (space.paper_grid, space.mini_grid)
     )
     return [(f"{space.file} PAPER_GRID", paper), (f"{space.file} MINI_GRID", mini if is_mini else {})]
-
-
-def _last_of(layers: Layers[T]) -> dict[str, Layered[T]]:
-    """Of each field the value of the last layer that has it; fields in the order in which they first appear."""
-    return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
 
 
 def range_of(distribution: BaseDistribution) -> Range:
@@ -277,6 +290,7 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 def _check_plan(plan: Plan) -> None:
     _check_some("method", plan.methods, search_spaces.available())
     _check_some("task", plan.tasks, TRAINABLE_TASKS)
+    check_pretraining(plan)
     for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
         search_spaces.check(method)
     for task in plan.tasks:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
+from msgspec import UNSET, UnsetType
+
 import trainables
-from study.plans.identity import arm_name, digest, trial_key
+from study.plans.identity import arm_name, digest, is_pretraining, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
@@ -29,7 +31,10 @@ class Range(Typed, frozen=True, kw_only=True):
 
 
 class Arm(Typed, frozen=True, kw_only=True):
-    """One (method, task) pair, with all that its trials have in common; each repeat of its search is another arm."""
+    """One (method, task) pair, with all that its trials have in common; each repeat of its search is another arm.
+
+    Of a pretraining the method is the objective, the fields are its configuration's, and there is one trial.
+    """
 
     method: str
     task: str
@@ -46,6 +51,9 @@ class Arm(Typed, frozen=True, kw_only=True):
     data_fingerprint: str
     repeat: int = 0  # of the search; tables show the first
     start_from: str | None  # name of the arm whose best confirm model is the start
+    corpus: str | UnsetType = UNSET  # of a pretraining: what it trains on, `data_fingerprint` its content
+    pretrained_by: str | UnsetType = UNSET  # name of the arm whose model is what trials load as their backbone; then
+    # `backbone` is what that began with, and `backbone_fingerprint` the key of its trial
 
     @property
     def name(self) -> str:
@@ -59,9 +67,14 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def epochs(self) -> int:
         """Of a trial, at most."""
-        epochs = self.fixed["epochs"]
-        assert isinstance(epochs, int)
-        return epochs
+        if is_pretraining(self.task):
+            return -(-self._number("steps") // self._number("steps_per_epoch"))
+        return self._number("epochs")
+
+    def _number(self, field: str) -> int:
+        value = self.fixed[field]
+        assert isinstance(value, int)
+        return value
 
     @property
     def pinned_backbone(self) -> str:
@@ -97,6 +110,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     arms: tuple[Arm, ...]
     protocol: Protocol
     departures: Mapping[str, tuple[str, ...]]  # from the papers: of the protocol, and of each method
+    pretraining: Arm | UnsetType = UNSET  # makes the backbone of all arms; it is in no table
 
     @cached_property
     def protocol_hash(self) -> str:
@@ -120,12 +134,25 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @property
     def pins(self) -> dict[str, str]:
         """The hub names that it has resolved, and their fingerprints."""
-        pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
-        pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
+        arms = [arm for arm in self.all_arms if arm.pretrained_by is UNSET]
+        pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in arms]
+        pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in arms if arm.tokenizer]
         return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
 
+    @property
+    def all_arms(self) -> tuple[Arm, ...]:
+        """The pretraining, where there is one, and the arms."""
+        return self.arms if self.pretraining is UNSET else (self.pretraining, *self.arms)
+
+    @cached_property
+    def pretraining_key(self) -> str:
+        """The identity of the one trial of the pretraining: all that decides it is known beforehand."""
+        arm = self.pretraining
+        assert arm is not UNSET
+        return self.trial_key(arm, phase="pretrain", config=arm.fixed, seed=arm.seeds[0], start=None)
+
     def arm(self, name: str) -> Arm:
-        """The arm of this name; KeyError where the plan has none."""
+        """The arm of this name, be it the pretraining; KeyError where the plan has none."""
         return self._arms[name]
 
     @property
@@ -135,4 +162,4 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _arms(self) -> dict[str, Arm]:
-        return {arm.name: arm for arm in self.arms}
+        return {arm.name: arm for arm in self.all_arms}

@@ -25,13 +25,13 @@ def is_generated(corpus: str) -> bool:
 
 
 def check_corpus(corpus: str) -> None:
-    """Passes if a corpus may be there. Quick: no file is read and no network.
+    """Passes if a corpus may be there. Of a folder the files are read; no hub is asked.
 
     Raises:
-        ValueError: a folder is none, or has no text file.
+        ValueError: a folder is none, has no text file, or none with two documents; a file is not UTF-8.
     """
     if kind_of(corpus) == "folder":
-        text_folder.text_files(Path(corpus))
+        text_folder.check_folder(Path(corpus))
 
 
 def seen_from_anywhere(corpus: str) -> str:

@@ -27,6 +27,29 @@ def text_files(folder: Path) -> list[Path]:
     return files
 
 
+def check_folder(folder: Path) -> None:
+    """Passes if the files can be read, and hold at least two documents: one is held out.
+
+    Raises:
+        ValueError: see `folder_documents`; there are fewer.
+    """
+    num_documents = sum(_num_documents(file) for file in text_files(folder))
+    if num_documents < 2:
+        raise ValueError(
+            f"corpus {str(folder)!r} has {num_documents} document(s); allowed: at least 2, for one is held out; "
+            "a blank line ends a document"
+        )
+
+
+def _num_documents(file: Path) -> int:
+    """Stretches of lines that are not blank."""
+    number, is_inside = 0, False
+    for line in _lines(file):
+        number += bool(line.strip()) and not is_inside
+        is_inside = bool(line.strip())
+    return number
+
+
 def folder_fingerprint(folder: Path) -> str:
     """Hash of the names and bytes of its files; 16 hexadecimal digits."""
     digest = hashlib.sha256()

@@ -73,6 +73,17 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
         raise ValueError(f"num_hidden_layers of {of} is {num_layers}; backbone {backbone!r} has {depth} layers")
 
 
+def check_positions(backbone: str, max_length: object, *, of: str) -> None:
+    """Passes if a backbone of a published size has a position for every token. `of`: who asks.
+
+    Raises:
+        ValueError: it has fewer.
+    """
+    positions = PUBLISHED_SIZES.get(backbone, {}).get("max_position_embeddings")
+    if positions is not None and isinstance(max_length, int) and max_length > positions:
+        raise ValueError(f"max_length of {of} is {max_length}; backbone {backbone!r} has {positions} positions")
+
+
 def check_attention(backbone: str, config: TrainingConfig) -> None:
     """Passes if the backbone can have the attention of the configuration: its family has it, and its convolutions fit.
 

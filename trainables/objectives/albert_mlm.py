@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_model import PretrainingModel
 
+FAMILIES = ("albert",)
 ORDER: Order = "random"
 DEPARTURES = (
     "no pair crosses documents; the original gives a chunk of one sentence a second segment of another document",
@@ -42,5 +43,5 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 
     from trainables.models.masked_language import SentenceOrderModel
 
-    check_family("albert-mlm", encoder.model_type, "albert")
+    check_family("albert-mlm", encoder.model_type, *FAMILIES)
     return SentenceOrderModel(AlbertForPreTraining._from_config(encoder, attn_implementation="sdpa"))

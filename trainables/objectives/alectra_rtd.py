@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainables.models.pretraining_model import PretrainingModel
 
 SHARED = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+FAMILIES = ("albert",)
 ORDER: Order = "kept"
 DEPARTURES = (
     "the embeddings are really tied, 5,633,724 parameters; the original clones them and trains 9,557,180",
@@ -37,7 +38,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 
     from trainables.models.replaced_tokens import ReplacedTokenModel
 
-    check_family("alectra-rtd", encoder.model_type, "albert")
+    check_family("alectra-rtd", encoder.model_type, *FAMILIES)
     smaller, two_classes = deepcopy(encoder), deepcopy(encoder)
     smaller.update(generator_sizes(config))
     two_classes.num_labels = 2  # original, replaced

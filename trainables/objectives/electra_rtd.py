@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainables.models.pretraining_model import PretrainingModel
 
 SHARED = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
+FAMILIES = ("electra",)
 ORDER: Order = "kept"
 DEPARTURES = (
     "masked places are drawn without replacement; the original's may be drawn twice",
@@ -38,7 +39,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
 
     from trainables.models.replaced_tokens import ReplacedTokenModel
 
-    check_family("electra-rtd", encoder.model_type, "electra")
+    check_family("electra-rtd", encoder.model_type, *FAMILIES)
     smaller = deepcopy(encoder)
     smaller.update(generator_sizes(config))
     return ReplacedTokenModel(
