@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from study import profiles
@@ -14,7 +15,9 @@ from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
 from study.launch_plan import prepare, raised_in_words
 from study.plans.departures import departures_in_words
-from study.plans.plan import EarlyStopping, Plan
+from study.plans.identity import is_pretraining
+from study.plans.plan import EarlyStopping, Plan, Pretraining
+from study.plans.pretraining import explain_pretraining
 from study.plans.resolution import explain
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Value, to_plain
@@ -59,9 +62,25 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "baseline": options.baseline,
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
+    plan = replace(plan, pretraining=_pretraining(plan, options))
     if options.early_stopping is not None:
         plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
     return plan, why
+
+
+def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
+    """What is to be pretrained: the profile's, with the command line laid over it."""
+    asked = None if plan.pretraining is UNSET else plan.pretraining
+    objective = options.pretrain or (asked and asked.objective)
+    settings = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
+    if objective is None:
+        if given := [name for name, value in (("corpus", options.corpus), ("pretrain-set", settings)) if value]:
+            raise ValueError(f"--{given[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
+        return UNSET
+    corpus = options.corpus or (asked.corpus if asked else "mini" if plan.data == "mini" else None)
+    if corpus is None:
+        raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
+    return Pretraining(objective=objective, corpus=corpus, settings={**(asked.settings if asked else {}), **settings})
 
 
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
@@ -71,11 +90,11 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     unchecked: list[str] = []
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
     if options.explain is not None:
-        names = [arm.name for arm in resolved.first_arms]
+        names = [arm.name for arm in resolved.all_arms if not arm.repeat]
         if options.explain not in names:
             raise ValueError(f"--explain {options.explain}: no such arm; available: {', '.join(names)}")
         method, _, task = options.explain.partition("/")
-        print(explain(resolved.asked, method, task))
+        print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     forecast = forecast_plan(resolved, folder, with_probe=options.probe)
     if options.json:
@@ -112,8 +131,8 @@ def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(menu if "all" in names else names))
 
 
-def _setting(text: str) -> tuple[str, Value]:
-    field, value = _pair("--set", text, "FIELD=VALUE")
+def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
+    field, value = _pair(option, text, "FIELD=VALUE")
     try:
         return field, json.loads(value)
     except ValueError:

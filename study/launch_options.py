@@ -13,6 +13,7 @@ from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
 from study.plans.plan import Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
+from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
 from trainables.runs.trial import Selection
 from trainables.schema import Typed
@@ -24,6 +25,7 @@ EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the stu
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
 _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
+_CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
 
@@ -44,6 +46,9 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     selection: Selection | None
     set: list[str]
     start_from: list[str]
+    pretrain: str | None
+    corpus: str | None
+    pretrain_set: list[str]
     spend_on_claims: Count | None
     search_repeats: SearchRepeats | None
     audit_stopped: Count | None
@@ -73,7 +78,7 @@ def build_parser() -> Parser:
     menu = "|".join(["auto", *profiles.available()])
     what.add_argument("--profile", default="auto", metavar=menu, help="auto: paper where there are GPUs, else mini")
     what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
-    what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial starts from, of every method")
+    what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial, or the pretraining, starts from")
     what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")
     what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
     what.add_argument("--seeds", type=int, metavar="K", help="confirm trials per arm")
@@ -89,6 +94,9 @@ def build_parser() -> Parser:
         metavar="ARM=ARM",
         help="trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli",
     )
+    what.add_argument("--pretrain", metavar="|".join(objectives.available()), help="make the backbone first")
+    what.add_argument("--corpus", metavar="mini|mini-shuffled|hub:NAME|FOLDER", help=_CORPUS)
+    what.add_argument("--pretrain-set", action="append", default=[], metavar="FIELD=VALUE", help="of the objective")
     what.add_argument("--spend-on-claims", type=int, metavar="N", help=_CLAIMS)
     what.add_argument("--search-repeats", type=int, metavar="R", help="searches per arm: what tuning itself spreads by")
     what.add_argument("--audit-stopped", type=int, metavar="K", help=_AUDIT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.facts.plan_on_disk import plan_on_disk
@@ -13,6 +14,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import check_same_study, with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.corpora import corpus
 from trainables.data import glue
 from trainables.encoders.backbones import is_folder
 from trainables.schema import to_plain
@@ -67,7 +69,10 @@ def default_name(resolved: ResolvedPlan) -> str:
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, audit_stopped=0, baseline=None)
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
-    content = sorted({_made_of(arm) for arm in resolved.arms}) if asked.backbone or asked.tokenizer else []
+    if asked.pretraining is not UNSET:
+        place = corpus.seen_from_anywhere(asked.pretraining.corpus)
+        rest = replace(rest, pretraining=replace(asked.pretraining, corpus=place))
+    content = sorted({_made_of(arm) for arm in resolved.all_arms}) if asked.backbone or asked.tokenizer else []
     return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
 
 

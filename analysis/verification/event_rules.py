@@ -127,8 +127,7 @@ class Replay:
     def _attestation_faults(self, event: EpochReported, trial: TrialFacts) -> list[str]:
         if self.facts.last_launch is None:
             return []  # said of the trial's start
-        arm = self._progress.arm(trial.started.arm)
-        return trial_rules.attestation_faults(event, trial, arm, self.facts.last_launch.began)
+        return trial_rules.attestation_faults(event, trial, self._progress, self.facts.last_launch.began)
 
     def _time_faults(self, event: Event) -> list[str]:
         before, self._time = self._time, max(self._time, event.time)
@@ -141,7 +140,7 @@ class Replay:
         return [f"time is {event.time}; should be {before} or later, as the event before"] * (event.time < before)
 
     def _arm_faults(self, name: str) -> list[str]:
-        names = [arm.name for arm in self._file.plan.arms]
+        names = [arm.name for arm in self._file.plan.all_arms]
         running = [] if self._is_running else ["no launch is running"]
         return running + ([] if name in names else [f"no arm named {name}; the plan has {', '.join(names)}"])
 
@@ -181,7 +180,10 @@ class Replay:
             return []
         arm = self._progress.arm(event.arm)
         is_early = event.phase == "confirm" and arm.search_trials_to_start > 0
-        is_planned_for = event.phase in ("search", "confirm")
-        is_unpaid = is_planned_for and not GpuBudget(self._progress).allows(arm, event.phase)
+        budget = GpuBudget(self._progress)
+        if event.phase == "pretrain":
+            is_unpaid = not budget.allows_pretraining()
+        else:
+            is_unpaid = event.phase in ("search", "confirm") and not budget.allows(arm, event.phase)
         unpaid = f"the limit of {self._progress.max_gpu_hours} GPU hours had nothing left for it"
         return [f"a confirm trial of {event.arm} while its search goes on"] * is_early + [unpaid] * is_unpaid

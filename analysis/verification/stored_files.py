@@ -82,7 +82,7 @@ def _expected_description(study: Study, record: Record, found: dict[str, Any]) -
     expected = {"spec": found["spec"], "epoch": record.epoch, "selection_score": record.selection_score}
     if record.key in study.facts.trials:
         facts = study.facts
-        spec = to_plain(trial_spec(study.file.plan, facts.arm(record.arm), facts.trials[record.key]))
+        spec = to_plain(trial_spec(study.file.plan, facts, facts.trials[record.key]))
         asked, arm = study.file.plan.asked, study.file.plan.arm(record.arm)
         for name, value in zip(_PLACES, (asked.data, arm.backbone, arm.tokenizer), strict=True):
             if value is not None and spec[name] != value and str(found["spec"].get(name)).endswith(f"/{Path(value)}"):

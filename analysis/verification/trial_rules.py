@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.verification.differences import differences, unlike
 from study.decisions import asha
-from study.decisions.progress import ArmProgress, StudyProgress
+from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.decisions.reopening import change_of
 from study.decisions.specs import Provenance, build_record, code_of, expected_attestation
 from study.facts.attestation import contradictions
@@ -18,7 +18,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.identity import search_seed
+from study.plans.identity import PRETRAINING, search_seed
 from study.plans.plan_file import PlanFile
 from study.plans.resolved_plan import Arm
 from trainables.schema import Configuration, to_plain
@@ -42,7 +42,16 @@ def start_faults(event: TrialStarted, progress: StudyProgress) -> list[str]:
     if event.phase == "claim":
         return unlike(event, expected) + _claim_faults(event, arm, progress.claim_seeds(arm))
     rules = {"search": _search_faults, "confirm": _confirm_faults, "audit": _audit_faults}
-    return unlike(event, expected) + rules[event.phase](event, arm)
+    if isinstance(arm, PretrainingProgress) or event.phase == "pretrain":
+        return unlike(event, expected) + _pretraining_faults(event, arm)
+    waits = progress.pretraining.missing if progress.pretraining else ""
+    early = [f"a trial of {event.arm} before its backbone was there: {waits}"] * bool(waits)
+    return unlike(event, expected) + early + rules[event.phase](event, arm)
+
+
+def _pretraining_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
+    """It is the first trial of its arm: a second one has the key of the first."""
+    return unlike(event, {"phase": "pretrain", "config": arm.arm.fixed, "seed": arm.arm.seeds[0], "task": PRETRAINING})
 
 
 def _search_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
@@ -187,10 +196,12 @@ def provenance_faults(event: TrialEnded, trial: TrialFacts, facts: StudyFacts) -
     return [f"record {line}, as in its launches" for line in unlike(event.record, expected)]
 
 
-def attestation_faults(event: EpochReported, trial: TrialFacts, arm: ArmProgress, began: LaunchBegan) -> list[str]:
+def attestation_faults(
+    event: EpochReported, trial: TrialFacts, progress: StudyProgress, began: LaunchBegan
+) -> list[str]:
     """Where a worker trained on something else than the plan says, or by other code than its launch."""
     attested = event.report.attested
     if attested is None:
         return ["report attested is null; should come with the first epoch"] * (trial.last is None)
-    expected = expected_attestation(arm.arm, arm.facts, trial, by=Provenance.of(began))
+    expected = expected_attestation(progress, trial, by=Provenance.of(began))
     return [f"report attested: {fault}" for fault in contradictions(attested, expected)]

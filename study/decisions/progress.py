@@ -6,6 +6,8 @@ import math
 from functools import cached_property
 from statistics import median
 
+from msgspec import UNSET
+
 from study.decisions.claims import Claim, claims_of
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
@@ -115,6 +117,43 @@ class ArmProgress:
         return TASKS[self.arm.task].sizes["train"]
 
 
+class PretrainingProgress(ArmProgress):
+    """How far the one trial is that makes the backbone of all arms."""
+
+    @property
+    def trial(self) -> TrialFacts | None:
+        return self.facts.pretrain[0] if self.facts.pretrain else None
+
+    @property
+    def is_to_start(self) -> bool:
+        return self.trial is None and not self.is_confirm_closed
+
+    @property
+    def record(self) -> Record | None:
+        """Of the trial, once it has completed: its model is the backbone."""
+        record = self.trial.record if self.trial else None
+        return record if record and record.status == "completed" else None
+
+    @property
+    def model_fingerprint(self) -> str:
+        """Of the backbone that it has left, by what it said of it."""
+        assert self.trial is not None and self.trial.last is not None
+        outcome = self.trial.last.report.outcome
+        assert outcome is not None and outcome.model_fingerprint is not UNSET
+        return outcome.model_fingerprint
+
+    @property
+    def missing(self) -> str:
+        """What the cells of all arms wait for, in words; empty when it is there."""
+        if self.record:
+            return ""
+        if self.trial is None:
+            return "pretraining has no GPU time" if self.is_confirm_closed else "pretraining has not begun"
+        if self.trial.record:
+            return f"pretraining failed: {self.trial.record.error}"
+        return f"pretraining epoch {self.trial.epochs} of {self.arm.epochs}"
+
+
 class StudyProgress:
     """How far a study is."""
 
@@ -126,14 +165,22 @@ class StudyProgress:
         self._claims: dict[tuple[str, str], Claim] = {}
         self._claims_of = -1  # how many records they are of
         self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
+        self.pretraining: PretrainingProgress | None = None
+        if (arm := plan.pretraining) is not UNSET:
+            self.pretraining = PretrainingProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours)
+
+    @property
+    def all_arms(self) -> list[ArmProgress]:
+        """The pretraining, where there is one, and the arms."""
+        return [*([self.pretraining] if self.pretraining else []), *self.arms]
 
     def arm(self, name: str) -> ArmProgress:
-        """The progress of the arm of this name; KeyError where the plan has none."""
+        """The progress of the arm of this name, be it the pretraining; KeyError where the plan has none."""
         return self._by_name[name]
 
     @cached_property
     def _by_name(self) -> dict[str, ArmProgress]:
-        return {arm.arm.name: arm for arm in self.arms}
+        return {arm.arm.name: arm for arm in self.all_arms}
 
     @property
     def total_trials(self) -> int:
@@ -141,12 +188,17 @@ class StudyProgress:
         to_start = sum(
             arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit) for arm in self.arms
         )
-        return len(self.facts.trials) + to_start
+        return len(self.facts.trials) + to_start + self._is_pretraining_to_start
 
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        return not (self.facts.under_way or any(map(self.has_work, self.arms)) or self.missing_extras)
+        is_to_start = self._is_pretraining_to_start or any(map(self.has_work, self.arms)) or self.missing_extras
+        return not (self.facts.under_way or is_to_start)
+
+    @property
+    def _is_pretraining_to_start(self) -> bool:
+        return self.pretraining is not None and self.pretraining.is_to_start
 
     @property
     def unsettled(self) -> list[TrialFacts]:
@@ -157,13 +209,15 @@ class StudyProgress:
     @property
     def failures(self) -> list[Record]:
         """The records of the trials that failed and count: neither reopened nor of a former winner."""
-        trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
+        pretraining = self.pretraining.facts.pretrain if self.pretraining else []
+        trials = [*pretraining, *(t for arm in self.arms for t in (*arm.facts.search, *arm.confirm_trials))]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
     def missing(self) -> list[str]:
         """What is missing from the table, a line for each cell."""
-        return [f"{arm.arm.name}: {reason}" for arm in self.arms if (reason := arm.missing)]
+        waits_for = self.pretraining.missing if self.pretraining else ""
+        return [f"{arm.arm.name}: {reason}" for arm in self.arms if (reason := waits_for or arm.missing)]
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""
@@ -199,10 +253,14 @@ class StudyProgress:
 
     def can_start(self, arm: ArmProgress) -> bool:
         """Whether the arm's trials have what they begin from."""
+        if self.pretraining and self.pretraining.record is None:
+            return False
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
         """Whether a trial of the arm that makes numbers is still to be started, now or after those of another arm."""
+        if self.pretraining and self.pretraining.record is None:
+            return self.pretraining.is_to_start or bool(self.pretraining.facts.under_way)
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))

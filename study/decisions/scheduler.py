@@ -172,6 +172,8 @@ class Scheduler:
     def _start_one(self) -> TrialFacts | None:
         while True:
             budget = GpuBudget(self.progress)
+            if (pretraining := self.progress.pretraining) and pretraining.is_to_start and budget.allows_pretraining():
+                return self._start(pretraining, "pretrain", pretraining.arm.fixed, pretraining.arm.seeds[0])
             for arm in budget.in_turn():
                 if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):
                     return trial

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec import UNSET
+
 from study.decisions.progress import StudyProgress
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import LaunchBegan
 from study.facts.record import Record, Status
-from study.facts.study_facts import ArmFacts, LaunchFacts, TrialFacts
+from study.facts.study_facts import LaunchFacts, StudyFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.corpora import corpus
 from trainables.data import glue
 from trainables.encoders import backbones
+from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Typed
 
@@ -49,17 +53,17 @@ def _joined(values: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value is not None))
 
 
-def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpec:
+def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
     """All that the trial's numbers depend on."""
-    started, made_of = trial.started, plan.arm(trial.started.arm)
-    tokenizer = made_of.pinned_tokenizer
+    started, made_of, arm = trial.started, plan.arm(trial.started.arm), facts.arm(trial.started.arm)
+    tokenizer = made_of.pinned_tokenizer if made_of.pretrained_by is UNSET else None
     return TrialSpec(
         method=started.method,
         task=started.task,
         config=started.config,
         seed=started.seed,
         data=glue.seen_from_anywhere(plan.asked.data),
-        backbone=backbones.seen_from_anywhere(made_of.pinned_backbone),
+        backbone=_backbone(plan, facts, made_of),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
         report_dev=trial.phase in ("confirm", "claim") or plan.asked.selection == "dev",
@@ -67,12 +71,39 @@ def trial_spec(plan: ResolvedPlan, arm: ArmFacts, trial: TrialFacts) -> TrialSpe
     )
 
 
-def expected_attestation(arm: Arm, facts: ArmFacts, trial: TrialFacts, *, by: Provenance) -> Attestation:
+def _backbone(plan: ResolvedPlan, facts: StudyFacts, arm: Arm) -> str:
+    """What a trial of the arm loads, a model that was pretrained too, as an address that everybody sees."""
+    if arm.pretrained_by is UNSET:
+        return backbones.seen_from_anywhere(arm.pinned_backbone)
+    record = facts.trials[plan.pretraining_key].record
+    assert record is not None and record.model is not None
+    return record.model
+
+
+def pretraining_spec(plan: ResolvedPlan, trial: TrialFacts) -> PretrainingSpec:
+    """All that the numbers of a pretraining depend on."""
+    started, arm = trial.started, plan.arm(trial.started.arm)
+    tokenizer = arm.pinned_tokenizer
+    assert arm.corpus is not UNSET
+    return PretrainingSpec(
+        objective=started.method,
+        corpus=corpus.seen_from_anywhere(arm.corpus),
+        config=started.config,
+        seed=started.seed,
+        backbone=backbones.seen_from_anywhere(arm.pinned_backbone),
+        tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
+    )
+
+
+def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
     """What a worker must find of the trial, `by` being what its launch runs. Digests are those of the arm's first."""
+    arm, facts, backbone = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm), None
+    if arm.pretrained_by is not UNSET and progress.pretraining:
+        backbone = progress.pretraining.model_fingerprint
     return Attestation(
         data_fingerprint=arm.data_fingerprint,
         tokens_digest=facts.tokens_digests.get(trial.max_length),
-        backbone_fingerprint=arm.backbone_fingerprint,
+        backbone_fingerprint=backbone or arm.backbone_fingerprint,
         backbone_digest=facts.backbone_digest,
         tokenizer_fingerprint=arm.tokenizer_fingerprint,
         code_digest=by.code_digest,
@@ -155,9 +186,8 @@ def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, 
         ValueError: it does not; all that differs is named.
     """
     trial = progress.facts.trials[key]
-    arm = progress.arm(trial.started.arm)
-    if found := contradictions(attested, expected_attestation(arm.arm, arm.facts, trial, by=by)):
+    if found := contradictions(attested, expected_attestation(progress, trial, by=by)):
         raise ValueError(
-            f"trial {key} of {arm.arm.name} on {host} is not what the plan says: {'; '.join(found)}; nothing "
+            f"trial {key} of {trial.started.arm} on {host} is not what the plan says: {'; '.join(found)}; nothing "
             "of it was noted. Mend that, and the same command continues"
         )

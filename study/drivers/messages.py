@@ -7,6 +7,7 @@ from typing import Literal
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
 from trainables.configuration import Count
+from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
 
@@ -15,11 +16,12 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     """One trial for an actor."""
 
     key: str
-    spec: TrialSpec
+    spec: TrialSpec | None = None  # this, or the other
+    pretraining: PretrainingSpec | None = None
     expected: Attestation  # what the worker must find
     epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
-    predictions: str | None  # path, also from within its place; None where neither they nor the model stay
+    predictions: str | None  # path, also from within its place; None where there are none to stay
 
 
 class Assignment(Typed, frozen=True, kw_only=True):

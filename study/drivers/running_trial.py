@@ -21,14 +21,16 @@ from study.drivers.messages import AssignedTrial, News
 from study.drivers.provenance import provenance
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Report
+from study.storage.addresses import is_uri
 from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
 from trainables.atomic_files import write_json
-from trainables.runs.failures import UnreadableState
-from trainables.runs.trial import EpochRow, Outcome
+from trainables.runs.failures import UnreadableState, available
+from trainables.runs.trial import EpochRow, Outcome, TrialSpec
 from trainables.schema import to_plain
 
 if TYPE_CHECKING:
+    from study.drivers.pretraining_trial import PretrainingTrial
     from trainables.runs.training import TrainingRun
 
 
@@ -84,11 +86,14 @@ class RunningTrial:
         self._held.close()
 
     def _take_up(self, gpus: float) -> None:
+        from trainables.runs.training import TrainingRun
+
         self._place = place_at(self._assigned.place)
         self._folder = self._held.enter_context(self._place.work())
         self._clock = Clock(self._folder / "clock.json", gpus=gpus)
+        spec = self._spec_here()
         try:
-            self._run = self._resumed_run()
+            self._run = self._resumed_run(spec)
         except UnreadableState as error:
             from trainables.runs.trial_files import has_state
 
@@ -96,28 +101,44 @@ class RunningTrial:
             # have ended and what lies here be its result. The first epoch that is saved replaces all.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
-            self._run = self._new_run()
+            self._run = self._new_run(spec)
         self._attested = attest(self._run)
+        if self._assigned.spec and isinstance(self._run, TrainingRun):
+            self._run.spec = self._assigned.spec  # what is saved says where backbone and start lie for everybody
         self._known.extend(self._run.history)
         self._epochs_before = len(self._known)
 
-    def _resumed_run(self) -> TrainingRun:
-        """The trial as it was saved, with what it is made of where that lies now."""
-        from trainables.data.tokenised import cache_folder
-        from trainables.runs.training import TrainingRun
-
-        return TrainingRun.resume(self._folder, spec=self._assigned.spec, device=self._device, cache=cache_folder())
-
-    def _new_run(self) -> TrainingRun:
-        from trainables.data.tokenised import cache_folder
-        from trainables.runs.training import TrainingRun
-
+    def _spec_here(self) -> TrialSpec | None:
+        """The spec with a pretrained backbone that lies under a URI fetched, until `release`."""
         spec = self._assigned.spec
+        if spec is None or not is_uri(spec.backbone):
+            return spec
+        with available():
+            return replace(spec, backbone=str(self._held.enter_context(local_model(spec.backbone))))
+
+    def _resumed_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
+        """The trial as it was saved, with what it is made of where that lies now."""
+        from study.drivers.pretraining_trial import PretrainingTrial
+        from trainables.data.tokenised import cache_folder
+        from trainables.runs.training import TrainingRun
+
+        if spec is not None:
+            return TrainingRun.resume(self._folder, spec=spec, device=self._device, cache=cache_folder())
+        assert self._assigned.pretraining is not None
+        return PretrainingTrial.resume(self._folder, self._assigned.pretraining, self._device)
+
+    def _new_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
+        from study.drivers.pretraining_trial import PretrainingTrial
+        from trainables.data.tokenised import cache_folder
+        from trainables.runs.training import TrainingRun
+
+        if spec is None:
+            assert self._assigned.pretraining is not None
+            return PretrainingTrial.new(self._assigned.pretraining, self._device)
         with ExitStack() as stack:
-            start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
-            run = TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
-        run.spec = spec  # says where the start lies for everybody
-        return run
+            with available():
+                start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
+            return TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
 
     def _train_epoch(self) -> EpochRow:
         row = self._run.run_epoch()
@@ -129,11 +150,13 @@ class RunningTrial:
 
     def _outcome(self) -> Outcome:
         """The run's outcome, with the address of its model if that stays."""
-        if self._assigned.predictions is None:
-            return replace(self._run.outcome(), model=None)
-        predictions = self._folder / self._assigned.predictions
-        _check_present(predictions.parent)
-        outcome = self._run.outcome(predictions=predictions)
+        predictions = None
+        if self._assigned.predictions is not None:
+            predictions = self._folder / self._assigned.predictions
+            _check_present(predictions.parent)
+        outcome = self._run.outcome(predictions)
+        if predictions is None and self._assigned.pretraining is None:
+            return replace(outcome, model=None)
         assert outcome.model is not None
         return replace(outcome, model=self._place.send_outcome(Path(outcome.model)))
 
@@ -151,12 +174,12 @@ class RunningTrial:
         )
 
 
-def attest(run: TrainingRun) -> Attestation:
+def attest(run: TrainingRun | PretrainingTrial) -> Attestation:
     """What this process trains on, and with."""
-    from trainables.runs.training import content_of
+    from trainables.runs.training import TrainingRun, content_of
 
-    code = provenance()
-    return Attestation(**to_plain(content_of(run)), code_digest=code.code_digest, versions=code.versions)
+    code, content = provenance(), content_of(run) if isinstance(run, TrainingRun) else run.content()
+    return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 def _check_present(folder: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -23,7 +24,7 @@ from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import check_attested, expected_attestation, trial_spec
+from study.decisions.specs import check_attested, expected_attestation, pretraining_spec, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
@@ -36,6 +37,7 @@ from study.facts.study_folder import predictions_file
 from study.storage.addresses import is_uri
 from study.storage.stored_models import lies_now
 from study.storage.trial_places import PREDICTIONS, trial_address
+from trainables.runs.trial import TrialSpec
 
 LOOK_SECONDS = 5.0  # between two questions to Ray whether there are nodes
 
@@ -206,7 +208,8 @@ class TuneDriver:
     def _end(self, key: str, *, failure: Failure | None = None) -> None:
         trial = self.scheduler.facts.trials[key]
         record = end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
-        self._optuna.add_ended(self.scheduler.plan.arm(record.arm))
+        if record.phase == "search":
+            self._optuna.add_ended(self.scheduler.plan.arm(record.arm))
 
     def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
         shares = [gpu_share(trial, self.scheduler.facts.arm(trial.started.arm)) for trial in trials]
@@ -227,20 +230,27 @@ class TuneDriver:
         return tuple(sorted(avoided)) if others else ()
 
     def _assigned(self, trial: TrialFacts) -> AssignedTrial:
-        plan, arm = self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm)
-        made_of = plan.arm(trial.started.arm)
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
-        spec = trial_spec(self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm), trial)
-        if spec.start is not None and trial.start is not None:
-            spec = replace(spec, start=lies_now(spec.start, folder=self._folder, key=trial.start))
+        is_pretraining = trial.phase == "pretrain"
         return AssignedTrial(
             key=trial.key,
             epochs=trial.epochs,
-            spec=spec,
-            expected=expected_attestation(made_of, arm, trial, by=self.scheduler.provenance),
+            spec=None if is_pretraining else self._spec(trial),
+            pretraining=pretraining_spec(self.scheduler.plan, trial) if is_pretraining else None,
+            expected=expected_attestation(self.scheduler.progress, trial, by=self.scheduler.provenance),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
         )
+
+    def _spec(self, trial: TrialFacts) -> TrialSpec:
+        """What the trial is told, with the models of other trials where they lie now."""
+        plan, facts = self.scheduler.plan, self.scheduler.facts
+        spec = trial_spec(plan, facts, trial)
+        if spec.start is not None and trial.start is not None:
+            spec = replace(spec, start=lies_now(spec.start, folder=self._folder, key=trial.start))
+        if plan.arm(trial.started.arm).pretrained_by is not UNSET:
+            spec = replace(spec, backbone=lies_now(spec.backbone, folder=self._folder, key=plan.pretraining_key))
+        return spec
 
 
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:

@@ -197,6 +197,7 @@ class Totals:
 class ArmFacts:
     """The trials of one arm, in the order they were started."""
 
+    pretrain: list[TrialFacts] = field(default_factory=list)  # of a pretraining, which has no others
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
     claim: list[TrialFacts] = field(default_factory=list)  # of the winner, on seeds beyond the plan's
@@ -214,10 +215,11 @@ class ArmFacts:
 
     @property
     def trials(self) -> list[TrialFacts]:
-        return [*self.search, *self.confirm, *self.claim, *self.audit]
+        return [trial for phase in get_args(Phase) for trial in self.phase(phase)]
 
     def phase(self, phase: Phase) -> list[TrialFacts]:
-        return {"search": self.search, "confirm": self.confirm, "claim": self.claim, "audit": self.audit}[phase]
+        own: list[TrialFacts] = getattr(self, phase)
+        return own
 
     def ended_by(self, *, phases: Sequence[Phase] = get_args(Phase), statuses: Sequence[Status]) -> Totals:
         """The totals of the ended trials of these phases and statuses."""

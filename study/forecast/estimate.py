@@ -17,6 +17,7 @@ from typing import Literal
 
 from study.decisions import asha
 from study.facts.record import Record
+from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.schema import Typed
@@ -83,12 +84,18 @@ class ArmEstimate:
 def describe_estimate(item: ArmEstimate) -> str:
     """One arm in one line."""
     arm = item.arm
+    if is_pretraining(arm.task):
+        steps = f"{arm.fixed['steps']} steps of {arm.fixed['batch_size']} examples of corpus {arm.corpus}"
+        return f"{arm.name:24} {steps}  {_cost_in_words(item)}  on {arm.backbone}"
     search = f"{arm.samples:4} search ({item.bound} {item.search_epochs:.0f} epochs)"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
-    cost = "time unknown"
-    if item.measured is not None and item.slot_seconds is not None:
-        cost = f"{item.slot_seconds / 3600:.2f} h of one slot, by {item.measured.source}"
-    return f"{arm.name:24} {trials}  {cost}  on {arm.backbone}"
+    return f"{arm.name:24} {trials}  {_cost_in_words(item)}  on {arm.backbone}"
+
+
+def _cost_in_words(item: ArmEstimate) -> str:
+    if item.measured is None or item.slot_seconds is None:
+        return "time unknown"
+    return f"{item.slot_seconds / 3600:.2f} h of one slot, by {item.measured.source}"
 
 
 def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
@@ -104,7 +111,7 @@ def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[ArmEstimate]:
-    """One estimate per arm; `measured` by the arm's name."""
+    """One estimate per arm, that of the pretraining first; `measured` by the arm's name."""
     stopping = resolved.protocol.early_stopping
     return [
         ArmEstimate(
@@ -114,7 +121,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[A
             bound="at most" if stopping is None else "about",
             measured=measured.get(arm.name),
         )
-        for arm in resolved.arms
+        for arm in resolved.all_arms
     ]
 
 

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import UNSET
+
 from study.decisions.progress import StudyProgress
 from study.facts import events
 from study.facts.record import read_records
@@ -48,7 +50,8 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     lines = [f"  {describe_estimate(item)}" for item in estimates]
     audits = sum(arm.audits for arm in plan.arms)
     audit = f", up to {audits} audits of at most as many epochs as a confirm trial" if audits else ""
-    trials = f"{len(plan.arms)} arms, {search} search and {confirm} confirm trials{audit}"
+    first = "" if plan.pretraining is UNSET else "a pretraining, then "
+    trials = f"{first}{len(plan.arms)} arms, {search} search and {confirm} confirm trials{audit}"
     lines.append(f"{trials}, {total_in_words(estimates)}")
     if done:
         left = "unknown" if done.remaining_seconds is None else f"{done.remaining_seconds / 3600:.2f} h of one slot"

@@ -13,7 +13,10 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 def remaining_seconds(progress: StudyProgress) -> float | None:
-    """Expected seconds of one slot for all that is left; None before any epoch was measured."""
+    """Expected seconds of one slot for all that is left; None before any epoch was measured.
+
+    While a pretraining goes on, its own pace says how long that takes, and nothing how long the arms will.
+    """
     pace = _seconds_per_example(progress, progress.arms)
     if pace is None:
         return None

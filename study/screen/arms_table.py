@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from study.decisions.progress import ArmProgress, StudyProgress
+from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.screen.words import points
 
 COLUMNS = ("arm", "search", "stopped", "failed", "under way", "confirm", "best", "median")
@@ -14,9 +14,19 @@ def arms_table(progress: StudyProgress) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == "arm" else "right")
+    if progress.pretraining:
+        table.add_row(progress.pretraining.arm.name, *_pretraining_cells(progress.pretraining))
     for arm in progress.arms:
         table.add_row(arm.arm.name, *_cells(arm))
     return table
+
+
+def _pretraining_cells(pretraining: PretrainingProgress) -> list[str]:
+    """It has epochs where others have trials, and no score that a table knows."""
+    trial = pretraining.trial
+    failed = bool(trial and trial.record and trial.record.status == "failed")
+    epochs = f"epoch {trial.epochs if trial else 0}/{pretraining.arm.epochs}"
+    return [epochs, "", _count(failed), _count(len(pretraining.facts.under_way)), "", "", ""]
 
 
 def _cells(arm: ArmProgress) -> list[str]:

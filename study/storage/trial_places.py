@@ -3,7 +3,7 @@
 In a shared folder a trial works in place. Under a URI it works in a temporary folder of its node, and sends from there
 
     trials/KEY/state-3-81920.zip    all that goes on after epoch 3: one object of 81920 bytes
-    trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
+    trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended, the last of a pretraining
     trials/KEY/predictions.npz      until the launcher has fetched it
 
 A state is one object, so no part of it can be of another epoch, and its name says how many bytes it has, so one whose
@@ -55,7 +55,7 @@ class TrialPlace(Protocol):
         ...
 
     def send_outcome(self, model: Path) -> str:
-        """Worker: the address of a confirm trial's model, once it and the predictions beside it are safe."""
+        """Worker: the address of a model that stays, once it and the predictions beside it, if any, are safe."""
         ...
 
     def has_work(self) -> bool:
@@ -76,8 +76,8 @@ class TrialPlace(Protocol):
 
 
 def keeps_model(record: Record) -> bool:
-    """The study's one rule of what stays: a completed confirm trial keeps its best model, all else goes."""
-    return record.phase == "confirm" and record.status == "completed"
+    """The study's one rule of what stays: the model of a completed confirm trial or pretraining, all else goes."""
+    return record.phase in ("confirm", "pretrain") and record.status == "completed"
 
 
 def _through_outages(action: Callable[P, R]) -> Callable[P, R]:
@@ -180,8 +180,8 @@ class TrialObjects:
                 self._delete(info)
 
     def send_outcome(self, model: Path) -> str:
-        """The model's address, once it and the predictions beside it are under the URI."""
-        for path in (*model.iterdir(), model.with_name(PREDICTIONS)):
+        """The model's address, once it and the predictions beside it, if any, are under the URI."""
+        for path in (*model.iterdir(), *model.parent.glob(PREDICTIONS)):
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
 

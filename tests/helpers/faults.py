@@ -184,7 +184,7 @@ def check_undisturbed(folder: Path, cache: Path) -> int:
     plan, facts = require_plan(folder).plan, read_facts(folder)
     for record in facts.records:
         assert record.status == "completed", record.error
-        run = run_to_the_end(trial_spec(plan, facts.arm(record.arm), facts.trials[record.key]), cache)
+        run = run_to_the_end(trial_spec(plan, facts, facts.trials[record.key]), cache)
         alone = run.outcome()
         for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
             assert getattr(record, name) == getattr(alone, name), (record.key, name)

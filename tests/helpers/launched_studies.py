@@ -135,8 +135,7 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         outcome = replace(outcome, **_predict(folder, trial, row), model=model)
     share = 0.25 + unit(trial.key) / 2
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
-    arm = scheduler.progress.arm(trial.started.arm)
-    expected = expected_attestation(arm.arm, arm.facts, trial, by=PROVENANCE)
+    expected = expected_attestation(scheduler.progress, trial, by=PROVENANCE)
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     return Report(
         row=row,
@@ -214,7 +213,7 @@ def _predict(folder: Path, trial: TrialFacts, last: EpochRow) -> dict[str, objec
 def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, outcome: Outcome) -> str:
     model = folder.resolve() / "trials" / trial.key / f"model-epoch-{outcome.epoch}"
     model.mkdir(parents=True, exist_ok=True)
-    spec = trial_spec(plan, scheduler.facts.arm(trial.started.arm), trial)
+    spec = trial_spec(plan, scheduler.facts, trial)
     selected = {"epoch": outcome.epoch, "selection_score": outcome.selection_score}
     encoder = {"model_type": "albert", "hidden_size": 32, "layer_norm_eps": 1e-12}
     description = {"spec": to_plain(spec), **selected, "encoder": encoder}

@@ -1,9 +1,9 @@
 """What an encoder is pretrained for: one file per objective, over shared parts. Importing this imports nothing heavy.
 
 An objective is a file here that has a twin of the same name in `search_spaces/objectives/`; `-` in its name is `_` in
-the file's. The file has `DEPARTURES`, a `Config`, `FAMILIES` (of backbones that it has models for), `ORDER` (whether a pair's segments are swapped at random) and
-`build(config, encoder)`, which draws the weights from PyTorch's global generator; `encoder` is the configuration of
-`transformers` of the encoder that is to be pretrained.
+the file's. The file has `DEPARTURES`, a `Config`, `FAMILIES` (of the backbones that it has models for), `ORDER`
+(whether a pair's segments are swapped at random) and `build(config, encoder)`, which draws the weights from PyTorch's
+global generator; `encoder` is the configuration of `transformers` of the encoder that is to be pretrained.
 """
 
 from __future__ import annotations

@@ -106,6 +106,11 @@ class PretrainingRun:
         """Whether all steps are made."""
         return bool(self.history) and self.history[-1].finished
 
+    @property
+    def num_layers(self) -> int:
+        """Of the model that is left."""
+        return self._model.kept.config.num_hidden_layers
+
     def run_epoch(self) -> PretrainingRow:
         """Train for `steps_per_epoch` steps, the last time for those that are left: the row with held-out scores.
 

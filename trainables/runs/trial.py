@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.schema import Configuration, Typed
@@ -73,3 +73,4 @@ class Outcome(Typed, frozen=True, kw_only=True):
     eval_seconds: NotNegative
     data_differences: tuple[str, ...]  # from the official GLUE, of the splits that were read; empty: it is that
     model: str | None  # folder of the selected epoch's model; None before the first `save`
+    model_fingerprint: str | UnsetType = UNSET  # of a pretraining: the content of that folder, as a backbone

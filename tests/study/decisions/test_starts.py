@@ -54,7 +54,7 @@ def test_a_trial_is_told_where_its_start_lies():
     facts = simulation.journal.facts
     (chosen,) = simulation.journal.of(StartChosen)
     trial = facts.arm("albert/rte").search[0]
-    assert trial_spec(simulation.resolved, facts.arm("albert/rte"), trial).start == chosen.model
+    assert trial_spec(simulation.resolved, facts, trial).start == chosen.model
     assert chosen.model == f"/models/{chosen.key}"
 
 
