@@ -21,6 +21,7 @@ from markupsafe import Markup
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.html_tables import html_fragment
 from analysis.layouts.notes import seed_notes
+from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Table
 from analysis.page.caveats import caveats, departures_of, other_data
@@ -142,6 +143,7 @@ def _provenance(study: Study) -> dict[str, str]:
         "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
         "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.file.plan.arms})),
+        "pretraining": " ".join(pretraining_in_words([study])),
         "command line": study.file.command,
         "commits": ", ".join(sorted({record.git_commit for record in records if record.git_commit})),
         "code, digests of the sources": ", ".join(sorted({record.code_digest for record in records})),

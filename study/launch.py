@@ -71,7 +71,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
 def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
     """What is to be pretrained: the profile's, with the command line laid over it."""
     asked = None if plan.pretraining is UNSET else plan.pretraining
-    objective = options.pretrain or (asked and asked.objective)
+    objective = options.pretrain or (asked.objective if asked else None)
     settings = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
     if objective is None:
         if given := [name for name, value in (("corpus", options.corpus), ("pretrain-set", settings)) if value]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from analysis.layouts.cell_facts import scores_in
 from analysis.layouts.published_numbers import PublishedNumber, PublishedRow
 from analysis.layouts.table import Block, Line
@@ -99,6 +101,8 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
         return ON_REAL_GLUE
     if cell.data_differences:
         return f"on the official GLUE; here {TASKS[cell.task].title} {cell.data_differences[0]}"
+    if cell.arm.pretrained_by is not UNSET:
+        return f"on a backbone that its authors pretrained; here by {cell.arm.pretrained_by}"
     if cell.arm.backbone != other.backbone:
         return f"on another backbone than {cell.arm.backbone}"
     if number.metric not in (metric, NOT_STATED):

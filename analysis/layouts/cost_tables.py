@@ -7,6 +7,7 @@ import numpy as np
 from analysis.layouts.cell_facts import cell_names, range_entry, speed_entries
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
 from analysis.layouts.notes import seed_notes
+from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.table import Entry, Line, Table, number_entry
 from analysis.statistics.calibration import Calibration, LayerCalibration, calibration
 from analysis.statistics.comparisons import Place
@@ -49,7 +50,7 @@ def speed_table(evidence: Evidence) -> Table:
             "full depth for every exit rule at once and so does not fall with the layers run; ex/s, training examples "
             f"per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
         ),
-        notes=seed_notes(rows),
+        notes=[*seed_notes(rows), *pretraining_in_words(studies)],
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
     )
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from analysis.layouts.notes import seed_notes
+from analysis.layouts.pretraining_words import pretraining_facts
 from analysis.statistics.comparisons import Comparison, Place, Sample, baseline_row, compare, samples_of
 from analysis.statistics.exits import Exits, exits_of
 from analysis.statistics.search_repeats import Repeats, repeats_of_rows
@@ -87,4 +88,9 @@ def sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict
         ],
         "incomplete": seed_notes(evidence.rows),
         "cells": [{"row": label} | facts(cell) for label, cell in evidence.cells],
-    }
+    } | ({"pretraining": pretrained} if (pretrained := _pretrained(studies)) else {})
+
+
+def _pretrained(studies: list[Study]) -> dict[str, Any]:
+    found = {name: pretraining_facts(study) for name, study in zip(names_of(studies), studies, strict=True)}
+    return {name: facts for name, facts in found.items() if facts is not None}

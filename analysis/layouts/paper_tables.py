@@ -29,6 +29,7 @@ from analysis.layouts.notes import (
     study_notes,
     verdict_notes,
 )
+from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.published_numbers import PublishedRow, published_rows
 from analysis.layouts.table import Block, Entry, Line, Table, number_entry
 from analysis.statistics.comparisons import marks
@@ -61,6 +62,7 @@ def dev_table(evidence: Evidence) -> Table:
                 _macro_in_words(rows),
                 marks_in_words(rows, comparisons),
                 protocol_in_words(studies),
+                *pretraining_in_words(studies),
             ]
         ),
         notes=[

@@ -36,6 +36,7 @@ class Study:
     file: PlanFile
     records: list[Record]
     retried: list[Record]  # of failed trials that were run again: in no number, but paid for
+    pretrained: tuple[Record, ...] = ()  # of the pretraining, where there is one: in no number either, but paid for
 
     @property
     def name(self) -> str:
@@ -75,7 +76,7 @@ class Study:
     def by_arm(self) -> dict[str, list[Record]]:
         """The records of every arm."""
         arms: dict[str, list[Record]] = {}
-        for record in self.records:
+        for record in (*self.pretrained, *self.records):
             arms.setdefault(record.arm, []).append(record)
         return arms
 
@@ -126,10 +127,12 @@ def load_study(folder: Path | str) -> Study:
                 f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
                 f"{file.protocol_hash}; records of two protocols are never mixed"
             )
-    study = Study(folder=folder, file=file, records=records, retried=retried)
-    for arm in file.plan.arms:
+    pretrained = tuple(record for record in records if record.phase == "pretrain")
+    records = [record for record in records if record.phase != "pretrain"]
+    study = Study(folder=folder, file=file, records=records, retried=retried, pretrained=pretrained)
+    for arm in file.plan.all_arms:
         _check_content(study, arm)
-    strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
+    strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.all_arms})
     if strangers:
         names = ", ".join(strangers)
         warnings.warn(f"{folder}: records of arms that the plan does not have are left out: {names}", stacklevel=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from analysis.verification import pretraining_rules
 from analysis.verification.differences import differences, unlike
 from study.facts.events import EpochReported
 from study.facts.study_facts import TrialFacts
@@ -24,6 +25,8 @@ class EpochRules:
 
     def faults(self, trial: TrialFacts, event: EpochReported) -> list[str]:
         """What is wrong with the report of an epoch that comes after those of the trial."""
+        if trial.phase == "pretrain":
+            return pretraining_rules.report_faults(trial, event)
         row = event.report.row
         lines = unlike(row, self._expected_row(trial, row))
         lines += self._score_faults(trial, row)

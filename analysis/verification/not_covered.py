@@ -60,6 +60,9 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "epoch_reported.report.row.metrics.sample_std", _NOT_SELECTED),
     NotCovered("events.jsonl", "epoch_reported.report.row.metrics.expected_accuracy", _NOT_SELECTED),
     NotCovered("events.jsonl", "epoch_reported.report.row.metrics.expected_mean_layers", _NOT_SELECTED),
+    NotCovered("events.jsonl", "epoch_reported.report.row.metrics.mlm_loss", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.row.metrics.sop_accuracy", _BEFORE_LAST),
+    NotCovered("events.jsonl", "epoch_reported.report.row.metrics.tokens", _BEFORE_LAST),
     NotCovered("events.jsonl", "epoch_reported.report.outcome.eval_seconds", "of a confirm trial: measured once"),
     NotCovered("events.jsonl", "epoch_reported.report.wall_seconds", _BEFORE_LAST),
     NotCovered("events.jsonl", "epoch_reported.report.gpu_seconds", _BEFORE_LAST),
@@ -70,7 +73,7 @@ CHAIN_ALONE = (
 
 NOT_COVERED = (
     NotCovered("optuna.journal", "worker_id", "which process wrote a line"),
-    NotCovered("trials/KEY/model-epoch-N/model.safetensors", "", "weights are not hashed: gigabytes in a study"),
+    NotCovered("trials/KEY/model-epoch-N/model.safetensors", "", "weights of confirm trials are not hashed: gigabytes"),
     NotCovered("trials/KEY/model-epoch-N/tokenizer*", "", "files of the backbone's, not of the study's"),
     NotCovered("trials under a URI", "", "no model is fetched"),
     NotCovered("mlflow.db", "", "an output of the mirror"),

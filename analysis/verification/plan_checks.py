@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from analysis.verification.differences import differences
-from study.plans.identity import arm_name, confirm_seeds
+from study.plans.identity import FIRST_SEED, PRETRAINING, arm_name, confirm_seeds
 from study.plans.plan_file import FILE, PlanFile
 from study.plans.resolved_plan import Arm
 from trainables.schema import to_plain
@@ -22,7 +25,36 @@ def plan_drift(file: PlanFile) -> list[str]:
     searched = [arm for arm in plan.first_arms if arm.space]
     names += [arm_name(arm.method, arm.task, n) for n in range(1, asked.search_repeats) for arm in searched]
     lines += differences(f"{FILE}: arms", [arm.name for arm in plan.arms], names)
-    return lines + [line for arm in plan.arms for line in _arm_drift(file, arm)]
+    return lines + _pretraining_drift(file) + [line for arm in plan.arms for line in _arm_drift(file, arm)]
+
+
+def _pretraining_drift(file: PlanFile) -> list[str]:
+    """Whether the pretraining is what was asked for, and every arm begins with what it leaves."""
+    plan, asked = file.plan, file.plan.asked.pretraining
+    arm, where = plan.pretraining, f"{FILE}: pretraining"
+    if arm is UNSET or asked is UNSET:
+        return [f"{where} is {'there' if asked is UNSET else 'missing'}; asked for something else"] * (arm != asked)
+    expected = replace(
+        arm,
+        method=asked.objective,
+        task=PRETRAINING,
+        corpus=asked.corpus,
+        fixed={**arm.fixed, **asked.settings},
+        space={},
+        first=(),
+        samples=0,
+        seeds=(FIRST_SEED,),
+        audits=0,
+        repeat=0,
+        start_from=None,
+        pretrained_by=UNSET,
+    )
+    lines = differences(where, to_plain(arm), to_plain(expected))
+    for other in plan.arms:
+        begun = {"pretrained_by": arm.name, "backbone_fingerprint": plan.pretraining_key, "backbone": arm.backbone}
+        wanted = replace(other, **begun, tokenizer=None, tokenizer_fingerprint=None)
+        lines += differences(f"{FILE}: {other.name}", to_plain(other), to_plain(wanted))
+    return lines
 
 
 def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:

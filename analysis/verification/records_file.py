@@ -46,7 +46,7 @@ def records_drift(folder: Path, in_journal: Sequence[Record]) -> list[str]:
 def drift_without_journal(folder: Path, file: PlanFile) -> list[str]:
     """Where a record of `records.jsonl` is not of the plan: its key and, of a search trial, its seed."""
     lines, drift = _read(folder)
-    arms = {arm.name: arm for arm in file.plan.arms}
+    arms = {arm.name: arm for arm in file.plan.all_arms}
     for number, record in lines.items():
         if record.arm not in arms:
             continue  # `load_study` says so

@@ -10,11 +10,12 @@ from analysis.studies.load import Study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.verification.differences import differences
 from analysis.verification.records_file import name_of
-from study.decisions.specs import trial_spec
-from study.facts.record import Record
+from study.decisions.specs import pretraining_spec, trial_spec
+from study.facts.record import SIZES, Record, held_out_scores
 from study.facts.study_folder import predictions_digest, predictions_file
 from study.storage.addresses import is_uri
 from study.storage.stored_models import lies_now
+from trainables.encoders.backbones import backbone_fingerprint
 from trainables.schema import to_plain
 
 DESCRIPTION = "model.json"
@@ -50,7 +51,31 @@ def models_drift(study: Study) -> list[str]:
             lines.append(f"{path} is missing: the model of {name_of(record)}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             lines.append(f"{path} describes no model: {error!r}")
-    return lines
+    return lines + [line for record in study.pretrained for line in _pretrained_model_drift(study, record)]
+
+
+def _pretrained_model_drift(study: Study, record: Record) -> list[str]:
+    """Where the model that all trials start from is not described as its record says, or its files are others."""
+    if record.model is None or is_uri(record.model):
+        return []
+    folder = Path(lies_now(record.model, folder=study.folder, key=record.key))
+    try:
+        found = json.loads((folder / DESCRIPTION).read_text())
+        fingerprint = backbone_fingerprint(str(folder))
+    except (OSError, ValueError) as error:
+        return [f"{folder}: the model of {name_of(record)} is missing or broken: {error}"]
+    metrics = record.metrics
+    expected: dict[str, Any] = {"spec": found.get("spec"), "scores": held_out_scores(record)}
+    expected |= {name: metrics[name] for name in SIZES}
+    if record.key in study.facts.trials:
+        trial = study.facts.trials[record.key]
+        spec = to_plain(pretraining_spec(study.file.plan, trial))
+        expected["spec"] = spec | {name: found["spec"].get(name) for name in ("corpus", "backbone", "tokenizer")}
+        outcome = trial.last.report.outcome if trial.last else None
+        wanted = outcome.model_fingerprint if outcome else None
+        if fingerprint != wanted:
+            return [f"{folder}: content is {fingerprint}; should be {wanted}, as its trial left it"]
+    return differences(f"{folder / DESCRIPTION}:", found, expected)
 
 
 def _confirmed(study: Study) -> list[Record]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
+from study.drivers.pretraining_rows import epoch_row, outcome_of
 from trainables.data.tokenised import cache_folder
-from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
-from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingRow, PretrainingSpec
+from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import Content, EpochRow, Outcome
 
 
@@ -47,48 +46,3 @@ class PretrainingTrial:
         """The outcome, with the content of the model that is left, as a backbone. There are no predictions."""
         assert predictions is None
         return outcome_of(self.run.outcome(), num_layers=self.run.num_layers)
-
-
-def epoch_row(row: PretrainingRow, *, num_layers: int) -> EpochRow:
-    """The epoch as one of a trial: nothing of it is a score of a GLUE task, and nothing exits."""
-    return EpochRow(
-        epoch=row.epoch,
-        selection_score=row.score,
-        score=None,
-        metrics=_metrics(row.scores, row.steps, row.tokens),
-        mean_layers=num_layers,
-        num_layers=num_layers,
-        exit_histogram=[],
-        train_loss=row.train_loss,
-        train_examples=row.examples,
-        train_seconds=row.train_seconds,
-        eval_seconds=row.eval_seconds,
-        best_epoch=row.epoch,
-        improved=True,
-        finished=row.finished,
-    )
-
-
-def outcome_of(outcome: PretrainingOutcome, *, num_layers: int) -> Outcome:
-    """The outcome as that of a trial."""
-    assert outcome.model is not None
-    return Outcome(
-        score=outcome.score,
-        selection_score=outcome.score,
-        metrics=_metrics(outcome.scores, outcome.steps, outcome.tokens),
-        epoch=outcome.epochs,
-        epochs=outcome.epochs,
-        num_layers=num_layers,
-        num_parameters=outcome.num_parameters,
-        mean_layers=num_layers,
-        train_examples=outcome.examples,
-        train_seconds=outcome.train_seconds,
-        eval_seconds=outcome.eval_seconds,
-        data_differences=(),
-        model=outcome.model,
-        model_fingerprint=backbone_fingerprint(outcome.model),
-    )
-
-
-def _metrics(scores: Mapping[str, float], steps: int, tokens: int) -> dict[str, float]:
-    return {**scores, "steps": steps, "tokens": tokens}

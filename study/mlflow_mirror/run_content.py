@@ -11,7 +11,8 @@ A run's status in MLflow says what became of the trial:
 | under way | RUNNING | `running` |
 
 A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median. A
-confirm trial that does not repeat the arm's winner has the tag `superseded` and is in no median.
+confirm trial that does not repeat the arm's winner has the tag `superseded` and is in no median. A pretraining has its
+held-out scores under their own names, and no `score`; trials that load its model have its key as tag `pretrained_by`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from datetime import datetime
 from pathlib import Path
 from statistics import median
 
-from study.decisions.progress import ArmProgress, StudyProgress
+from msgspec import UNSET
+
+from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.facts.events import EpochReported
-from study.facts.record import Record
+from study.facts.record import Phase, Record, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
@@ -106,8 +109,9 @@ class StudyRuns:
             | {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
             | {"phase": started.phase, "trial": str(started.trial)}
             | ({"retries": str(len(trial.retries))} if trial.retries else {})
+            | self._backbone_tags(trial)
             | ({"superseded": "true"} if is_superseded else {}),
-            points=tuple(_curve_points(self.reports[key])) + tuple(_selected_points(trial.record)),
+            points=tuple(_curve_points(self.reports[key], trial.phase)) + tuple(_selected_points(trial.record)),
         )
 
     def arm(self, name: str) -> Run:
@@ -124,7 +128,7 @@ class StudyRuns:
             ended=_last_end(trials) if status in ("completed", "failed") else None,
             params={},
             tags=self._tags("arm", status, method=arm.arm.method, task=arm.arm.task) | {"trials": _counts(statuses)},
-            points=_median_points(arm.confirmed) if status == "completed" else (),
+            points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
         )
 
     def study(self, *, files: dict[str, tuple[str, ...]], note: str) -> Run:
@@ -148,6 +152,11 @@ class StudyRuns:
             points=tuple(self._medians()),
             files=files,
         )
+
+    def _backbone_tags(self, trial: TrialFacts) -> dict[str, str]:
+        """Which run has made the backbone of the trial, where one has."""
+        made_by = self.plan.plan.arm(trial.started.arm).pretrained_by
+        return {} if made_by is UNSET else {"pretrained_by": self.plan.plan.pretraining_key}
 
     def status(self, trial: TrialFacts) -> str:
         """A key of MLFLOW_STATUS."""
@@ -174,6 +183,8 @@ class StudyRuns:
     def _arm_status(self, arm: ArmProgress, statuses: Counter[str]) -> str:
         if statuses["running"]:
             return "running"
+        if isinstance(arm, PretrainingProgress):
+            return next(iter(statuses), "waiting")  # it has one trial
         if len(arm.confirmed) >= len(arm.arm.seeds):
             return "completed"
         if any(self.status(trial) == "failed" for trial in arm.confirm_trials):
@@ -186,12 +197,19 @@ def milliseconds(time: str) -> int:
     return round(datetime.fromisoformat(time).timestamp() * 1000)
 
 
-def _curve_points(reports: Sequence[EpochReported]) -> list[Point]:
+def _curve_points(reports: Sequence[EpochReported], phase: Phase) -> list[Point]:
+    values = _pretraining_values if phase == "pretrain" else _curve_values
     return [
         point
         for event in reports
-        for point in _points(_curve_values(event.report.row), milliseconds(event.time), event.report.row.epoch)
+        for point in _points(values(event.report.row), milliseconds(event.time), event.report.row.epoch)
     ]
+
+
+def _pretraining_values(row: EpochRow) -> dict[str, float | None]:
+    """Held-out scores, steps and tokens; nothing of it is a score of a GLUE task, and nothing exits."""
+    costs = {"train_loss": row.train_loss, "train_seconds": row.train_seconds, "eval_seconds": row.eval_seconds}
+    return {f"epoch/{name}": value for name, value in {**costs, **row.metrics}.items()}
 
 
 def _curve_values(row: EpochRow) -> dict[str, float | None]:
@@ -211,6 +229,9 @@ def _selected_points(record: Record | None) -> list[Point]:
     """The record's numbers, all of the selected epoch."""
     if record is None or record.epoch is None:
         return []
+    if record.phase == "pretrain":
+        costs = {"gpu_seconds": record.gpu_seconds, "wall_seconds": record.wall_seconds}
+        return _points({**costs, **record.metrics}, milliseconds(record.ended), record.epoch)
     values = {
         "score": record.score,
         "selection_score": record.selection_score,
@@ -263,6 +284,9 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
         return f"Stopped by ASHA after epoch {decision.rung}: score {decision.score:.4f}, {cutoff}."
     if record.score is None:
         return ""
+    if record.phase == "pretrain":
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in held_out_scores(record).items())
+        return f"After {record.metrics['steps']:,.0f} steps, held out: {scores}."
     superseded = " Superseded: a better configuration was found later." if is_superseded else ""
     return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
 

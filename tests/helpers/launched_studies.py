@@ -23,22 +23,27 @@ from study.decisions.machine_faults import Faults
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, expected_attestation, trial_spec
+from study.decisions.specs import Provenance, expected_attestation, pretraining_spec, trial_spec
+from study.drivers.pretraining_rows import epoch_row
 from study.drivers.trial_end import end_trial
 from study.facts.events import Report
 from study.facts.journal import Journal
+from study.facts.record import SIZES
 from study.facts.study_facts import TrialFacts
+from study.plans.plan import Pretraining
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.data.tasks import TASKS, score
+from trainables.encoders.backbones import backbone_fingerprint
+from trainables.runs.pretraining_trial import PretrainingRow
 from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import to_plain
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
 METHODS = ("albert", "pondernet")
-GPU_HOURS = 0.015  # of the last launch: closes a search, and the confirm trials of another arm
+GPU_HOURS = 0.0157  # of the last launch: closes a search, and the confirm trials of another arm
 
 
 def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("rte", "mrpc"), seeds: int = 2, **more):
@@ -46,6 +51,9 @@ def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("
     starts = {"mrpc": "rte"} if {"rte", "mrpc"} <= set(tasks) else {}
     small = {"methods": methods, "tasks": tasks, "seeds": seeds, "samples": 3, "sampler": "random", "epochs": 4}
     return resolve(replace(profiles.load("mini"), **small, start_from=starts, **more))
+
+
+PRETRAINING = Pretraining(objective="albert-mlm", corpus="mini", settings={"steps": 30, "steps_per_epoch": 20})
 
 
 def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
@@ -56,11 +64,12 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 def eventful_study(folder: Path) -> Path:
     """Every kind of event, every file but a report: killed, with faults, extended by audits, with little GPU time."""
-    launch(folder, mini_plan(seeds=1), killed_after=1)
-    faults = {4: "machine", 8: "restart", 12: "method"}
-    launch(folder, mini_plan(seeds=1), killed_after=30, broken=faults)
-    launch(folder, mini_plan(seeds=1), killed_after=0)
-    launch(folder, mini_plan(seeds=2, audit_stopped=1), max_gpu_hours=GPU_HOURS, retry_failed=True)
+    made = {"pretraining": PRETRAINING}
+    launch(folder, mini_plan(seeds=1, **made), killed_after=1)
+    faults = {5: "machine", 9: "restart", 13: "method"}
+    launch(folder, mini_plan(seeds=1, **made), killed_after=31, broken=faults)
+    launch(folder, mini_plan(seeds=1, **made), killed_after=0)
+    launch(folder, mini_plan(seeds=2, audit_stopped=1, **made), max_gpu_hours=GPU_HOURS, retry_failed=True)
     (folder / "mirror.log").write_text("followed 12 events\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder
@@ -105,7 +114,8 @@ def launch(
             reported = report_of(folder, plan, scheduler, trial, epoch)
             if scheduler.report(trial.key, reported, node="node-b") == "stop" or reported.row.finished:
                 end_trial(scheduler, trial, storage=str(folder.resolve()), folder=folder)
-                optuna.add_ended(plan.arm(trial.started.arm))
+                if trial.phase == "search":
+                    optuna.add_ended(plan.arm(trial.started.arm))
             else:
                 running.append((trial, epoch + 1))
         assert scheduler.progress.is_finished
@@ -127,9 +137,12 @@ def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path, opt
 
 def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: int) -> Report:
     """What a trial says after an epoch; a confirm trial leaves predictions and a model with its last one."""
-    history = [row_of(trial, number) for number in range(1, epoch + 1)]
+    of_epoch = pretraining_row if trial.phase == "pretrain" else row_of
+    history = [of_epoch(trial, number) for number in range(1, epoch + 1)]
     row = history[-1]
     outcome = _outcome(trial, history) if row.finished else None
+    if outcome is not None and trial.phase == "pretrain":
+        outcome = _pretrained(folder, plan, trial, outcome)
     if outcome is not None and trial.phase == "confirm":
         model = _save_model(folder, plan, scheduler, trial, outcome)
         outcome = replace(outcome, **_predict(folder, trial, row), model=model)
@@ -170,6 +183,39 @@ def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
         improved=best == epoch,
         finished=epoch == trial.config["epochs"],
     )
+
+
+def pretraining_row(trial: TrialFacts, epoch: int) -> EpochRow:
+    """An epoch of a pretraining."""
+    steps = min(epoch * trial.config["steps_per_epoch"], trial.config["steps"])
+    scores = {"mlm_loss": 5.5 - 0.03125 * steps, "mlm_accuracy": 0.01 * steps, "sop_accuracy": 0.5 + 0.001 * steps}
+    row = PretrainingRow(
+        epoch=epoch,
+        score=scores["mlm_accuracy"],
+        scores=scores,
+        steps=steps,
+        examples=steps * trial.config["batch_size"],
+        tokens=777 * steps,
+        train_loss=6.0 - 0.0625 * steps,
+        train_seconds=1.0625 * epoch,
+        eval_seconds=0.125 * epoch,
+        finished=steps == trial.config["steps"],
+    )
+    return epoch_row(row, num_layers=LAYERS)
+
+
+def _pretrained(folder: Path, plan: ResolvedPlan, trial: TrialFacts, outcome: Outcome) -> Outcome:
+    """Writes the model that all trials start from."""
+    model = folder.resolve() / "trials" / trial.key / f"model-epoch-{outcome.epochs}"
+    model.mkdir(parents=True, exist_ok=True)
+    sizes = {name: outcome.metrics[name] for name in SIZES}
+    scores = {name: value for name, value in outcome.metrics.items() if name not in SIZES}
+    description = {"spec": to_plain(pretraining_spec(plan, trial)), "scores": scores, **sizes}
+    (model / "model.json").write_text(json.dumps(description, indent=1) + "\n")
+    (model / "config.json").write_text('{"model_type": "albert", "hidden_size": 32}')
+    (model / "model.safetensors").write_bytes(b"pretrained weights 123")
+    fingerprint = backbone_fingerprint(str(model))
+    return replace(outcome, model=str(model), model_fingerprint=fingerprint, data_differences=())
 
 
 def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:
