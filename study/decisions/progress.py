@@ -135,12 +135,10 @@ class PretrainingProgress(ArmProgress):
         return record if record and record.status == "completed" else None
 
     @property
-    def model_fingerprint(self) -> str:
-        """Of the backbone that it has left, by what it said of it."""
-        assert self.trial is not None and self.trial.last is not None
-        outcome = self.trial.last.report.outcome
-        assert outcome is not None and outcome.model_fingerprint is not UNSET
-        return outcome.model_fingerprint
+    def model_fingerprint(self) -> str | None:
+        """Of the backbone that it has left, by what it said of it; None before."""
+        outcome = self.trial.last.report.outcome if self.trial and self.trial.last else None
+        return None if outcome is None or outcome.model_fingerprint is UNSET else outcome.model_fingerprint
 
     @property
     def missing(self) -> str:

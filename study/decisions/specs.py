@@ -75,9 +75,10 @@ def _backbone(plan: ResolvedPlan, facts: StudyFacts, arm: Arm) -> str:
     """What a trial of the arm loads, a model that was pretrained too, as an address that everybody sees."""
     if arm.pretrained_by is UNSET:
         return backbones.seen_from_anywhere(arm.pinned_backbone)
-    record = facts.trials[plan.pretraining_key].record
-    assert record is not None and record.model is not None
-    return record.model
+    trial = facts.trials.get(plan.pretraining_key)
+    if trial is None or trial.record is None or trial.record.model is None:
+        raise ValueError(f"{arm.pretrained_by} has left no model for {arm.name}")
+    return trial.record.model
 
 
 def pretraining_spec(plan: ResolvedPlan, trial: TrialFacts) -> PretrainingSpec:

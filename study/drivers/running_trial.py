@@ -30,7 +30,7 @@ from trainables.runs.trial import EpochRow, Outcome, TrialSpec
 from trainables.schema import to_plain
 
 if TYPE_CHECKING:
-    from study.drivers.pretraining_trial import PretrainingTrial
+    from study.drivers.pretraining_as_trial import PretrainingTrial
     from trainables.runs.training import TrainingRun
 
 
@@ -118,7 +118,7 @@ class RunningTrial:
 
     def _resumed_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
         """The trial as it was saved, with what it is made of where that lies now."""
-        from study.drivers.pretraining_trial import PretrainingTrial
+        from study.drivers.pretraining_as_trial import PretrainingTrial
         from trainables.data.tokenised import cache_folder
         from trainables.runs.training import TrainingRun
 
@@ -128,7 +128,7 @@ class RunningTrial:
         return PretrainingTrial.resume(self._folder, self._assigned.pretraining, self._device)
 
     def _new_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
-        from study.drivers.pretraining_trial import PretrainingTrial
+        from study.drivers.pretraining_as_trial import PretrainingTrial
         from trainables.data.tokenised import cache_folder
         from trainables.runs.training import TrainingRun
 

@@ -47,6 +47,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.configuration",
     "trainables.atomic_files",
     "trainables.data.tasks",
+    "trainables.encoders.backbones",
     "trainables.runs.trial",
 )
 SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables", "trainables.schema")
