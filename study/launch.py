@@ -17,7 +17,7 @@ from study.launch_plan import prepare, raised_in_words
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
-from study.plans.pretraining import explain_pretraining
+from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Value, to_plain

@@ -28,7 +28,7 @@ from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
-from study.plans.pretraining import (
+from study.plans.pretraining_arm import (
     asked_pretraining,
     check_lengths,
     check_pretraining,

@@ -65,9 +65,9 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 def eventful_study(folder: Path) -> Path:
     """Every kind of event, every file but a report: killed, with faults, extended by audits, with little GPU time."""
     made = {"pretraining": PRETRAINING}
-    launch(folder, mini_plan(seeds=1, **made), killed_after=1)
-    faults = {5: "machine", 9: "restart", 13: "method"}
-    launch(folder, mini_plan(seeds=1, **made), killed_after=31, broken=faults)
+    launch(folder, mini_plan(seeds=1, **made), killed_after=3)
+    faults = {4: "machine", 8: "restart", 12: "method"}
+    launch(folder, mini_plan(seeds=1, **made), killed_after=30, broken=faults)
     launch(folder, mini_plan(seeds=1, **made), killed_after=0)
     launch(folder, mini_plan(seeds=2, audit_stopped=1, **made), max_gpu_hours=GPU_HOURS, retry_failed=True)
     (folder / "mirror.log").write_text("followed 12 events\n")

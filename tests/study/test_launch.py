@@ -24,7 +24,6 @@ from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json
 from trainables.hub import HubUnreachable
-from trainables.schema import to_plain
 
 SHARED_GLUE = SHARED / "glue"
 
@@ -86,18 +85,6 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             ["--method", "albert:9-layers"],
             "num_hidden_layers of albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
         ),
-        (["--pretrain", "xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, electra-rtd, mlm"),
-        (
-            ["--pretrain", "mlm", "--corpus", "/nowhere"],
-            "corpus '/nowhere' is not a folder; allowed: mini, mini-shuffl",
-        ),
-        (["--pretrain", "mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
-        (["--pretrain", "mlm", "--pretrain-set", "depth=3"], "--pretrain-set depth: mlm has no such field; it has "),
-        (["--pretrain", "mlm", "--pretrain-set", "depth"], "--pretrain-set depth: allowed: FIELD=VALUE"),
-        (["--pretrain", "electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: electra"),
-        (["--pretrain", "mlm", "--data", "hub"], "--pretrain mlm needs --corpus; allowed: mini, mini-shuffled, hub:NA"),
-        (["--corpus", "mini"], "--corpus is of a pretraining and is ignored without --pretrain; add --pretrain NAME"),
-        (["--pretrain-set", "steps=3"], "--pretrain-set is of a pretraining and is ignored without --pretrain"),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
         (["--dry-run", "--explain", "rte"], "--explain rte: no such arm; available: palbert/sst2, palbert/cola"),
@@ -127,53 +114,6 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
 )
 def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
     assert message in refused(capsys, tmp_path, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (b"", "has 0 document(s); allowed: at least 2, for one is held out; a blank line ends a document"),
-        (b"one document\nof two lines\n", "has 1 document(s); allowed: at least 2"),
-        (b"one\n\ncaf\xe9\n", "text.txt, line 3: not UTF-8, byte 0xe9"),
-    ],
-)
-def test_a_corpus_that_cannot_be_read_is_refused(capsys, tmp_path, text, message):
-    (tmp_path / "corpus").mkdir()
-    (tmp_path / "corpus" / "text.txt").write_bytes(text)
-    assert message in refused(capsys, tmp_path, "--pretrain", "mlm", "--corpus", str(tmp_path / "corpus"))
-
-
-def test_a_pretraining_is_explained_and_told_of_by_a_dry_run(capsys, tmp_path):
-    asked = ["--task", "rte", "--pretrain", "albert-mlm", "--pretrain-set", "steps=40", "--dry-run"]
-    assert launch.main([*asked, "--out", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "albert-mlm/pretraining   40 steps of 32 examples of corpus mini" in told
-    assert "a pretraining, then 1 arms" in told and "  albert-mlm: no pair crosses documents" in told
-    assert launch.main([*asked, "--out", str(tmp_path), "--explain", "albert-mlm/pretraining"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["steps", "40", "--pretrain-set"] in lines and ["corpus", "mini", "--corpus"] in lines
-    assert launch.main([*asked, "--out", str(tmp_path), "--explain", "palbert/rte"]) == 0
-    assert (
-        "--pretrain albert-mlm, from search_spaces/objectives/albert_mlm.py BACKBONE['mini']" in capsys.readouterr().out
-    )
-
-
-def test_a_plan_without_a_pretraining_says_nothing_of_one():
-    """So keys, hashes and names of studies stay what they were."""
-    plain = to_plain(resolve(plan_from("--task", "rte")))
-    assert plain.keys() == {"asked", "arms", "protocol", "departures"} and "pretraining" not in plain["asked"]
-    assert not {"corpus", "pretrained_by"} & plain["arms"][0].keys()
-
-
-def test_another_corpus_under_the_same_name_is_refused(capsys, tmp_path):
-    asked = ["--task", "rte", "--pretrain", "mlm", "--corpus"]
-    write(tmp_path / "mine", resolve(plan_from(*asked, "mini")))
-    where = ["--out", str(tmp_path), "--name", "mine"]
-    assert launch.main([*asked, "mini-shuffled", *where]) == 2
-    error = capsys.readouterr().err
-    assert "data_fingerprint of mlm/pretraining" in error and "backbone_fingerprint of palbert/rte" in error
-    assert launch.main(["--task", "rte", *where]) == 2
-    assert 'pretrained_by of palbert/rte "mlm/pretraining" against null' in capsys.readouterr().err
 
 
 def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):

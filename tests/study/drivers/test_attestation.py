@@ -135,8 +135,7 @@ def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, dat
 
 
 def expected_by(scheduler: Scheduler, trial: TrialFacts) -> Attestation:
-    arm = scheduler.progress.arm(trial.started.arm)
-    return expected_attestation(arm.arm, arm.facts, trial, by=PROVENANCE)
+    return expected_attestation(scheduler.progress, trial, by=PROVENANCE)
 
 
 def launch() -> tuple[Scheduler, str, Attestation]:

@@ -1,4 +1,4 @@
-"""What tables, report and checks say of a pretraining: pytest tests/analysis/test_pretraining.py"""
+"""What tables, report and checks say of a pretraining: pytest tests/analysis/test_pretraining_tables.py"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pretraining that all arms start from: pytest tests/study/decisions/test_pretraining.py"""
+"""A pretraining that all arms start from: pytest tests/study/decisions/test_pretraining_first.py"""
 
 from __future__ import annotations
 
