@@ -153,7 +153,8 @@ class PretrainingRun:
             self._step(step)[0].item()
         trained = time.monotonic()
         self._evaluate()
-        return (trained - began) / steps * self._config.steps_per_epoch + time.monotonic() - trained
+        wanted = min(self._config.steps_per_epoch, self._config.steps)
+        return (trained - began) / steps * wanted + time.monotonic() - trained
 
     def save(self, folder: Path) -> None:
         """Replace what is saved in `folder` by the present state and, at the end, the model; whole or not at all.

@@ -12,6 +12,7 @@ from study.decisions.reopening import reopen_failed
 from study.decisions.specs import expected_attestation, pretraining_spec, trial_spec
 from study.facts.events import ConfirmClosed, EpochReported, TrialEnded, TrialStarted
 from study.facts.study_facts import TrialFacts
+from study.forecast.estimate import Measured, describe_estimate, estimate
 from study.forecast.remaining_time import remaining_seconds
 from study.plans.plan import Pretraining
 from study.plans.resolution import resolve
@@ -131,6 +132,14 @@ def test_its_epochs_say_nothing_of_how_long_the_arms_will_take():
     assert simulation.launch(kill_at=5) is None
     assert len(simulation.journal.of(EpochReported)) == 3
     assert remaining_seconds(scheduler_of(simulation.resolved, simulation.journal).progress) is None
+
+
+def test_a_forecast_counts_its_epochs_and_says_its_steps_and_examples():
+    plan = resolved()
+    first, *rest = estimate(plan, {NAME: Measured(2.0, 1_000, "probe")})
+    assert (first.arm.name, first.epochs, first.slot_seconds, first.disk_bytes) == (NAME, 4, 8.0, 1_000)
+    assert describe_estimate(first).startswith(f"{NAME}   1000 steps of 32 examples of corpus mini  0.00 h of one slot")
+    assert [item.arm.name for item in rest] == [arm.name for arm in plan.arms]
 
 
 @pytest.mark.parametrize(
