@@ -10,6 +10,8 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from analysis.layouts.cell_facts import points
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
@@ -114,7 +116,9 @@ def _provenance_lines(cell: Cell) -> list[str]:
         "data fingerprint": {record.data_fingerprint for record in cell.records},
         "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in cell.records},
     }
-    return [f"backbone: {cell.arm.pinned_backbone}"] + [
+    made_by = cell.arm.pretrained_by
+    pretrained = "" if made_by is UNSET else f", pretrained by {made_by}, key {cell.arm.backbone_fingerprint}"
+    return [f"backbone: {cell.arm.pinned_backbone}{pretrained}"] + [
         f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items()
     ]
 

@@ -43,7 +43,7 @@ from trainables.schema import to_plain
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
 METHODS = ("albert", "pondernet")
-GPU_HOURS = 0.0157  # of the last launch: closes a search, and the confirm trials of another arm
+GPU_HOURS = 0.015  # of the last launch: closes a search, and the confirm trials of another arm
 
 
 def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("rte", "mrpc"), seeds: int = 2, **more):
@@ -69,7 +69,12 @@ def eventful_study(folder: Path) -> Path:
     faults = {4: "machine", 8: "restart", 12: "method"}
     launch(folder, mini_plan(seeds=1, **made), killed_after=30, broken=faults)
     launch(folder, mini_plan(seeds=1, **made), killed_after=0)
-    launch(folder, mini_plan(seeds=2, audit_stopped=1, **made), max_gpu_hours=GPU_HOURS, retry_failed=True)
+    launch(
+        folder,
+        mini_plan(seeds=2, audit_stopped=1, **made),
+        max_gpu_hours=GPU_HOURS + 2 * 1.25 / 3600,
+        retry_failed=True,
+    )
     (folder / "mirror.log").write_text("followed 12 events\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder
