@@ -23,7 +23,7 @@ from study.facts.events import (
     read_events,
 )
 
-LIMIT = 0.0175  # GPU hours: closes searches of which some trials were run
+LIMIT = 0.019  # GPU hours: closes searches of which some trials were run
 
 
 @pytest.fixture(scope="module")
