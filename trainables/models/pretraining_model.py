@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu
 from transformers import PreTrainedModel
 
 from trainables.corpora.masking import IGNORED
@@ -65,7 +64,7 @@ def prediction_head(model: Any) -> Callable[[Tensor], Tensor]:
         "bert": lambda hidden: model.cls(hidden),
         "electra": lambda hidden: model.generator_lm_head(model.generator_predictions(hidden)),
         "roberta": lambda hidden: model.lm_head(hidden),
-        "sharebert": lambda hidden: model.decoder(model.transform_norm(gelu(model.transform(hidden)))),
+        "sharebert": lambda hidden: model.predictions(hidden),
     }
     family = model.config.model_type
     if family not in heads:
