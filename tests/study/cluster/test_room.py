@@ -15,14 +15,20 @@ from study.launch_options import local_gpus
 @pytest.fixture
 def nodes(monkeypatch):
     """Two nodes of one CPU each, and one that is gone."""
-    there = [{"Alive": True, "Resources": {"CPU": 1.0}}] * 2 + [{"Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}]
-    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: there)
+    there = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 1.0}} for name in ("a", "b")]
+    gone = {"NodeID": "c", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}
+    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: [*there, gone])
 
 
 def test_a_trial_has_to_fit_on_one_node(nodes):
     assert Resources(cpus=1, gpus=0.0).slots() == 2
     assert Resources(cpus=0.5, gpus=0.0).slots() == 4
     assert Resources(cpus=2, gpus=0.0).slots() == 0
+
+
+def test_a_node_that_is_left_out_has_no_slots(nodes):
+    assert Resources(cpus=0.5, gpus=0.0).slots(without={"b"}) == 2
+    assert Resources(cpus=1, gpus=0.0).slots(without={"a", "b"}) == 0
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "asked"), [(2, 0.0, "2 CPUs and 0 GPUs"), (1, 1.0, "1 CPUs and 1 GPUs")])
