@@ -164,8 +164,7 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """A node gets no trials for a while: several failed there while others went on elsewhere, or it has other code or data
-    than the launch."""
+    """A node gets no trials for a while: several failed there while others went on elsewhere, or it has other code."""
 
     node: str  # Ray's number of it
     host: str
