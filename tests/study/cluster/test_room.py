@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from helpers.places import ROOT
+from ray._private import worker
 
 from study.cluster import ray_connection
 from study.cluster.ray_connection import interrupts_held
@@ -77,6 +78,15 @@ def test_a_second_one_ends_the_process_without_a_clean_up(monkeypatch):
     with pytest.raises(Ended, match="1"), interrupts_held("Ray is starting"):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_ray_prints_nothing_of_lost_processes_on_standard_output(capfd):
+    said = {"lines": ["Raylet is terminated.\n[state-dump]"], "pid": "raylet", "is_err": False}
+    with ray_connection.nothing_printed():
+        worker.print_to_stdstream(said, ignore_prefix=False)
+    assert capfd.readouterr().out == ""
+    worker.print_to_stdstream(said, ignore_prefix=False)
+    assert "state-dump" in capfd.readouterr().out  # what Ray does, and where
 
 
 @pytest.mark.slow
