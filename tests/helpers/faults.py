@@ -218,10 +218,10 @@ class FaultyStudy:
             return False
         (address,) = [word for word in raylets[0].cmdline() if word.startswith("--gcs-address=")]
         command = [sys.executable, "-m", "helpers.joined_node", address.partition("=")[2]]
-        broken = os.environ | {"XDG_CACHE_HOME": "/proc/none", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        broken = {"XDG_CACHE_HOME": "/proc/none", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "RAY_AUTH_MODE": "token"}
         before, until = self.count("trial_retried"), time.monotonic() + BAD_NODE_SECONDS
         with (self.home / "node.log").open("a") as log:
-            node = subprocess.Popen(command, stdout=log, stderr=log, env=broken)
+            node = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | broken)
         try:
             self._wait_until(lambda: self.count("trial_retried") >= before + 2 or time.monotonic() > until)
         finally:
