@@ -34,7 +34,7 @@ from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
 
 DEADLINE_SECONDS = 300.0
-BAD_NODE_SECONDS = 60.0  # for its start, and for trials to break off there
+BAD_NODE_SECONDS = 180.0  # for its start, and for trials to break off there
 HOUR_SECONDS = 3600
 ARGUMENTS = [
     "--method",
