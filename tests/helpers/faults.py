@@ -133,6 +133,7 @@ class FaultyStudy:
         while not (done := self.kinds[kind]()) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.caused[kind] += done
+        print(f"{self.count('epoch_reported')} epochs, {kind}: {'caused' if done else 'nothing to break'}", flush=True)
 
     def _processes(self, name: str) -> list[psutil.Process]:
         """Those of the launch with this in their name."""
@@ -259,10 +260,11 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=35)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    arguments = [*ARGUMENTS, "--samples", "3", "--seeds", "13", "--epochs", "8"]  # the grid has three points
+    # The grid has three points; a trial is longer than an actor's start, so that actors of a node that joins are used.
+    arguments = [*ARGUMENTS, "--samples", "3", "--seeds", "13", "--epochs", "24"]
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
-        study = run_faulty(home / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=16 * 8)
+        study = run_faulty(home / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=16 * 24)
         print(f"{sum(study.caused.values())} faults {dict(study.caused)}")
         print(f"{check_undisturbed(study.folder, home / 'cache')} trials are as they are where nothing happens")
         if drift := verify(study.folder):
