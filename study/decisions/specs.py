@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from study.decisions.progress import StudyProgress
-from study.facts.attestation import Attestation, contradictions
-from study.facts.events import LaunchBegan
+from study.facts.attestation import Attestation, agree_but_for_digests, contradictions
+from study.facts.events import Failure, LaunchBegan
 from study.facts.record import Record, Status
 from study.facts.study_facts import ArmFacts, LaunchFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -154,10 +154,40 @@ def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, 
     Raises:
         ValueError: it does not; all that differs is named.
     """
-    trial = progress.facts.trials[key]
-    arm = progress.arm(trial.started.arm)
-    if found := contradictions(attested, expected_attestation(arm.arm, arm.facts, trial, by=by)):
+    if found := contradictions(attested, expected_of(progress, key, by=by)):
+        arm = progress.facts.trials[key].started.arm
         raise ValueError(
-            f"trial {key} of {arm.arm.name} on {host} is not what the plan says: {'; '.join(found)}; nothing "
+            f"trial {key} of {arm} on {host} is not what the plan says: {'; '.join(found)}; nothing "
             "of it was noted. Mend that, and the same command continues"
         )
+
+
+def refusal(
+    progress: StudyProgress,
+    key: str,
+    attested: Attestation,
+    *,
+    host: str,
+    node: str | None,
+    others: bool,
+    by: Provenance,
+) -> Failure:
+    """The failure of a trial that a worker did not train, since its node has other code or data than the launch.
+
+    `others`: whether there are nodes that may do better.
+
+    Raises:
+        ValueError: there are none, or nobody knows which node is in error.
+    """
+    expected = expected_of(progress, key, by=by)
+    if not others or agree_but_for_digests(attested, expected):
+        check_attested(progress, key, attested, host=host, by=by)
+    error = f"it has not what the plan says: {'; '.join(contradictions(attested, expected))}"
+    return Failure(cause="node", error=error, traceback=None, host=host, node=node)
+
+
+def expected_of(progress: StudyProgress, key: str, *, by: Provenance) -> Attestation:
+    """What a worker must find of a trial of the study."""
+    trial = progress.facts.trials[key]
+    arm = progress.arm(trial.started.arm)
+    return expected_attestation(arm.arm, arm.facts, trial, by=by)

@@ -23,13 +23,14 @@ from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import check_attested, expected_attestation, trial_spec
+from study.decisions.specs import expected_of, refusal, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
+from study.facts.attestation import Attestation
 from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_file
@@ -174,13 +175,13 @@ class TuneDriver:
         """Takes in the news of one trial, and ends it if it is over; whether its work here is.
 
         Raises:
-            ValueError: what a worker trains is not what the plan says.
+            ValueError: what a worker trains is not what the plan says, and there is no other that may do better.
         """
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
-            by = self.scheduler.provenance
-            check_attested(self.scheduler.progress, news.key, news.refused, host=news.host, by=by)
+            self._refuse(news.key, news.refused, host=news.host, node=node)
+            return True
         if news.failure is not None:
             self._break_off(news.key, news.failure)
             return True
@@ -191,6 +192,13 @@ class TuneDriver:
             return True
         return False
 
+    def _refuse(self, key: str, attested: Attestation, *, host: str, node: str | None) -> None:
+        scheduler = self.scheduler
+        others = bool(self._resources.nodes() - scheduler.faults.differing - {node})
+        by = scheduler.provenance
+        failure = refusal(scheduler.progress, key, attested, host=host, node=node, others=others, by=by)
+        scheduler.retry(key, failure)
+
     def _break_off(self, key: str, failure: Failure) -> None:
         if self.scheduler.faults.is_final(key, failure):
             self._end(key, failure=failure)
@@ -200,7 +208,8 @@ class TuneDriver:
     def _slots(self) -> int:
         """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
-            self._known_slots, self._slots_asked = max(self._resources.slots(), self._to_come), time.monotonic()
+            slots = self._resources.slots(without=self.scheduler.facts.left_out)
+            self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
         return self._known_slots
 
     def _end(self, key: str, *, failure: Failure | None = None) -> None:
@@ -227,8 +236,6 @@ class TuneDriver:
         return tuple(sorted(avoided)) if others else ()
 
     def _assigned(self, trial: TrialFacts) -> AssignedTrial:
-        plan, arm = self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm)
-        made_of = plan.arm(trial.started.arm)
         predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
         spec = trial_spec(self.scheduler.plan, self.scheduler.facts.arm(trial.started.arm), trial)
         if spec.start is not None and trial.start is not None:
@@ -237,7 +244,7 @@ class TuneDriver:
             key=trial.key,
             epochs=trial.epochs,
             spec=spec,
-            expected=expected_attestation(made_of, arm, trial, by=self.scheduler.provenance),
+            expected=expected_of(self.scheduler.progress, trial.key, by=self.scheduler.provenance),
             place=trial_address(self._storage, trial.key),
             predictions=predictions if trial.phase == "confirm" else None,
         )

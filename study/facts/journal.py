@@ -123,7 +123,8 @@ class Journal:
             raise
 
     def now(self) -> str:
-        return utc_now()
+        """As `EventLog`; never before the last event, even where somebody has set the clock back."""
+        return max(utc_now(), self.facts.time)
 
     def append(self, event: Event) -> None:
         """Makes an event safe on disk, and a fact; the record of a `trial_ended` is in `records.jsonl` too."""
