@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -165,5 +166,19 @@ def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(
     news_of(assigned(tmp_path))
     (tmp_path / "key" / "state.pt").unlink()  # as after its end
     for epochs in (0, 1):
-        RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0).release()
+        late = RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0)
+        late._begin()
+        late.release()
         assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
+
+
+def test_an_actor_that_is_set_up_for_a_trial_of_another_waits_for_nobody(tmp_path):
+    at_work = RunningTrial(assigned(tmp_path), device="cpu", gpus=0)
+    at_work.next_news()
+    dropped = threading.Thread(target=lambda: RunningTrial(assigned(tmp_path), device="cpu", gpus=0).release())
+    dropped.start()
+    dropped.join(timeout=30)
+    waits = dropped.is_alive()
+    at_work.release()
+    dropped.join()
+    assert not waits
