@@ -26,12 +26,9 @@ import psutil
 from helpers import shifted_clock
 from helpers.glue_folders import write_glue
 from helpers.places import ROOT
-from helpers.trials import run_to_the_end
+from helpers.trials import check_as_alone
 
 from analysis.verify import verify
-from study.decisions.specs import trial_spec
-from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 
 DEADLINE_SECONDS = 300.0
 BAD_NODE_SECONDS = 300.0  # for its start, and for trials to break off there
@@ -241,20 +238,6 @@ def run_faulty(
     return study
 
 
-def check_undisturbed(folder: Path, cache: Path) -> int:
-    """Trains each trial of the study here, where nothing happens to it; how many there are. AssertionErrors say what
-    came out otherwise."""
-    plan, facts = require_plan(folder).plan, read_facts(folder)
-    for record in facts.records:
-        assert record.status == "completed", record.error
-        run = run_to_the_end(trial_spec(plan, facts.arm(record.arm), facts.trials[record.key]), cache)
-        alone = run.outcome()
-        for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
-            assert getattr(record, name) == getattr(alone, name), (record.key, name)
-    assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
-    return len(facts.records)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=35)
@@ -266,7 +249,9 @@ def main() -> None:
         home = Path(temporary)
         study = run_faulty(home / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=14 * 30)
         print(f"{sum(study.caused.values())} faults {dict(study.caused)}")
-        print(f"{check_undisturbed(study.folder, home / 'cache')} trials are as they are where nothing happens")
+        counts = check_as_alone(study.folder, home / "cache")
+        assert set(counts) == {"completed"}, counts
+        print(f"{counts['completed']} trials are as they are where nothing happens")
         if drift := verify(study.folder):
             raise SystemExit("\n".join(drift))
     if sum(study.caused.values()) < options.faults:
