@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import psutil
@@ -82,10 +83,11 @@ class FaultyStudy:
         """Breaks something `faults` times, each kind in turn, spread over the `epochs` that the study will report."""
         self._launch()
         try:
-            for number in range(faults):
-                if not self._wait_for(int(epochs * (number + self.random.random()) / (faults + 1))):
+            kinds = cycle(self.kinds)
+            while (caused := sum(self.caused.values())) < faults:
+                if not self._wait_for(int(epochs * (caused + self.random.random()) / (faults + 1))):
                     break
-                self._cause(list(self.kinds)[number % len(self.kinds)])
+                self._cause(next(kinds))
             status = self._launcher.wait(timeout=2 * DEADLINE_SECONDS)
             assert status == 0, self.log()
         finally:

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from study.decisions.specs import check_attested
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.running_trial import RunningTrial
-from study.drivers.tune_driver import TuneDriver
+from study.drivers.tune_driver import TuneDriver, _Scheduler
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
@@ -206,8 +207,8 @@ class Cluster:
     """A driver of a study on nodes of one CPU each, without Ray."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
-        there = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
-        monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: there)
+        monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: self._nodes)
+        self.nodes_are(*nodes)
         plan = mini_plan(methods=("albert",), tasks=("rte",))
         self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)
         self.scheduler.begin_launch(command="", host="", pid=0)
@@ -219,6 +220,9 @@ class Cluster:
             on_progress=lambda: None,
             watchdog=Watchdog(say=print),
         )
+
+    def nodes_are(self, *nodes: str) -> None:
+        self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
 
     def hand_out(self) -> list[str]:
         """Ray's numbers of the trials that go to Ray now."""
@@ -316,3 +320,41 @@ def test_the_provenance_of_a_launch_has_the_digest_of_the_packages():
     packages = [provenance.ROOT / name for name in provenance.PACKAGES]
     assert all((package / "__init__.py").exists() for package in packages)
     assert provenance.provenance().code_digest == provenance.code_digest(packages)
+
+
+# ---- nodes that go
+
+
+class Controller:
+    """What Ray's scheduler is given: trials that wait, and a way to drop them."""
+
+    def __init__(self, *ray_ids: str) -> None:
+        self.trials = [SimpleNamespace(trial_id=ray_id, status="PENDING") for ray_id in ray_ids]
+
+    def get_trials(self) -> list[SimpleNamespace]:
+        return list(self.trials)
+
+    def stop_trial(self, trial: SimpleNamespace) -> None:
+        self.trials.remove(trial)
+
+
+def test_a_trial_that_waits_for_a_node_that_has_gone_is_handed_out_again(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    scheduler = cluster.scheduler
+    (first, second), asked = cluster.hand_out(), _Scheduler(cluster.driver)
+    (key,) = cluster.driver._keys[first]
+    for ray_id in (first, second):
+        cluster.driver.begun(ray_id)
+    lost = News(key=key, host="host-a", failure=failure_of("machine", node="a"))
+    cluster.driver.reported(first, Message(news=(lost,), node="a"))
+    scheduler.faults._trials[key].not_before = 0.0  # the wait after a fault is over
+    (again,) = cluster.hand_out()
+    assert cluster.driver._keys[again] == [key] and cluster.driver._waiting == {again: {"a"}}
+    controller = Controller(again)
+    assert asked.choose_trial_to_run(controller).trial_id == again  # "b" is there
+    cluster.nodes_are("a")
+    cluster.driver._next_placing = 0.0
+    assert asked.choose_trial_to_run(controller) is None and controller.trials == []
+    assert cluster.events(TrialRetried)[-1].failure.cause == "preemption"
+    (once_more,) = cluster.hand_out()
+    assert cluster.driver._keys[once_more] == [key] and cluster.driver._waiting == {once_more: frozenset()}
