@@ -143,6 +143,9 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
         return "interrupted"
+    except ValueError:  # a worker does not find what the plan says
+        scheduler.end_launch("interrupted")
+        raise
     if scheduler.progress.is_finished:
         return "complete"
     return "paused" if scheduler.has_given_up else "drained"

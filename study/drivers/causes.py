@@ -10,6 +10,21 @@ from study.storage.secrets import masked
 from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
+# What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.
+_WORDS_OF_THE_MACHINE = (
+    "CUDA",
+    "cuDNN",
+    "CUDNN",
+    "cuBLAS",
+    "CUBLAS",
+    "NCCL",
+    "NVIDIA driver",
+    "NVML",
+    "can't start new thread",
+    "unable to mmap",
+)
+# And the errors of a GPU that the method brings about, by an index that is out of range.
+_WORDS_OF_THE_METHOD = ("device-side assert", "illegal memory access", "CUBLAS_STATUS_INVALID_VALUE")
 
 
 def failure_of(error: Exception, *, node: str | None) -> Failure:
@@ -39,4 +54,12 @@ def breaks_process(error: Exception) -> bool:
 def _cause_of(error: Exception) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return "memory"
-    return "machine" if isinstance(error, _OF_THE_MACHINE) else "method"
+    if isinstance(error, _OF_THE_MACHINE):
+        return "machine"
+    return "machine" if not isinstance(error, TrainingError) and _is_said_of_the_machine(str(error)) else "method"
+
+
+def _is_said_of_the_machine(text: str) -> bool:
+    return any(word in text for word in _WORDS_OF_THE_MACHINE) and not any(
+        word in text for word in _WORDS_OF_THE_METHOD
+    )
