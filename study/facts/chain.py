@@ -1,16 +1,22 @@
 """The hash chain of the journal: the last field of every line is a hash of the line and of the chain before it.
 
 A line that was edited, put in, cut out or moved is found with its number, without a line being decoded. A cut of the
-last lines is found by the records, each of which names the chain before its own event, and by tables and report, which
-name the digest of the records. It is no signature: whoever writes all of a folder anew makes a chain that holds.
+last lines is found by the seal, which a launch leaves when it closes the journal; of a launch that was killed, by the
+records, each of which names the chain before its own event. It is no signature: whoever writes all of a folder anew
+makes a chain that holds.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from trainables.atomic_files import write_json
+from trainables.configuration import Count
+from trainables.schema import Reader, Typed, to_plain
+
+SEAL = "journal.seal"
 START = "0" * 16  # the chain before the first line
 _FIELD, _END = b',"chain":"', b'"}'
 _LENGTH = len(_FIELD) + len(START) + len(_END)
@@ -56,17 +62,48 @@ class ChainCheck:
         )
 
 
-def checked_head(path: Path, lines: Iterable[bytes]) -> str:
-    """The chain of the last of a journal's lines.
+class Seal(Typed, frozen=True, kw_only=True):
+    """How far a journal went when a launch closed it. Later lines may follow: of a launch that was killed."""
+
+    lines: Count
+    chain: str  # of the last of them
+
+    def fault(self, lines: Sequence[bytes]) -> str | None:
+        """What is wrong with the end of the journal's lines, in words."""
+        if len(lines) < self.lines:
+            return f"ends with line {len(lines)}; {SEAL} says {self.lines}: the lines after it were cut off"
+        found = unlinked(lines[self.lines - 1])[1] if self.lines else START
+        return None if found == self.chain else f"line {self.lines} has chain {found!r}; {SEAL} says {self.chain!r}"
+
+
+def read_seal(folder: Path) -> Seal | None:
+    """The seal of the study's journal; None before any launch has closed it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    path = folder / SEAL
+    return SEALS.read(path.read_bytes(), where=str(path)) if path.exists() else None
+
+
+def write_seal(folder: Path, lines: int, chain: str) -> None:
+    write_json(folder / SEAL, to_plain(Seal(lines=lines, chain=chain)))
+
+
+def checked_head(path: Path, lines: Iterable[bytes]) -> tuple[int, str]:
+    """The number of a journal's lines, and the chain of the last.
 
     Raises:
         ValueError: the chain does not hold; file and line are named.
     """
-    check = ChainCheck()
+    check, number = ChainCheck(), 0
     for number, line in enumerate(lines, start=1):
         if fault := check.fault(line):
             raise ValueError(f"{path}:{number}: {fault}")
-    return check.head
+    return number, check.head
+
+
+SEALS = Reader(Seal)
 
 
 def _link(line: bytes, before: str) -> str:

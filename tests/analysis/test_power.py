@@ -44,3 +44,7 @@ def test_detectable_difference_of_many_degrees_of_freedom_is_the_normal_one():
 def test_detectable_difference_of_a_spread_is_that_of_two_rows_that_have_it():
     scores = [0.70, 0.72, 0.71, 0.74, 0.69]
     assert detectable_from_spread(scores) == detectable_difference(np.std(scores, ddof=1) * np.sqrt(2 / 5), 8)
+
+
+def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
+    assert detectable_from_spread([0.5, 0.5, 0.5]) is None
