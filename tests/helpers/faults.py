@@ -170,11 +170,13 @@ class FaultyStudy:
         return self._kill()
 
     def _remove_model(self) -> bool:
-        models = sorted(path.parent for path in self.storage.glob("trials/*/state.pt") if self._workers())
-        for folder in models:
-            for model in folder.glob("model-epoch-*"):
-                shutil.rmtree(model, ignore_errors=True)
-        return bool(models) and self._kill()
+        """Of trials that are not over: a model that is lost after that is lost for good."""
+        workers = self._kill()
+        trials = read_facts(self.folder).under_way
+        models = [model for key in trials for model in self.storage.glob(f"trials/{key}/model-epoch-*")]
+        for model in models:
+            shutil.rmtree(model)
+        return bool(models) and workers
 
     def _freeze(self) -> bool:
         workers = self._workers()
