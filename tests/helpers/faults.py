@@ -30,6 +30,7 @@ from helpers.places import ROOT
 from helpers.trials import check_as_alone
 
 from analysis.verify import verify
+from study.facts.study_facts import read_facts
 
 DEADLINE_SECONDS = 300.0
 BAD_NODE_SECONDS = 300.0  # for its start, and for trials to break off there
