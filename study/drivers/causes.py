@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import traceback
 
@@ -11,20 +12,12 @@ from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
 # What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.
-_WORDS_OF_THE_MACHINE = (
-    "CUDA",
-    "cuDNN",
-    "CUDNN",
-    "cuBLAS",
-    "CUBLAS",
-    "NCCL",
-    "NVIDIA driver",
-    "NVML",
-    "can't start new thread",
-    "unable to mmap",
+_WORDS_OF_THE_MACHINE = re.compile(
+    r"CUDA error|CUDA GPUs|CUDA initialization|CUDA unknown error|compiled with CUDA|cudaGetDeviceCount|NVIDIA driver"
+    r"|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|NVML|can't start new thread|unable to mmap"
 )
 # And the errors of a GPU that the method brings about, by an index that is out of range.
-_WORDS_OF_THE_METHOD = ("device-side assert", "illegal memory access", "CUBLAS_STATUS_INVALID_VALUE")
+_WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
 
 
 def failure_of(error: Exception, *, node: str | None) -> Failure:
@@ -54,12 +47,10 @@ def breaks_process(error: Exception) -> bool:
 def _cause_of(error: Exception) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return "memory"
-    if isinstance(error, _OF_THE_MACHINE):
-        return "machine"
-    return "machine" if not isinstance(error, TrainingError) and _is_said_of_the_machine(str(error)) else "method"
+    if isinstance(error, TrainingError):
+        return "method"
+    return "machine" if isinstance(error, _OF_THE_MACHINE) or _is_of_the_machine(str(error)) else "method"
 
 
-def _is_said_of_the_machine(text: str) -> bool:
-    return any(word in text for word in _WORDS_OF_THE_MACHINE) and not any(
-        word in text for word in _WORDS_OF_THE_METHOD
-    )
+def _is_of_the_machine(text: str) -> bool:
+    return bool(_WORDS_OF_THE_MACHINE.search(text)) and not _WORDS_OF_THE_METHOD.search(text)

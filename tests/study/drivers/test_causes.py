@@ -56,6 +56,7 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
         (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "machine"),
         (RuntimeError("can't start new thread"), "machine"),
         (RuntimeError("CUDA error: device-side assert triggered"), "method"),
+        (RuntimeError("Input type (torch.FloatTensor) and weight type (torch.CUDAFloatTensor) differ"), "method"),
         (TrainingError("loss is nan at step 3"), "method"),
         (IndexError("list index out of range"), "method"),
         (ValueError("math domain error"), "method"),
