@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.chain import START, ChainCheck, linked, read_seal
+from study.facts.chain import START, ChainCheck, linked, seal_fault
 from study.facts.events import FILE, READER, BaseEvent, Event
 
 
@@ -46,13 +46,6 @@ def read_journal(folder: Path) -> tuple[list[JournalLine], list[str]]:
         found.append(JournalLine(number, event, head))
         if not fault and line != (written := linked(msgspec.json.encode(event), head) + b"\n"):
             broken.append(f"{found[-1].where} is written as {line[:200]!r}; should be {written[:200]!r}")
-    return found, broken + _cut_off(folder, lines)
-
-
-def _cut_off(folder: Path, lines: list[bytes]) -> list[str]:
-    try:
-        seal = read_seal(folder)
-    except ValueError as error:
-        return [str(error)]
-    fault = seal.fault(lines) if seal else None
-    return [f"{FILE} {fault}"] if fault else []
+    if fault := seal_fault(folder, lines):
+        broken.append(f"{FILE} {fault}")
+    return found, broken

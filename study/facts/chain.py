@@ -68,42 +68,41 @@ class Seal(Typed, frozen=True, kw_only=True):
     lines: Count
     chain: str  # of the last of them
 
-    def fault(self, lines: Sequence[bytes]) -> str | None:
-        """What is wrong with the end of the journal's lines, in words."""
-        if len(lines) < self.lines:
-            return f"ends with line {len(lines)}; {SEAL} says {self.lines}: the lines after it were cut off"
-        found = unlinked(lines[self.lines - 1])[1] if self.lines else START
-        return None if found == self.chain else f"line {self.lines} has chain {found!r}; {SEAL} says {self.chain!r}"
 
-
-def read_seal(folder: Path) -> Seal | None:
-    """The seal of the study's journal; None before any launch has closed it.
-
-    Raises:
-        ValueError: it is none.
-    """
-    path = folder / SEAL
-    return SEALS.read(path.read_bytes(), where=str(path)) if path.exists() else None
+_SEALS = Reader(Seal)
 
 
 def write_seal(folder: Path, lines: int, chain: str) -> None:
+    """Replaces the seal of the journal, which has so many lines and this chain at its end."""
     write_json(folder / SEAL, to_plain(Seal(lines=lines, chain=chain)))
 
 
-def checked_head(path: Path, lines: Iterable[bytes]) -> tuple[int, str]:
-    """The number of a journal's lines, and the chain of the last.
+def seal_fault(folder: Path, lines: Sequence[bytes]) -> str | None:
+    """What is wrong with the end of a journal's lines by the seal of its study's folder, in words."""
+    path = folder / SEAL
+    if not path.exists():  # no launch has closed it yet
+        return None
+    try:
+        seal: Seal = _SEALS.read(path.read_bytes(), where=SEAL)
+    except ValueError as error:
+        return f"cannot be held against its seal: {error}"
+    if len(lines) < seal.lines:
+        return f"ends with line {len(lines)}; {SEAL} says {seal.lines}: the lines after it were cut off"
+    found = unlinked(lines[seal.lines - 1])[1] if seal.lines else START
+    return None if found == seal.chain else f"line {seal.lines} has chain {found!r}; {SEAL} says {seal.chain!r}"
+
+
+def checked_head(path: Path, lines: Iterable[bytes]) -> str:
+    """The chain of the last of a journal's lines.
 
     Raises:
         ValueError: the chain does not hold; file and line are named.
     """
-    check, number = ChainCheck(), 0
+    check = ChainCheck()
     for number, line in enumerate(lines, start=1):
         if fault := check.fault(line):
             raise ValueError(f"{path}:{number}: {fault}")
-    return number, check.head
-
-
-SEALS = Reader(Seal)
+    return check.head
 
 
 def _link(line: bytes, before: str) -> str:

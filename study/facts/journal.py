@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from study.facts.chain import START, checked_head, linked, unlinked, write_seal
+from study.facts.chain import START, checked_head, linked, seal_fault, unlinked, write_seal
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.record import READER as RECORD_READER
@@ -115,8 +115,10 @@ class Journal:
         try:
             self._events_file = AppendOnlyFile(folder / FILE, READER)
             self.facts = read_facts(folder)
-            with self._events_file.path.open("rb") as lines:
-                self._lines, self.head = checked_head(self._events_file.path, lines)  # how many; the last one's chain
+            lines = self._events_file.path.read_bytes().splitlines(keepends=True)
+            self._lines, self.head = len(lines), checked_head(self._events_file.path, lines)
+            if fault := seal_fault(folder, lines):
+                warnings.warn(f"{self._events_file.path} {fault}", stacklevel=2)
             derive_records(folder, self.facts)
             self._records_file = AppendOnlyFile(folder / RECORDS, RECORD_READER)
         except BaseException:
