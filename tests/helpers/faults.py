@@ -26,13 +26,12 @@ from pathlib import Path
 import psutil
 from helpers import shifted_clock
 from helpers.glue_folders import write_glue
-from helpers.places import ROOT
+from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.trials import check_as_alone
 
 from analysis.verify import verify
 from study.facts.study_facts import read_facts
 
-DEADLINE_SECONDS = 300.0
 BAD_NODE_SECONDS = 300.0  # for its start, and for trials to break off there
 HOUR_SECONDS = 3600
 ARGUMENTS = [
@@ -89,7 +88,7 @@ class FaultyStudy:
                 if not self._wait_for(int(epochs * (caused + self.random.random()) / (faults + 1))):
                     break
                 self._cause(next(kinds))
-            status = self._launcher.wait(timeout=2 * DEADLINE_SECONDS)
+            status = self._launcher.wait(timeout=PATIENCE_SECONDS)
             assert status == 0, self.log()
         finally:
             self._launcher.terminate()
@@ -119,7 +118,7 @@ class FaultyStudy:
 
     def _wait_until(self, happened: Callable[[], bool]) -> bool:
         """False: the launch has ended before."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not happened():
             if self._launcher.poll() is not None:
                 return False
@@ -209,7 +208,7 @@ class FaultyStudy:
         """The launch ends by itself, and is launched again, as a person would."""
         for process in self._processes(name):
             process.kill()
-        status = self._launcher.wait(timeout=DEADLINE_SECONDS)
+        status = self._launcher.wait(timeout=PATIENCE_SECONDS)
         if status:
             self._launch()
         return bool(status)
@@ -230,7 +229,7 @@ class FaultyStudy:
         finally:
             for process in [*psutil.Process(node.pid).children(recursive=True), node]:
                 process.kill()
-            node.wait(timeout=DEADLINE_SECONDS)
+            node.wait(timeout=PATIENCE_SECONDS)
         return self.count("trial_retried") > before
 
 
