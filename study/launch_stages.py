@@ -143,7 +143,7 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
         return "interrupted"
-    except ValueError:  # a worker does not find what the plan says
+    except ValueError:  # a worker does not find what the plan says, or no trial fits on this machine
         scheduler.end_launch("interrupted")
         raise
     if scheduler.progress.is_finished:
