@@ -235,6 +235,7 @@ class StudyFacts:
         self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
         self.notices: list[Notice] = []  # what the launch under way has to tell
+        self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
 
     def arm(self, name: str) -> ArmFacts:
@@ -245,12 +246,7 @@ class StudyFacts:
 
     @property
     def last_launch(self) -> LaunchFacts | None:
-        return self.launches[max(self.launches)] if self.launches else None
-
-    @property
-    def launch_number(self) -> int:
-        """Of the launch under way, or of the last one; 0 before any."""
-        return max(self.launches, default=0)
+        return self.launches.get(self.launch_number)
 
     def apply(self, event: Event) -> None:
         """Takes one event in.
@@ -262,6 +258,7 @@ class StudyFacts:
         match event:
             case LaunchBegan():
                 self.launches[event.launch] = LaunchFacts(event)
+                self.launch_number = max(self.launch_number, event.launch)
                 self.left_out, self.notices = {}, []  # a launch looks at its nodes afresh
             case LaunchEnded():
                 if event.launch not in self.launches:
