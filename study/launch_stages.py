@@ -143,6 +143,9 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
         return "interrupted"
+    except ValueError:  # a worker does not find what the plan says, or no trial fits on this machine
+        scheduler.end_launch("interrupted")
+        raise
     if scheduler.progress.is_finished:
         return "complete"
     return "paused" if scheduler.has_given_up else "drained"
@@ -218,6 +221,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
     if options.tracking_uri is None:
         print(f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}")
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
-    name = shlex.quote(folder.name)
-    print(f"extend:      the same command with more --samples or --seeds, or --name {name} and others of --task")
+    if not progress.plan.asked.spend_on_claims:  # such a study is not extended
+        name = shlex.quote(folder.name)
+        print(f"extend:      the same command with more --samples or --seeds, or --name {name} and others of --task")
     return status

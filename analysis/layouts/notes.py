@@ -132,8 +132,8 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
         )
     least: dict[str, float] = {}
     for comparison in family:
-        least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference)
-    told = [f"{TASKS[task].title} {points(difference)}" for task, difference in least.items()]
+        least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
+    told = [f"{TASKS[task].title} {points(found) if found else 'not known'}" for task, found in least.items()]
     return [*notes, f"differences that would be marked with 80 % power, in points: {', '.join(told)}"]
 
 

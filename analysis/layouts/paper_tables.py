@@ -111,7 +111,7 @@ def pabee_table(evidence: Evidence) -> Table:
         lines=_with_sizes(placed.lines, placed),
         blocks=[Block(block.title, _with_sizes(block.lines, placed)) for block in placed.blocks],
         caption=(
-            "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers "
+            "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / "
             f"layers run per dev example, both summed over the tasks. {protocol_in_words(studies)}"
         ),
         notes=[*seed_notes(rows), *study_notes(studies, rows), *placed.notes],

@@ -59,7 +59,9 @@ def _line(one: Comparison, baseline: str | None) -> Line:
         "p_value": _p_entry(one.test.p_value),
         "adjusted_p_value": _p_entry(one.adjusted_p_value),
         "adjusted_p_value_with_search": _p_entry(one.adjusted_p_value_with_search),
-        "detectable_difference": number_entry(100 * one.detectable_difference),
+        "detectable_difference": number_entry(
+            None if one.detectable_difference is None else 100 * one.detectable_difference
+        ),
     }
     if one.mcnemar:
         texts = [_p_text(p) for p in (min(one.mcnemar), max(one.mcnemar))]

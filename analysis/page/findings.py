@@ -113,6 +113,7 @@ def _finding(evidence: Evidence, row: Row, arrows: dict[tuple[str, str], str], c
         detectable={
             one.task: one.detectable_difference
             for one in evidence.comparisons
+            if one.detectable_difference is not None
             if one.task in tests and {one.row, one.other} == {row.label, baseline}
         },
         layers=_mean([facts["mean_layers"] for facts in speeds]),
@@ -171,6 +172,8 @@ def _marks_in_words(finding: Finding) -> str:
 
 def _detectable_in_words(finding: Finding) -> str:
     """What would have been found, on the task where that is easiest and on the one where it is hardest."""
+    if not finding.detectable:
+        return "what would have been is not known: all scores are alike"
     least, most = (choose(finding.detectable, key=finding.detectable.__getitem__) for choose in (min, max))
     texts = [f"{points(finding.detectable[task])} points on {TASKS[task].title}" for task in (least, most)]
     return f"differences above {' to '.join(dict.fromkeys(texts))} would have been, {100 * POWER:.0f} % of the time"

@@ -50,7 +50,8 @@ class Comparison:
     adjusted_p_value: float
     test_with_search: PairedTest | None  # of the methods; None where a search has too few trials to tell
     adjusted_p_value_with_search: float | None
-    detectable_difference: float  # found with 80 % power, by the first test of the family that Holm looks at
+    # found with 80 % power, by the first test of the family that Holm looks at; None where nothing spreads
+    detectable_difference: float | None
     mcnemar: list[float]  # p-value per pair of seeds, in ascending order; empty for regression and for a sampled exit
 
     @property

@@ -45,20 +45,24 @@ def power(
     return float(beyond)
 
 
-def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float:
+def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
     """The smallest true difference that a test with this standard error finds with 80 % power, in the score's unit.
+
+    None where the error is 0: scores that are all alike say nothing of how they spread.
 
     Args:
         freedom: degrees of freedom of the standard error.
         comparisons: of the table; the first that Holm looks at is tested at the level divided by their number.
     """
+    if standard_error == 0:
+        return None
     level = 1 - uncertainty.ALPHA / comparisons / 2
     if freedom > _NORMAL_FROM:
         return standard_error * float(special.ndtri(level) + special.ndtri(POWER))
     return standard_error * float(special.nctdtrinc(freedom, 1 - POWER, special.stdtrit(freedom, level)))
 
 
-def detectable_from_spread(scores: Sequence[float], *, comparisons: int = 1) -> float:
+def detectable_from_spread(scores: Sequence[float], *, comparisons: int = 1) -> float | None:
     """The same for two methods that both spread over their seeds as these scores do: without stored predictions."""
     error = float(np.std(scores, ddof=1)) * (2 / len(scores)) ** 0.5
     return detectable_difference(error, 2 * (len(scores) - 1), comparisons=comparisons)

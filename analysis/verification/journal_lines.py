@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.chain import START, ChainCheck, linked
+from study.facts.chain import START, ChainCheck, linked, seal_fault
 from study.facts.events import FILE, READER, BaseEvent, Event
 
 
@@ -31,9 +31,10 @@ def kind_of(event: BaseEvent) -> str:
 
 def read_journal(folder: Path) -> tuple[list[JournalLine], list[str]]:
     """The events that can be read, and a line for each that cannot, that is not as the journal writes it, or whose
-    chain does not hold."""
+    chain does not hold; and for lines that were cut off at its end."""
     found, broken, chain = [], [], ChainCheck()
-    for number, line in enumerate((folder / FILE).read_bytes().splitlines(keepends=True), start=1):
+    lines = (folder / FILE).read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
         head = chain.head
         if fault := chain.fault(line):
             broken.append(f"{FILE}:{number}: {fault}")
@@ -45,4 +46,6 @@ def read_journal(folder: Path) -> tuple[list[JournalLine], list[str]]:
         found.append(JournalLine(number, event, head))
         if not fault and line != (written := linked(msgspec.json.encode(event), head) + b"\n"):
             broken.append(f"{found[-1].where} is written as {line[:200]!r}; should be {written[:200]!r}")
+    if fault := seal_fault(folder, lines):
+        broken.append(f"{FILE} {fault}")
     return found, broken

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, worker
 
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {
@@ -43,10 +43,22 @@ def ray_cluster(address: str | None) -> Iterator[None]:
     try:
         with interrupts_held("Ray is starting"):
             _join(address) if address else _start()
-        yield
+        with nothing_printed():
+            yield
     finally:
         with interrupts_held("Ray is stopping"):
             ray.shutdown()
+
+
+@contextmanager
+def nothing_printed() -> Iterator[None]:
+    """Ray prints nothing of what goes wrong on a node: many lines, on standard output. The journal says it in one."""
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda data, ignore_prefix: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 def _start() -> None:

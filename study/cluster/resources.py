@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,14 +30,17 @@ class Resources:
         autoscaler = AUTOSCALER_CONFIG if address and AUTOSCALER_CONFIG.exists() else None
         return cls(cpus=cpus, gpus=None if gpus == "auto" else gpus, autoscaler=autoscaler)
 
-    def slots(self) -> int:
-        """Trials that the cluster can run at a time, as it is now."""
-        return sum(self._fit_in(node) for node in nodes_alive())
+    def slots(self, *, without: Collection[str] = ()) -> int:
+        """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
+        return sum(fit for node, fit in self._rooms().items() if node not in without)
 
     def nodes(self) -> frozenset[str]:
         """Ray's numbers of the nodes, alive now, that can hold a trial."""
-        nodes = [node for node in ray.nodes() if node["Alive"] and self._fit_in(node["Resources"])]
-        return frozenset(node["NodeID"] for node in nodes)
+        return frozenset(node for node, fit in self._rooms().items() if fit)
+
+    def _rooms(self) -> dict[str, int]:
+        """Ray's number of every node that is alive -> trials that fit on it."""
+        return {node["NodeID"]: self._fit_in(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
     def slots_to_come(self) -> int:
         """Trials at a time once the autoscaler has added every node that it may; 0 where there is no autoscaler."""

@@ -6,7 +6,8 @@ trained; what failed before that is judged by it:
 - a trial waits after a fault, twice as long after each in a row;
 - a trial that broke off, others got on, it broke off again, more often than `max_failures`, is set aside until the
   next launch;
-- a node on which two trials broke off, one got on elsewhere, and one broke off again, is left out for a while;
+- a node on which two trials broke off, one got on elsewhere, and one broke off again, is left out for a while; at once
+  one that has other code or data than the launch;
 - where the last that was heard of every node is a fault, all wait, twice as long each time, then one trial tries;
 - after `PATIENCE_SECONDS` in which no trial got on, the launch gives up. No trial has failed by any of this.
 """
@@ -55,6 +56,7 @@ class Faults:
         self._broken: dict[str, dict[str, Failure]] = defaultdict(dict)  # node -> trial -> last, since one got on there
         self._suspects: set[str] = set()  # of these nodes those after whose faults a trial got on elsewhere
         self._left_out: dict[str, tuple[float, str]] = {}  # node -> until, host
+        self.differing: set[str] = set()  # of these nodes those with other code or data than the launch
         self._in_a_row: list[tuple[str, Failure]] = []  # since any trial got on
         self._since = 0.0  # when the first of these came
         self._pauses, self._paused_until = 0, 0.0
@@ -94,6 +96,7 @@ class Faults:
         due = {node: host for node, (until, host) in self._left_out.items() if self._clock() >= until}
         for node in due:
             del self._left_out[node]
+        self.differing -= due.keys()
         return [NodeTakenBack(time=time, node=node, host=host) for node, host in due.items()]
 
     def is_due(self, key: str) -> bool:
@@ -136,12 +139,14 @@ class Faults:
         return several and at_fault >= self._nodes - self._left_out.keys()
 
     def _is_nodes_fault(self, key: str, failure: Failure) -> bool:
-        """Takes the fault in as one of its node; whether it is the node that is broken."""
+        """Takes the fault in as one of its node; whether it is the node that is to be left out."""
         node = failure.node
         if node is None or node in self._left_out:
             return False
         self._broken[node][key] = failure
-        return node in self._suspects and len(self._broken[node]) > 1
+        if failure.cause == "node":
+            self.differing.add(node)
+        return node in self.differing or (node in self._suspects and len(self._broken[node]) > 1)
 
     def _leave_out(self, failure: Failure, time: str) -> NodeLeftOut:
         node, host = failure.node or "", failure.host or "a host without a name"

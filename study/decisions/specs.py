@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from msgspec import UNSET
 
 from study.decisions.progress import StudyProgress
-from study.facts.attestation import Attestation, contradictions
-from study.facts.events import LaunchBegan
+from study.facts.attestation import Attestation, agree_but_for_digests, contradictions
+from study.facts.events import Failure, LaunchBegan
 from study.facts.record import Record, Status
 from study.facts.study_facts import LaunchFacts, StudyFacts, TrialFacts
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -192,3 +192,27 @@ def check_attested(progress: StudyProgress, key: str, attested: Attestation, *, 
             f"trial {key} of {trial.started.arm} on {host} is not what the plan says: {'; '.join(found)}; nothing "
             "of it was noted. Mend that, and the same command continues"
         )
+
+
+def refusal(
+    progress: StudyProgress,
+    key: str,
+    attested: Attestation,
+    *,
+    host: str,
+    node: str | None,
+    others: bool,
+    by: Provenance,
+) -> Failure:
+    """The failure of a trial that a worker did not train, since its node has other code or data than the launch.
+
+    `others`: whether there are nodes that may do better.
+
+    Raises:
+        ValueError: there are none, or nobody knows which node is in error.
+    """
+    expected = expected_attestation(progress, progress.facts.trials[key], by=by)
+    if not others or agree_but_for_digests(attested, expected):
+        check_attested(progress, key, attested, host=host, by=by)
+    error = f"it has not what the plan says: {'; '.join(contradictions(attested, expected))}"
+    return Failure(cause="node", error=error, traceback=None, host=host, node=node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import traceback
 
@@ -10,6 +11,13 @@ from study.storage.secrets import masked
 from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
+# What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.
+_WORDS_OF_THE_MACHINE = re.compile(
+    r"CUDA error|CUDA GPUs|CUDA initialization|CUDA unknown error|compiled with CUDA|cudaGetDeviceCount|NVIDIA driver"
+    r"|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|NVML|can't start new thread|unable to mmap"
+)
+# And the errors of a GPU that the method brings about, by an index that is out of range.
+_WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
 
 
 def failure_of(error: Exception, *, node: str | None) -> Failure:
@@ -39,4 +47,10 @@ def breaks_process(error: Exception) -> bool:
 def _cause_of(error: Exception) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return "memory"
-    return "machine" if isinstance(error, _OF_THE_MACHINE) else "method"
+    if isinstance(error, TrainingError):
+        return "method"
+    return "machine" if isinstance(error, _OF_THE_MACHINE) or _is_of_the_machine(str(error)) else "method"
+
+
+def _is_of_the_machine(text: str) -> bool:
+    return bool(_WORDS_OF_THE_MACHINE.search(text)) and not _WORDS_OF_THE_METHOD.search(text)

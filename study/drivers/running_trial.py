@@ -35,31 +35,29 @@ if TYPE_CHECKING:
 
 
 class RunningTrial:
-    """A trial whose folder this process holds until `release`."""
+    """A trial whose folder this process holds from its first news until `release`.
+
+    Not before: Ray also sets up actors that it then drops for a warm one, which works in that folder.
+    """
 
     def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
-        """Takes the trial up where it is: a new one, or one that was saved. `gpus` is the share that it holds, `node`
-        Ray's number of the machine.
-
-        Nothing is raised: what goes wrong is the first news.
-        """
+        """`gpus` is the share that it holds, `node` Ray's number of the machine."""
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
-        self._device, self._node = device, node
+        self._device, self._gpus, self._node = device, gpus, node
+        self._is_begun = False
         self._held = ExitStack()
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
         self._restarted: str | None = None  # why, until it is told
         self._attested: Attestation | None = None  # told until an epoch was trained
         self._epochs_before = 0
         self._broken: Exception | None = None
-        try:
-            self._take_up(gpus)
-        except Exception as error:  # told by the first news
-            self._broken = error
 
     def next_news(self) -> News:
-        """Runs an epoch, or repeats one that was run before."""
+        """Runs an epoch, or repeats one that was run before; nothing is raised but what breaks the process."""
+        if not self._is_begun:
+            self._begin()
         restarted, self._restarted = self._restarted, None
         try:
             if self._broken:
@@ -85,20 +83,28 @@ class RunningTrial:
         vars(self).pop("_run", None)
         self._held.close()
 
-    def _take_up(self, gpus: float) -> None:
+    def _begin(self) -> None:
+        self._is_begun = True
+        try:
+            self._take_up()
+        except Exception as error:  # told by the news
+            self._broken = error
+
+    def _take_up(self) -> None:
+        """Goes on where the trial is: a new one, or one that was saved."""
         from trainables.runs.training import TrainingRun
 
         self._place = place_at(self._assigned.place)
         self._folder = self._held.enter_context(self._place.work())
-        self._clock = Clock(self._folder / "clock.json", gpus=gpus)
+        self._clock = Clock(self._folder / "clock.json", gpus=self._gpus)
         spec = self._spec_here()
         try:
             self._run = self._resumed_run(spec)
         except UnreadableState as error:
             from trainables.runs.trial_files import has_state
 
-            # Nothing is deleted here: Ray also sets up actors that it then drops for a warm one, by when the trial may
-            # have ended and what lies here be its result. The first epoch that is saved replaces all.
+            # Nothing is deleted here: the actor of a killed launcher may come too late: the trial has ended, and what
+            # lies here is its result. The first epoch that is saved replaces all.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             self._run = self._new_run(spec)

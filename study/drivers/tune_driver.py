@@ -24,13 +24,14 @@ from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import check_attested, expected_attestation, pretraining_spec, trial_spec
+from study.decisions.specs import expected_attestation, pretraining_spec, refusal, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
+from study.facts.attestation import Attestation
 from study.facts.events import Failure
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_file
@@ -59,13 +60,13 @@ class TuneDriver:
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
-        self._next_look = 0.0
+        self._next_look = self._next_placing = 0.0
         self._folder = folder
         self._storage = storage
         self._resources = resources
         self._actor = actor
         self._keys: dict[str, list[str]] = {}  # Ray's trial id -> keys of its trials that are not over
-        self._waiting: set[str] = set()  # Ray's ids of trials that were handed to Ray and have no actor yet
+        self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
         self._training: set[str] = set()  # of those that have one
         self._node_of: dict[str, str | None] = {}  # Ray's trial id -> node that it was last heard of from
         self._to_come = resources.slots_to_come()
@@ -117,8 +118,9 @@ class TuneDriver:
             is_over = self.scheduler.progress.is_finished or self.scheduler.has_given_up
             return Searcher.FINISHED if is_over else None
         self._keys[ray_id] = [trial.key]
-        self._waiting.add(ray_id)
-        return {MESSAGE: msgspec.json.encode(self._assignment([trial])).decode()}
+        assignment = self._assignment([trial])
+        self._waiting[ray_id] = frozenset(assignment.avoid)
+        return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
     def reported(self, ray_id: str, message: Message) -> str:
         """Takes in what an actor says, and tells whether Ray stops its Ray trial."""
@@ -135,9 +137,20 @@ class TuneDriver:
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
         self._watchdog.moved()
-        self._waiting.discard(ray_id)
+        self._waiting.pop(ray_id, None)
         if not self.scheduler.draining:
             self._training.add(ray_id)
+
+    def take_back_unplaceable(self) -> list[str]:
+        """Ray's ids of trials that wait for a node that has gone: every other is one that they avoid. They are handed
+        out again, and Ray is to drop them; asked of Ray once in a while."""
+        if time.monotonic() < self._next_placing or not any(self._waiting.values()):
+            return []
+        self._next_placing, nodes = time.monotonic() + LOOK_SECONDS, self._resources.nodes()
+        stuck = [ray_id for ray_id, avoided in self._waiting.items() if nodes and nodes <= avoided]
+        for ray_id in stuck:
+            self.failed(ray_id, "the node that it waited for is gone", preempted=True)
+        return stuck
 
     @property
     def drained(self) -> bool:
@@ -147,7 +160,7 @@ class TuneDriver:
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
         """An actor, its process or its node is gone: its trials are handed out again."""
         self._watchdog.moved()
-        self._waiting.discard(ray_id)
+        self._waiting.pop(ray_id, None)
         self._training.discard(ray_id)
         failure = lost_process(error, is_preempted=preempted, node=self._node_of.get(ray_id))
         for key in self._keys[ray_id]:
@@ -176,13 +189,13 @@ class TuneDriver:
         """Takes in the news of one trial, and ends it if it is over; whether its work here is.
 
         Raises:
-            ValueError: what a worker trains is not what the plan says.
+            ValueError: what a worker trains is not what the plan says, and there is no other that may do better.
         """
         if news.restarted is not None:
             self.scheduler.restart(news.key, news.restarted)
         if news.refused is not None:
-            by = self.scheduler.provenance
-            check_attested(self.scheduler.progress, news.key, news.refused, host=news.host, by=by)
+            self._refuse(news.key, news.refused, host=news.host, node=node)
+            return True
         if news.failure is not None:
             self._break_off(news.key, news.failure)
             return True
@@ -193,6 +206,13 @@ class TuneDriver:
             return True
         return False
 
+    def _refuse(self, key: str, attested: Attestation, *, host: str, node: str | None) -> None:
+        scheduler = self.scheduler
+        others = bool(self._resources.nodes() - scheduler.faults.differing - {node})
+        by = scheduler.provenance
+        failure = refusal(scheduler.progress, key, attested, host=host, node=node, others=others, by=by)
+        scheduler.retry(key, failure)
+
     def _break_off(self, key: str, failure: Failure) -> None:
         if self.scheduler.faults.is_final(key, failure):
             self._end(key, failure=failure)
@@ -202,7 +222,8 @@ class TuneDriver:
     def _slots(self) -> int:
         """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
-            self._known_slots, self._slots_asked = max(self._resources.slots(), self._to_come), time.monotonic()
+            slots = self._resources.slots(without=self.scheduler.facts.left_out)
+            self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
         return self._known_slots
 
     def _end(self, key: str, *, failure: Failure | None = None) -> None:
@@ -299,6 +320,12 @@ class _Searcher(_StaysHere, Searcher):
 
 
 class _Scheduler(_StaysHere, FIFOScheduler):
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        stuck = self._driver.take_back_unplaceable()
+        for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in stuck]:
+            tune_controller.stop_trial(trial)
+        return super().choose_trial_to_run(tune_controller)
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         message = MESSAGES.read(result[MESSAGE].encode(), where="a message of an actor")
         return self._driver.reported(trial.trial_id, message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from trainables.runs.trial import Content
 
 _WORDS = {
@@ -34,6 +36,11 @@ def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
         if name in expected.versions
     ]
     return [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
+
+
+def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:
+    """Whether all that a launch knows by itself is as expected; in the rest the first worker may have been in error."""
+    return not contradictions(attested, replace(expected, **dict.fromkeys(_DIGESTS)))
 
 
 def _release(version: str) -> str:

@@ -1,16 +1,22 @@
 """The hash chain of the journal: the last field of every line is a hash of the line and of the chain before it.
 
 A line that was edited, put in, cut out or moved is found with its number, without a line being decoded. A cut of the
-last lines is found by the records, each of which names the chain before its own event, and by tables and report, which
-name the digest of the records. It is no signature: whoever writes all of a folder anew makes a chain that holds.
+last lines is found by the seal, which a launch leaves when it closes the journal; of a launch that was killed, by the
+records, each of which names the chain before its own event. It is no signature: whoever writes all of a folder anew
+makes a chain that holds.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from trainables.atomic_files import write_json
+from trainables.configuration import Count
+from trainables.schema import Reader, Typed, to_plain
+
+SEAL = "journal.seal"
 START = "0" * 16  # the chain before the first line
 _FIELD, _END = b',"chain":"', b'"}'
 _LENGTH = len(_FIELD) + len(START) + len(_END)
@@ -54,6 +60,36 @@ class ChainCheck:
             f"chain is {found!r}, which this line after the one before it does not give: this line was edited or put "
             "in, or lines before it were edited, cut out or moved"
         )
+
+
+class Seal(Typed, frozen=True, kw_only=True):
+    """How far a journal went when a launch closed it. Later lines may follow: of a launch that was killed."""
+
+    lines: Count
+    chain: str  # of the last of them
+
+
+_SEALS = Reader(Seal)
+
+
+def write_seal(folder: Path, lines: int, chain: str) -> None:
+    """Replaces the seal of the journal, which has so many lines and this chain at its end."""
+    write_json(folder / SEAL, to_plain(Seal(lines=lines, chain=chain)))
+
+
+def seal_fault(folder: Path, lines: Sequence[bytes]) -> str | None:
+    """What is wrong with the end of a journal's lines by the seal of its study's folder, in words."""
+    path = folder / SEAL
+    if not path.exists():  # no launch has closed it yet
+        return None
+    try:
+        seal: Seal = _SEALS.read(path.read_bytes(), where=SEAL)
+    except ValueError as error:
+        return f"cannot be held against its seal: {error}"
+    if len(lines) < seal.lines:
+        return f"ends with line {len(lines)}; {SEAL} says {seal.lines}: the lines after it were cut off"
+    found = unlinked(lines[seal.lines - 1])[1] if seal.lines else START
+    return None if found == seal.chain else f"line {seal.lines} has chain {found!r}; {SEAL} says {seal.chain!r}"
 
 
 def checked_head(path: Path, lines: Iterable[bytes]) -> str:

@@ -23,8 +23,9 @@ LaunchStatus = Literal["complete", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
 
 # Whose fault it is that a trial broke off. Of the machine (disk, network, a lost process): tried again, never a result.
+# Of the node, which has other code or data than the launch: tried again elsewhere, and the node is left out.
 # Of memory: of the machine, until it did not suffice as often as `--max-failures` allows. Of the method: a result.
-Cause = Literal["machine", "preemption", "memory", "method"]
+Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
 
 
@@ -163,7 +164,7 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
 
 
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
-    """A node on which several trials failed, while others went on elsewhere, gets none for a while."""
+    """A node gets no trials for a while: several failed there while others went on elsewhere, or it has other code."""
 
     node: str  # Ray's number of it
     host: str

@@ -11,12 +11,13 @@ import socket
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from study.facts.chain import START, checked_head, linked, unlinked
+from study.facts.chain import START, checked_head, linked, seal_fault, unlinked, write_seal
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.record import READER as RECORD_READER
@@ -114,8 +115,10 @@ class Journal:
         try:
             self._events_file = AppendOnlyFile(folder / FILE, READER)
             self.facts = read_facts(folder)
-            with self._events_file.path.open("rb") as lines:
-                self.head = checked_head(self._events_file.path, lines)  # the chain of the last line
+            lines = self._events_file.path.read_bytes().splitlines(keepends=True)
+            self._lines, self.head = len(lines), checked_head(self._events_file.path, lines)
+            if fault := seal_fault(folder, lines):
+                warnings.warn(f"{self._events_file.path} {fault}", stacklevel=2)
             derive_records(folder, self.facts)
             self._records_file = AppendOnlyFile(folder / RECORDS, RECORD_READER)
         except BaseException:
@@ -123,18 +126,22 @@ class Journal:
             raise
 
     def now(self) -> str:
-        return utc_now()
+        """As `EventLog`; never before the last event, even where somebody has set the clock back."""
+        return max(utc_now(), self.facts.time)
 
     def append(self, event: Event) -> None:
         """Makes an event safe on disk, and a fact; the record of a `trial_ended` is in `records.jsonl` too."""
         line = linked(msgspec.json.encode(event), self.head)
         self._events_file.append_line(line)
-        self.head = unlinked(line)[1]
+        self._lines, self.head = self._lines + 1, unlinked(line)[1]
         if isinstance(event, TrialEnded):
             self._records_file.append(event.record)
         self.facts.apply(event)
 
     def close(self) -> None:
+        """Seals the journal, where the disk lets it, and lets others have the study."""
+        with suppress(OSError):
+            write_seal(self.folder, self._lines, self.head)
         self._events_file.close()
         self._records_file.close()
         self._lock.release()

@@ -95,6 +95,7 @@ class TrialFacts:
     decision: AshaDecided | None = None  # ASHA's last
     attested: Attestation | None = None  # by the last process that trained it
     retries: list[TrialRetried] = field(default_factory=list)  # in all launches
+    is_broken_off: bool = False  # the last that was heard of it is a fault of the machine
     ended: TrialEnded | None = None
 
     @property
@@ -140,11 +141,6 @@ class TrialFacts:
     def stopped_at(self) -> int | None:
         """The epoch at which ASHA stopped it."""
         return self.decision.rung if self.decision and self.decision.decision == "stop" else None
-
-    @property
-    def is_broken_off(self) -> bool:
-        """Whether the last that was heard of it is a fault of the machine."""
-        return bool(self.retries) and (self.last is None or self.retries[-1].time > self.last.time)
 
     @property
     def record(self) -> Record | None:
@@ -241,6 +237,8 @@ class StudyFacts:
         self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
         self.notices: list[Notice] = []  # what the launch under way has to tell
+        self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
+        self.time = ""  # of the latest event
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
@@ -250,12 +248,7 @@ class StudyFacts:
 
     @property
     def last_launch(self) -> LaunchFacts | None:
-        return self.launches[max(self.launches)] if self.launches else None
-
-    @property
-    def launch_number(self) -> int:
-        """Of the launch under way, or of the last one; 0 before any."""
-        return max(self.launches, default=0)
+        return self.launches.get(self.launch_number)
 
     def apply(self, event: Event) -> None:
         """Takes one event in.
@@ -263,9 +256,11 @@ class StudyFacts:
         Raises:
             ValueError: it is about a trial or a launch that never began, or about a trial that began or ended before.
         """
+        self.time = max(self.time, event.time)
         match event:
             case LaunchBegan():
                 self.launches[event.launch] = LaunchFacts(event)
+                self.launch_number = max(self.launch_number, event.launch)
                 self.left_out, self.notices = {}, []  # a launch looks at its nodes afresh
             case LaunchEnded():
                 if event.launch not in self.launches:
@@ -282,7 +277,9 @@ class StudyFacts:
                 trial.decision = event
                 self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = event.score
             case TrialRetried():
-                self._heard_of(event.key).retries.append(event)
+                trial = self._heard_of(event.key)
+                trial.retries.append(event)
+                trial.is_broken_off = True
             case TrialRestarted():
                 trial = self._heard_of(event.key)
                 trial.forget_reports()  # what ASHA has decided stays decided
@@ -322,7 +319,7 @@ class StudyFacts:
             return  # reported again after a crash
         before = trial.last.report if trial.last else None
         self.arm(trial.started.arm).reported[trial.phase].add(Totals.between(before, event.report))
-        trial.last = event
+        trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
         if event.report.attested is not None:
             self._attest(trial, event.report.attested)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TextIO
+from collections.abc import Collection
+from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,10 +19,16 @@ _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
 
 
+class Slots(Protocol):
+    """Trials that can run at a time, `without` the nodes of these numbers: `Resources.slots`."""
+
+    def __call__(self, *, without: Collection[str]) -> int: ...
+
+
 class LiveView:
     """Shows how far a study is; `update` is cheap and may be called all the time."""
 
-    def __init__(self, scheduler: Scheduler, *, slots: Callable[[], int], output: TextIO):
+    def __init__(self, scheduler: Scheduler, *, slots: Slots, output: TextIO):
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
@@ -96,5 +102,6 @@ class LiveView:
     def _time_line(self) -> str:
         elapsed = time.monotonic() - self._started
         left = remaining_seconds(self._progress)
-        eta = f", about {clock(left / max(1, self._slots()))} left" if left is not None else ""
+        slots = max(1, self._slots(without=self._progress.facts.left_out))
+        eta = f", about {clock(left / slots)} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"

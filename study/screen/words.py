@@ -52,8 +52,8 @@ def describe_notice(event: Notice) -> str:
     """What a launch has to tell beside its results, in a line."""
     match event:
         case NodeLeftOut():
-            what = f"{event.trials} trials broke off there and others got on elsewhere: {event.error}"
-            return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}: {what}"
+            what = f"{event.trials} trial{'s' * (event.trials > 1)} broke off there: {event.error}"
+            return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}; {what}"
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"
         case StudyPaused():

@@ -76,7 +76,8 @@ def tracking_address(text: str) -> str:
         )
     _, host, path, query, _ = urlsplit(text)
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme not in ("sqlite", "file") else ""
-    if ":" in user or has_secret_parameter(query):
+    is_token = bool(user) and scheme in ("http", "https")  # a web server has no user without a password
+    if ":" in user or is_token or has_secret_parameter(query):
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
     return text
 

@@ -120,7 +120,13 @@ class TrialFolder:
         """Nothing: it is there."""
 
     def send_outcome(self, model: Path) -> str:
-        """The model's address; it is there."""
+        """The model's address.
+
+        Raises:
+            FileNotFoundError: it is not there any more.
+        """
+        if not model.is_dir():
+            raise FileNotFoundError(f"model {model} is missing")
         return str(model)
 
     def has_work(self) -> bool:

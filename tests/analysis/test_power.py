@@ -1,10 +1,15 @@
 """python -m pytest tests/analysis/test_power.py"""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from analysis.layouts.notes import comparison_notes
+from analysis.statistics.comparisons import Comparison
 from analysis.statistics.power import detectable_difference, detectable_from_spread, power
+from analysis.statistics.uncertainty import paired_test
 
 RTE = dict(n_examples=277, seeds=5, seed_standard_deviation=0.02, accuracy=0.75)
 
@@ -44,3 +49,15 @@ def test_detectable_difference_of_many_degrees_of_freedom_is_the_normal_one():
 def test_detectable_difference_of_a_spread_is_that_of_two_rows_that_have_it():
     scores = [0.70, 0.72, 0.71, 0.74, 0.69]
     assert detectable_from_spread(scores) == detectable_difference(np.std(scores, ddof=1) * np.sqrt(2 / 5), 8)
+
+
+def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
+    assert detectable_from_spread([0.5, 0.5, 0.5]) is None
+
+
+def test_the_table_says_that_it_is_not_known():
+    alike = paired_test(0.0, [])
+    comparison = Comparison("palbert", "albert", "rte", "baseline", alike, 1.0, None, None, None, [])
+    assert comparison_notes([comparison])[-1].endswith("with 80 % power, in points: RTE not known")
+    known = replace(comparison, detectable_difference=0.12)
+    assert comparison_notes([comparison, known])[-1].endswith("in points: RTE 12.0")

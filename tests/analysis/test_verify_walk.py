@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from helpers.edited_studies import rechained
+from helpers.edited_studies import has, rechained
 from helpers.launched_studies import eventful_study
 
 from analysis.report import write_report
@@ -26,7 +26,7 @@ from analysis.verification.epoch_rules import TOLERANCE
 from analysis.verification.not_covered import CHAIN_ALONE, NOT_COVERED, NotCovered
 from analysis.verification.stored_files import models_drift, predictions_drift
 from analysis.verify import facts_drift, numbers_drift, verify
-from study.facts.chain import ChainCheck
+from study.facts.chain import SEAL, ChainCheck
 from study.plans.plan_file import require_plan
 
 pytestmark = pytest.mark.slow
@@ -128,9 +128,10 @@ def in_lines(path: Path, lines: list[bytes]) -> None:
 
 
 def with_its_chain(path: Path, lines: list[bytes]) -> None:
-    """The journal with these lines, their chain made anew, and its heads in the records."""
+    """The journal with these lines, their chain made anew, and its heads in the records; no seal."""
     chained = rechained(lines)
     in_lines(path, chained)
+    path.with_name(SEAL).unlink(missing_ok=True)
     ends = [json.loads(line)["record"] for line in chained if b'"event":"trial_ended"' in line]
     records = path.with_name("records.jsonl")
     rows = [json.loads(line) for line in records.read_bytes().splitlines()]
@@ -219,8 +220,30 @@ def test_a_line_that_was_changed_cut_or_moved_is_named_by_verify(study: Path) ->
         assert any(f"events.jsonl:{number}: chain is" in line for line in facts_drift(study, require_plan(study)))
 
 
-def test_a_cut_of_the_last_lines_is_found_by_the_records(study: Path) -> None:
+def test_every_field_of_the_seal(study: Path) -> None:
+    seal, plan = json.loads((study / SEAL).read_bytes()), require_plan(study)
+    assert facts_drift(study, plan) == []
+    for changed in (
+        {"lines": seal["lines"] + 1},
+        {"lines": seal["lines"] - 1},
+        {"lines": 0},
+        {"chain": "0" * 16},
+        {"chain": 1},
+    ):
+        (study / SEAL).write_bytes(msgspec.json.encode(seal | changed))
+        assert has(facts_drift(study, plan), SEAL), changed
+
+
+def test_a_cut_of_the_last_lines_is_found_by_the_seal(study: Path) -> None:
     path, plan = study / "events.jsonl", require_plan(study)
+    lines = path.read_bytes().splitlines()
+    in_lines(path, lines[:-1])
+    assert has(facts_drift(study, plan), f"events.jsonl ends with line {len(lines) - 1}", f"says {len(lines)}")
+
+
+def test_a_cut_of_the_last_lines_after_a_kill_is_found_by_the_records(study: Path) -> None:
+    path, plan = study / "events.jsonl", require_plan(study)
+    (study / SEAL).unlink()
     lines = path.read_bytes().splitlines()
     last_end = max(n for n, line in enumerate(lines) if b'"event":"trial_ended"' in line)
     in_lines(path, lines[:last_end])
@@ -325,7 +348,7 @@ def test_every_table_and_the_report(study: Path) -> None:
 
 
 def test_every_file_is_walked_or_not_covered(study: Path) -> None:
-    walked = ["plan.json", "events.jsonl", "records.jsonl", "optuna.journal", "predictions/*.npz", "tables/*"]
+    walked = ["plan.json", "events.jsonl", SEAL, "records.jsonl", "optuna.journal", "predictions/*.npz", "tables/*"]
     walked += ["report.html", "pictures/*", "trials/*/model-epoch-*/model.json", "trials/*/model-epoch-*/config.json"]
     whole = [entry.file for entry in NOT_COVERED if not entry.field and entry.file not in NOT_A_FIELD]
     patterns = [*walked, *(file.replace("KEY", "*").replace("-N/", "-*/") for file in whole)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.chain import START, linked, unlinked
+from study.facts.chain import SEAL, START, linked, unlinked
 from study.facts.events import FILE, READER, BaseEvent, TrialEnded, read_events
 
 
@@ -25,6 +25,7 @@ def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], obj
 def write_events(study: Path, lines: Iterable[bytes]) -> None:
     """The journal with these lines and the records that they have, by a hand that makes their chain anew too."""
     (study / FILE).write_bytes(b"".join(line + b"\n" for line in rechained(lines)))
+    (study / SEAL).unlink(missing_ok=True)
     records = [event.record for event in read_events(study) if isinstance(event, TrialEnded)]
     (study / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
 

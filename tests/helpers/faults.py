@@ -8,6 +8,7 @@ The long form of tests/study/test_faults.py. Only processes and files of the stu
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import shutil
@@ -17,22 +18,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import psutil
+from helpers import shifted_clock
 from helpers.glue_folders import write_glue
-from helpers.places import ROOT
-from helpers.trials import run_to_the_end
+from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.trials import check_as_alone
 
-from study.decisions.specs import trial_spec
+from analysis.verify import verify
 from study.facts.study_facts import read_facts
-from study.plans.plan_file import require_plan
 
-AWAY_SECONDS = 4.0
-DEADLINE_SECONDS = 300.0
+BAD_NODE_SECONDS = 300.0  # for its start, and for trials to break off there
+HOUR_SECONDS = 3600
 ARGUMENTS = [
     "--method",
     "albert",
@@ -49,82 +50,102 @@ ARGUMENTS = [
 
 @dataclass
 class FaultyStudy:
-    """A study on this machine; its data and its storage lie beside it."""
+    """A study on this machine; its data and its storage lie beside it. What is away is so for `away_seconds`."""
 
     home: Path
     arguments: list[str]
     random: random.Random
+    away_seconds: float
     caused: Counter = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.home.mkdir()
         self.folder, self.data, self.storage = self.home / "study", self.home / "data", self.home / "storage"
         write_glue(self.data)
+        (self.home / "python").mkdir()
+        shutil.copy(shifted_clock.__file__, self.home / "python" / "sitecustomize.py")
+        self._set_clock(0)
         self.kinds: dict[str, Callable[[], bool]] = {
+            "clock jumps": self._jump,
             "data away": lambda: self._move_away(self.data),
             "storage away": lambda: self._move_away(self.storage),
             "disk full": self._fill_disk,
             "damaged state": self._damage_state,
+            "bad node": self._join_bad_node,
             "missing model": self._remove_model,
             "frozen process": self._freeze,
             "killed process": self._kill,
+            "killed raylet": lambda: self._kill_of_ray("raylet"),
+            "killed GCS": lambda: self._kill_of_ray("gcs_server"),
         }
 
     def run(self, *, faults: int, epochs: int) -> None:
         """Breaks something `faults` times, each kind in turn, spread over the `epochs` that the study will report."""
-        with self._launched() as launcher:
-            for number in range(faults):
-                if not self._wait_for(int(epochs * (number + self.random.random()) / (faults + 1)), launcher):
+        self._launch()
+        try:
+            kinds = cycle(self.kinds)
+            while (caused := sum(self.caused.values())) < faults:
+                if not self._wait_for(int(epochs * (caused + self.random.random()) / (faults + 1))):
                     break
-                self._cause(list(self.kinds)[number % len(self.kinds)])
-            status = launcher.wait(timeout=2 * DEADLINE_SECONDS)
+                self._cause(next(kinds))
+            status = self._launcher.wait(timeout=PATIENCE_SECONDS)
             assert status == 0, self.log()
+        finally:
+            self._launcher.terminate()
 
     def log(self) -> str:
         """The end of what the launch has printed."""
         return (self.home / "launch.log").read_text()[-4000:]
 
-    def epochs(self) -> int:
-        """Epochs in the journal."""
+    def count(self, event: str) -> int:
+        """Events of a kind in the journal."""
         events = self.folder / "events.jsonl"
-        return events.read_bytes().count(b'"event":"epoch_reported"') if events.exists() else 0
+        return events.read_bytes().count(f'"event":"{event}"'.encode()) if events.exists() else 0
 
-    @contextmanager
-    def _launched(self) -> Iterator[subprocess.Popen]:
+    def _launch(self) -> None:
         command = [sys.executable, "-m", "study.launch", *self.arguments, "--tracking-uri", "none"]
         where = ["--data", self.data, "--storage", self.storage, "--out", self.home, "--name", self.folder.name]
+        own = {"PYTHONPATH": str(self.home / "python"), "SHIFTED_CLOCK": str(self.home / "clock")}
+        own["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"  # Ray waits for a minute
         with (self.home / "launch.log").open("a") as log:
-            launcher = subprocess.Popen([*command, *map(str, where)], stdout=log, stderr=log, cwd=ROOT)
-        self._launcher = psutil.Process(launcher.pid)
-        try:
-            yield launcher
-        finally:
-            launcher.terminate()
+            launched = [*command, *map(str, where)]
+            self._launcher = subprocess.Popen(launched, stdout=log, stderr=log, cwd=ROOT, env=os.environ | own)
 
-    def _wait_for(self, epochs: int, launcher: subprocess.Popen) -> bool:
+    def _wait_for(self, epochs: int) -> bool:
         """Waits until so many epochs are in the journal, and one more since the last fault; False: it is done."""
-        epochs, deadline = max(epochs, self.epochs() + 1), time.monotonic() + DEADLINE_SECONDS
-        while self.epochs() < epochs:
-            if launcher.poll() is not None:
+        epochs = max(epochs, self.count("epoch_reported") + 1)
+        return self._wait_until(lambda: self.count("epoch_reported") >= epochs) and self._launcher.poll() is None
+
+    def _wait_until(self, happened: Callable[[], bool]) -> bool:
+        """False: the launch has ended before."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not happened():
+            if self._launcher.poll() is not None:
                 return False
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.05)
-        return launcher.poll() is None
+        return True
 
     def _cause(self, kind: str) -> None:
         """Tries until there is something of the kind to break."""
-        deadline = time.monotonic() + AWAY_SECONDS
+        deadline = time.monotonic() + self.away_seconds
         while not (done := self.kinds[kind]()) and time.monotonic() < deadline:
             time.sleep(0.05)
         self.caused[kind] += done
+        print(f"{self.count('epoch_reported')} epochs, {kind}: {'caused' if done else 'nothing to break'}", flush=True)
+
+    def _processes(self, name: str) -> list[psutil.Process]:
+        """Those of the launch with this in their name."""
+        children = psutil.Process(self._launcher.pid).children(recursive=True)
+        return [child for child in children if name in child.name()]
 
     def _workers(self) -> list[psutil.Process]:
         """The actors that train."""
-        return [child for child in self._launcher.children(recursive=True) if "ResourceTrainable" in child.name()]
+        return self._processes("ResourceTrainable")
 
     def _move_away(self, folder: Path) -> bool:
         away = folder.rename(folder.with_name("away"))
-        time.sleep(AWAY_SECONDS)
+        time.sleep(self.away_seconds)
         assert not folder.exists(), f"{folder} was made anew"
         away.rename(folder)
         return True
@@ -134,7 +155,7 @@ class FaultyStudy:
         workers = self._workers()
         for worker in workers:
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
-        time.sleep(AWAY_SECONDS)
+        time.sleep(self.away_seconds)
         for worker in workers:
             if worker.is_running():
                 resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -149,18 +170,20 @@ class FaultyStudy:
         return self._kill()
 
     def _remove_model(self) -> bool:
-        models = sorted(path.parent for path in self.storage.glob("trials/*/state.pt") if self._workers())
-        for folder in models:
-            for model in folder.glob("model-epoch-*"):
-                shutil.rmtree(model, ignore_errors=True)
-        return bool(models) and self._kill()
+        """Of trials that are not over: a model that is lost after that is lost for good."""
+        workers = self._kill()
+        trials = read_facts(self.folder).under_way
+        models = [model for key in trials for model in self.storage.glob(f"trials/{key}/model-epoch-*")]
+        for model in models:
+            shutil.rmtree(model)
+        return bool(models) and workers
 
     def _freeze(self) -> bool:
         workers = self._workers()
         if workers:
             frozen = self.random.choice(workers)
             frozen.send_signal(signal.SIGSTOP)
-            time.sleep(AWAY_SECONDS)
+            time.sleep(self.away_seconds)
             frozen.send_signal(signal.SIGCONT)
         return bool(workers)
 
@@ -170,26 +193,53 @@ class FaultyStudy:
             worker.kill()
         return bool(workers)
 
+    def _jump(self) -> bool:
+        """Hours ahead, then back to hours ago."""
+        self._set_clock(self.random.randrange(1, 12) * HOUR_SECONDS)
+        time.sleep(self.away_seconds)
+        self._set_clock(-self.random.randrange(1, 12) * HOUR_SECONDS)
+        return True
 
-def run_faulty(home: Path, arguments: list[str], *, faults: int, seed: int, epochs: int) -> FaultyStudy:
+    def _set_clock(self, shift: int) -> None:
+        (self.home / "next").write_text(str(shift))
+        (self.home / "next").replace(self.home / "clock")
+
+    def _kill_of_ray(self, name: str) -> bool:
+        """The launch ends by itself, and is launched again, as a person would."""
+        for process in self._processes(name):
+            process.kill()
+        status = self._launcher.wait(timeout=PATIENCE_SECONDS)
+        if status:
+            self._launch()
+        return bool(status)
+
+    def _join_bad_node(self) -> bool:
+        """A second node of the launch's Ray, on which nothing can be cached; until a trial has broken off there."""
+        raylets = self._processes("raylet")
+        if not raylets:
+            return False
+        (address,) = [word for word in raylets[0].cmdline() if word.startswith("--gcs-address=")]
+        command = [sys.executable, "-m", "helpers.joined_node", address.partition("=")[2]]
+        broken = {"XDG_CACHE_HOME": "/proc/none", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "RAY_AUTH_MODE": "token"}
+        before, until = self.count("trial_retried"), time.monotonic() + BAD_NODE_SECONDS
+        with (self.home / "node.log").open("a") as log:
+            node = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | broken)
+        try:
+            self._wait_until(lambda: self.count("trial_retried") > before or time.monotonic() > until)
+        finally:
+            for process in [*psutil.Process(node.pid).children(recursive=True), node]:
+                process.kill()
+            node.wait(timeout=PATIENCE_SECONDS)
+        return self.count("trial_retried") > before
+
+
+def run_faulty(
+    home: Path, arguments: list[str], *, faults: int, seed: int, epochs: int, away_seconds: float = 4.0
+) -> FaultyStudy:
     """A study in a new folder, to its end; `epochs`: that it will report, for the moments of the faults."""
-    study = FaultyStudy(home, arguments, random.Random(seed))
+    study = FaultyStudy(home, arguments, random.Random(seed), away_seconds)
     study.run(faults=faults, epochs=epochs)
     return study
-
-
-def check_undisturbed(folder: Path, cache: Path) -> int:
-    """Trains each trial of the study here, where nothing happens to it; how many there are. AssertionErrors say what
-    came out otherwise."""
-    plan, facts = require_plan(folder).plan, read_facts(folder)
-    for record in facts.records:
-        assert record.status == "completed", record.error
-        run = run_to_the_end(trial_spec(plan, facts, facts.trials[record.key]), cache)
-        alone = run.outcome()
-        for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
-            assert getattr(record, name) == getattr(alone, name), (record.key, name)
-    assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
-    return len(facts.records)
 
 
 def main() -> None:
@@ -197,12 +247,19 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=35)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    arguments = [*ARGUMENTS, "--samples", "6", "--seeds", "5", "--epochs", "8"]
+    # A trial is longer than an actor's start, and more wait than run: a node that joins is used.
+    arguments = [*ARGUMENTS, "--sampler", "random", "--samples", "5", "--seeds", "9", "--epochs", "30"]
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
-        study = run_faulty(home / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=11 * 8)
+        study = run_faulty(home / "faulty", arguments, faults=options.faults, seed=options.seed, epochs=14 * 30)
         print(f"{sum(study.caused.values())} faults {dict(study.caused)}")
-        print(f"{check_undisturbed(study.folder, home / 'cache')} trials are as they are where nothing happens")
+        counts = check_as_alone(study.folder, home / "cache")
+        assert set(counts) == {"completed"}, counts
+        print(f"{counts['completed']} trials are as they are where nothing happens")
+        if drift := verify(study.folder):
+            raise SystemExit("\n".join(drift))
+    if sum(study.caused.values()) < options.faults:
+        raise SystemExit(f"the study was done before {options.faults} faults had been caused")
 
 
 if __name__ == "__main__":

@@ -21,14 +21,16 @@ from typing import Any
 import psutil
 import ray
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.trials import check_as_alone
 from ray.cluster_utils import Cluster
 
 from study.decisions import asha
 from study.facts.events import AshaDecided, TrialStarted, read_events
-from study.facts.record import Record, read_records
+from study.facts.record import read_records
 from study.plans.plan_file import require_plan
 
 KINDS = ("launcher", "worker", "node")
+EPOCHS = 300  # that a study of the long form reports at least
 
 
 @dataclass
@@ -110,33 +112,24 @@ class KilledStudy:
         return self.cluster.add_node(num_cpus=1, env_vars={"HF_HUB_OFFLINE": "1"})
 
 
-def run_killed(folder: Path, arguments: list[str], *, kills: int, seed: int, epochs: int = 0) -> KilledStudy:
-    """A study in a new folder, to its end; `epochs`: that it will report, for the moments of the kills."""
+def run_killed(folder: Path, arguments: list[str], *, kills: int, seed: int, epochs: int) -> KilledStudy:
+    """A study in a new folder, to its end; `epochs`: about those that it will report, for the moments of the kills."""
     folder.mkdir()
     study = KilledStudy(folder / "study", arguments, random.Random(seed))
     study.run(kills=kills, epochs=epochs)
     return study
 
 
-def check_nothing_lost_or_doubled(folder: Path, uninterrupted: Path) -> dict[str, int]:
-    """Holds a killed study against the uninterrupted one; counts of what was compared. AssertionErrors say what."""
+def check_nothing_lost_or_doubled(folder: Path, cache: Path) -> dict[str, int]:
+    """Holds a killed study against its plan and against its trials where nothing happens to them; counts of what was
+    compared. AssertionErrors say what."""
     records = read_records(folder / "records.jsonl")
-    assert len({record.key for record in records}) == len(records), "a record is doubled"
     arms = require_plan(folder).plan.arms
     search, confirm = ([r for r in records if r.phase == phase] for phase in ("search", "confirm"))
     assert len(search) == sum(arm.samples for arm in arms) and len(confirm) == sum(len(arm.seeds) for arm in arms)
-    assert not [record.error for record in records if record.status == "failed"]
-    expected = {record.key: outcome(record) for record in read_records(uninterrupted / "records.jsonl")}
-    same = [record for record in records if record.status == "completed" and expected.get(record.key)]
-    same = [record for record in same if expected[record.key][0] == "completed"]
-    for record in same:
-        assert outcome(record) == expected[record.key], record.key
-    confirm_same = sum(1 for record in same if record.phase == "confirm")
-    return {"records": len(records), "equal": len(same), "equal confirm": confirm_same, "rungs": check_rungs(folder)}
-
-
-def outcome(record: Record) -> tuple:
-    return record.status, record.score, record.metrics, record.epoch, record.epochs, record.mean_layers
+    counts = check_as_alone(folder, cache)
+    assert not counts["failed"], [record.error for record in records if record.status == "failed"]
+    return {"records": len(records), "equal": counts["completed"], "rungs": check_rungs(folder)}
 
 
 def check_rungs(folder: Path) -> int:
@@ -163,12 +156,10 @@ def main() -> None:
     arguments = ["--method", "albert,palbert", "--task", "rte,cola,sst2", "--sampler", "grid", "--samples", "6"]
     arguments += ["--seeds", "5", "--profile", "mini", "--max-failures", "1000"]
     with tempfile.TemporaryDirectory() as temporary:
-        uninterrupted = run_killed(Path(temporary) / "uninterrupted", arguments, kills=0, seed=options.seed)
-        killed = run_killed(
-            Path(temporary) / "killed", arguments, kills=options.kills, epochs=uninterrupted.epochs(), seed=options.seed
-        )
+        home = Path(temporary)
+        killed = run_killed(home / "killed", arguments, kills=options.kills, epochs=EPOCHS, seed=options.seed)
         print(f"{sum(killed.killed.values())} kills {dict(killed.killed)}")
-        print(check_nothing_lost_or_doubled(killed.folder, uninterrupted.folder))
+        print(check_nothing_lost_or_doubled(killed.folder, home / "cache"))
     if sum(killed.killed.values()) < options.kills:
         raise SystemExit(f"the study was done before it had been killed {options.kills} times")
 

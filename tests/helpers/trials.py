@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from helpers.configurations import values_of
 
 import search_spaces
+from study.decisions.specs import trial_spec
 from study.drivers.provenance import provenance
 from study.facts.attestation import Attestation
+from study.facts.study_facts import read_facts
+from study.plans.plan_file import require_plan
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import backbone_fingerprint
@@ -49,6 +53,22 @@ def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
     while not run.finished:
         run.run_epoch()
     return run
+
+
+def check_as_alone(folder: Path, cache: Path) -> Counter[str]:
+    """Trains each completed trial of a study here, where nothing happens to it; the number of trials by status.
+
+    AssertionErrors say what came out otherwise.
+    """
+    plan, facts = require_plan(folder).plan, read_facts(folder)
+    assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
+    for record in facts.records:
+        if record.status == "completed":
+            spec = trial_spec(plan, facts.arm(record.arm), facts.trials[record.key])
+            alone = run_to_the_end(spec, cache).outcome()
+            for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
+                assert getattr(record, name) == getattr(alone, name), (record.key, name)
+    return Counter(record.status for record in facts.records)
 
 
 def expected_of(spec: TrialSpec) -> Attestation:

@@ -5,13 +5,12 @@ from helpers.kills import check_nothing_lost_or_doubled, run_killed
 
 pytestmark = pytest.mark.slow
 
-ARGUMENTS = ["--method", "albert", "--task", "rte", "--sampler", "grid", "--samples", "4", "--seeds", "5"]
-ARGUMENTS += ["--profile", "mini", "--epochs", "8", "--max-failures", "100"]
+ARGUMENTS = ["--method", "albert", "--task", "rte", "--sampler", "grid", "--samples", "4", "--seeds", "4"]
+ARGUMENTS += ["--profile", "mini", "--epochs", "7", "--max-failures", "100"]
 
 
 def test_killing_launchers_workers_and_nodes_loses_and_doubles_nothing(tmp_path):
-    uninterrupted = run_killed(tmp_path / "uninterrupted", ARGUMENTS, kills=0, seed=0)
-    study = run_killed(tmp_path / "killed", ARGUMENTS, kills=6, epochs=uninterrupted.epochs(), seed=0)
+    study = run_killed(tmp_path / "killed", ARGUMENTS, kills=6, epochs=30, seed=0)
     assert sum(study.killed.values()) == 6, study.killed
-    counts = check_nothing_lost_or_doubled(study.folder, uninterrupted.folder)
-    assert counts["equal"] >= 2 and counts["rungs"] >= 4, counts
+    counts = check_nothing_lost_or_doubled(study.folder, tmp_path / "cache")
+    assert counts["equal"] >= 5 and counts["rungs"] >= 4, counts

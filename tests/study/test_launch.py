@@ -374,3 +374,18 @@ def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == b"" and process.wait() == 141
     process.stderr.close()
+
+
+def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeypatch):
+    folder = launched_study(tmp_path / "s")
+    asked = require_plan(folder).plan.asked
+    more = replace(asked, seeds=asked.seeds + 1)
+
+    def refuse(*_: object) -> None:
+        raise ValueError("trial k on host is not what the plan says")
+
+    monkeypatch.setattr("study.launch_on_ray.run_trials", refuse)
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    with pytest.raises(ValueError, match="not what the plan says"):
+        run_study(more, folder, options, why="")
+    assert read_events(folder)[-1].status == "interrupted"

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -68,6 +67,8 @@ class ReplacedTokenModel(PretrainingModel):
     @torch.no_grad()
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
         """`mlm_loss` and `mlm_accuracy` of the generator, `rtd_auc` and `rtd_accuracy` over all tokens but padding."""
+        from sklearn.metrics import roc_auc_score  # takes a second to import
+
         predictions, correct = PredictionScores(), Mean()
         answers: list[tuple[Tensor, Tensor]] = []
         for batch in batches:

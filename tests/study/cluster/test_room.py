@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from helpers.places import ROOT
+from ray._private import worker
 
 from study.cluster import ray_connection
 from study.cluster.ray_connection import interrupts_held
@@ -15,14 +16,20 @@ from study.launch_options import local_gpus
 @pytest.fixture
 def nodes(monkeypatch):
     """Two nodes of one CPU each, and one that is gone."""
-    there = [{"Alive": True, "Resources": {"CPU": 1.0}}] * 2 + [{"Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}]
-    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: there)
+    there = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 1.0}} for name in ("a", "b")]
+    gone = {"NodeID": "c", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}
+    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: [*there, gone])
 
 
 def test_a_trial_has_to_fit_on_one_node(nodes):
     assert Resources(cpus=1, gpus=0.0).slots() == 2
     assert Resources(cpus=0.5, gpus=0.0).slots() == 4
     assert Resources(cpus=2, gpus=0.0).slots() == 0
+
+
+def test_a_node_that_is_left_out_has_no_slots(nodes):
+    assert Resources(cpus=0.5, gpus=0.0).slots(without={"b"}) == 2
+    assert Resources(cpus=1, gpus=0.0).slots(without={"a", "b"}) == 0
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "asked"), [(2, 0.0, "2 CPUs and 0 GPUs"), (1, 1.0, "1 CPUs and 1 GPUs")])
@@ -71,6 +78,15 @@ def test_a_second_one_ends_the_process_without_a_clean_up(monkeypatch):
     with pytest.raises(Ended, match="1"), interrupts_held("Ray is starting"):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_ray_prints_nothing_of_lost_processes_on_standard_output(capfd):
+    said = {"lines": ["Raylet is terminated.\n[state-dump]"], "pid": "raylet", "is_err": False}
+    with ray_connection.nothing_printed():
+        worker.print_to_stdstream(said, ignore_prefix=False)
+    assert capfd.readouterr().out == ""
+    worker.print_to_stdstream(said, ignore_prefix=False)
+    assert "state-dump" in capfd.readouterr().out  # what Ray does, and where
 
 
 @pytest.mark.slow

@@ -143,3 +143,15 @@ def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_l
     for _ in range(9):
         launch.breaks("z", "a")
     assert not launch.faults.is_final("z", failure_of("machine"))
+
+
+def test_a_node_with_other_code_is_left_out_at_once_and_looked_at_afresh_when_it_is_back():
+    launch = Launch(max_failures=0)
+    (event,) = launch.faults.add("x", failure_of("node", error="code f00d, not c0de", node="a"), running=1, time=NOW)
+    assert (event.node, event.trials, event.error) == ("a", 1, "code f00d, not c0de")
+    assert launch.faults.differing == {"a"} and launch.faults.avoided_by("y") == {"a"}
+    launch.faults.got_on("second", "b")
+    assert not launch.faults.is_set_aside("x") and not launch.faults.is_final("x", failure_of("node"))
+    launch.seconds += LEFT_OUT_SECONDS
+    launch.faults.nodes_due(time=NOW)
+    assert launch.faults.differing == set() and launch.breaks("y", "a") == []

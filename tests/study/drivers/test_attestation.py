@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,16 +17,17 @@ from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
 from study.cluster.resources import Resources
+from study.decisions import specs
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import check_attested, expected_attestation
+from study.decisions.specs import check_attested
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.running_trial import RunningTrial
-from study.drivers.tune_driver import TuneDriver
+from study.drivers.tune_driver import TuneDriver, _Scheduler
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation, contradictions
-from study.facts.events import EpochReported
-from study.facts.study_facts import TrialFacts
+from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
+from study.screen.words import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TrialSpec
@@ -134,16 +137,12 @@ def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, dat
 # ---- what the launch says
 
 
-def expected_by(scheduler: Scheduler, trial: TrialFacts) -> Attestation:
-    return expected_attestation(scheduler.progress, trial, by=PROVENANCE)
-
-
 def launch() -> tuple[Scheduler, str, Attestation]:
     """A launch with one trial handed out, its key, and what is expected of its worker."""
     scheduler = Scheduler("s", mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
-    return scheduler, trial.key, expected_by(scheduler, trial)
+    return scheduler, trial.key, specs.expected_attestation(scheduler.progress, trial, by=PROVENANCE)
 
 
 DIFFERENT = {
@@ -188,7 +187,7 @@ def test_trials_of_an_arm_must_agree_with_its_first(field):
     first = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=first))
     second = scheduler.next_trial()
-    expected = expected_by(scheduler, second)
+    expected = specs.expected_attestation(scheduler.progress, second, by=PROVENANCE)
     assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
     with pytest.raises(ValueError, match="f00d, not (beef|f11e)"):
         check_attested(
@@ -204,20 +203,99 @@ def test_a_record_says_what_its_worker_found():
     assert (record.tokens_digest, record.backbone_digest, record.code_digest) == ("beef", "f11e", "c0de")
 
 
-def test_a_driver_ends_the_launch_when_a_worker_refuses(tmp_path):
-    scheduler, key, expected = launch()
-    driver = TuneDriver(
-        scheduler,
-        folder=tmp_path,
-        storage=str(tmp_path),
-        resources=Resources(cpus=1, gpus=0),
-        on_progress=lambda: None,
-        watchdog=Watchdog(say=print),
-    )
-    refused = News(key=key, host="node-7", refused=replace(expected, code_digest="f00d"))
-    with pytest.raises(ValueError, match=f"trial {key} of albert/rte on node-7 .*: code f00d, not c0de"):
-        driver.reported("ray id", Message(news=(refused,)))
-    assert scheduler.facts.records == []
+class Cluster:
+    """A driver of a study on nodes of one CPU each, without Ray."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
+        monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: self._nodes)
+        self.nodes_are(*nodes)
+        plan = mini_plan(methods=("albert",), tasks=("rte",))
+        self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)
+        self.scheduler.begin_launch(command="", host="", pid=0)
+        self.driver = TuneDriver(
+            self.scheduler,
+            folder=folder,
+            storage=str(folder),
+            resources=Resources(cpus=1, gpus=0),
+            on_progress=lambda: None,
+            watchdog=Watchdog(say=print),
+        )
+
+    def nodes_are(self, *nodes: str) -> None:
+        self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
+
+    def hand_out(self) -> list[str]:
+        """Ray's numbers of the trials that go to Ray now."""
+        before = len(self.driver._keys)
+        while self.driver.suggest(f"ray-{len(self.driver._keys)}") is not None:
+            pass
+        return list(self.driver._keys)[before:]
+
+    def refuse(self, ray_id: str, node: str | None, **found: str) -> str:
+        """A worker on the node found something else than was expected of the trial; what Ray is told."""
+        self.driver.begun(ray_id)
+        (key,) = self.driver._keys[ray_id]
+        refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
+        return self.driver.reported(ray_id, Message(news=(refused,), node=node))
+
+    def expected(self, key: str) -> Attestation:
+        return specs.expected_attestation(self.scheduler.progress, self.scheduler.facts.trials[key], by=PROVENANCE)
+
+    def events(self, kind: type) -> list:
+        return [event for event in self.scheduler._journal.events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("field", ["code_digest", "data_fingerprint", "backbone_fingerprint"])
+def test_a_node_with_other_code_or_data_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch, field):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, second = cluster.hand_out()
+    assert cluster.refuse(first, "a", **{field: "f00d"}) == "STOP"
+    (left_out,) = cluster.events(NodeLeftOut)
+    assert (left_out.node, left_out.host, left_out.trials) == ("a", "host-a", 1) and "f00d, not " in left_out.error
+    assert "\n" not in describe_notice(left_out) and "node host-a (a) gets no trials" in describe_notice(left_out)
+    (again,) = cluster.events(TrialRetried)
+    assert again.failure.cause == "node" and not cluster.scheduler.faults.is_final(again.key, again.failure)
+    cluster.driver.begun(second)
+    assert cluster.hand_out() == ["ray-2"]
+    assert [cluster.driver._avoided([trial]) for trial in cluster.scheduler.facts.trials.values()] == [("a",)] * 3
+
+
+def test_a_node_that_is_left_out_is_not_waited_for(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b", "c")
+    first, *_ = cluster.hand_out()
+    cluster.refuse(first, "a", code_digest="f00d")
+    cluster.driver._slots_asked = -math.inf
+    assert cluster.driver._slots() == 2
+
+
+def test_where_every_node_has_other_code_the_launch_is_refused_in_one_line(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, second = cluster.hand_out()
+    cluster.refuse(first, "a", code_digest="f00d")
+    noted = len(cluster.scheduler._journal.events)
+    with pytest.raises(ValueError, match="of albert/rte on host-b is not what the plan says: code beef, not c0de") as e:
+        cluster.refuse(second, "b", code_digest="beef")
+    assert "\n" not in str(e.value) and len(cluster.scheduler._journal.events) == noted
+    assert cluster.scheduler.facts.records == []
+
+
+@pytest.mark.parametrize("nodes", [(), ("a",)])
+def test_the_only_node_is_not_left_out(tmp_path, monkeypatch, nodes):
+    cluster = Cluster(tmp_path, monkeypatch, *nodes)
+    (only,) = cluster.hand_out()
+    with pytest.raises(ValueError, match="code f00d, not c0de"):
+        cluster.refuse(only, "a", code_digest="f00d")
+    assert cluster.events(NodeLeftOut) == []
+
+
+def test_where_two_workers_differ_in_a_digest_nobody_knows_which_is_in_error(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, second = cluster.hand_out()
+    (key,) = cluster.driver._keys[first]
+    said = replace(cluster.expected(key), tokens_digest="beef", backbone_digest="f11e")
+    cluster.scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=said), node="a")
+    with pytest.raises(ValueError, match="tokenised data f00d, not beef"):
+        cluster.refuse(second, "b", tokens_digest="f00d", backbone_digest="f11e")
 
 
 # ---- the code
@@ -242,3 +320,41 @@ def test_the_provenance_of_a_launch_has_the_digest_of_the_packages():
     packages = [provenance.ROOT / name for name in provenance.PACKAGES]
     assert all((package / "__init__.py").exists() for package in packages)
     assert provenance.provenance().code_digest == provenance.code_digest(packages)
+
+
+# ---- nodes that go
+
+
+class Controller:
+    """What Ray's scheduler is given: trials that wait, and a way to drop them."""
+
+    def __init__(self, *ray_ids: str) -> None:
+        self.trials = [SimpleNamespace(trial_id=ray_id, status="PENDING") for ray_id in ray_ids]
+
+    def get_trials(self) -> list[SimpleNamespace]:
+        return list(self.trials)
+
+    def stop_trial(self, trial: SimpleNamespace) -> None:
+        self.trials.remove(trial)
+
+
+def test_a_trial_that_waits_for_a_node_that_has_gone_is_handed_out_again(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    scheduler = cluster.scheduler
+    (first, second), asked = cluster.hand_out(), _Scheduler(cluster.driver)
+    (key,) = cluster.driver._keys[first]
+    for ray_id in (first, second):
+        cluster.driver.begun(ray_id)
+    lost = News(key=key, host="host-a", failure=failure_of("machine", node="a"))
+    cluster.driver.reported(first, Message(news=(lost,), node="a"))
+    scheduler.faults._trials[key].not_before = 0.0  # the wait after a fault is over
+    (again,) = cluster.hand_out()
+    assert cluster.driver._keys[again] == [key] and cluster.driver._waiting == {again: {"a"}}
+    controller = Controller(again)
+    assert asked.choose_trial_to_run(controller).trial_id == again  # "b" is there
+    cluster.nodes_are("a")
+    cluster.driver._next_placing = 0.0
+    assert asked.choose_trial_to_run(controller) is None and controller.trials == []
+    assert cluster.events(TrialRetried)[-1].failure.cause == "preemption"
+    (once_more,) = cluster.hand_out()
+    assert cluster.driver._keys[once_more] == [key] and cluster.driver._waiting == {once_more: frozenset()}

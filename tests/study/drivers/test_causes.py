@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
         (ImportError("libcudnn.so.9: cannot open shared object file"), "machine"),
         (OutOfMemory("out of memory with batch_size 32; try 16"), "memory"),
         (torch.OutOfMemoryError("CUDA out of memory"), "memory"),
+        (RuntimeError("No CUDA GPUs are available"), "machine"),
+        (RuntimeError("Found no NVIDIA driver on your system."), "machine"),
+        (AssertionError("Torch not compiled with CUDA enabled"), "machine"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"), "machine"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "machine"),
+        (RuntimeError("can't start new thread"), "machine"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "method"),
+        (RuntimeError("Input type (torch.FloatTensor) and weight type (torch.CUDAFloatTensor) differ"), "method"),
         (TrainingError("loss is nan at step 3"), "method"),
         (IndexError("list index out of range"), "method"),
         (ValueError("math domain error"), "method"),
@@ -165,5 +174,19 @@ def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(
     news_of(assigned(tmp_path))
     (tmp_path / "key" / "state.pt").unlink()  # as after its end
     for epochs in (0, 1):
-        RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0).release()
+        late = RunningTrial(assigned(tmp_path, epochs=epochs), device="cpu", gpus=0)
+        late._begin()
+        late.release()
         assert (tmp_path / "key" / "model-epoch-1" / "model.safetensors").exists()
+
+
+def test_an_actor_that_is_set_up_for_a_trial_of_another_waits_for_nobody(tmp_path):
+    at_work = RunningTrial(assigned(tmp_path), device="cpu", gpus=0)
+    at_work.next_news()
+    dropped = threading.Thread(target=lambda: RunningTrial(assigned(tmp_path), device="cpu", gpus=0).release())
+    dropped.start()
+    dropped.join(timeout=30)
+    waits = dropped.is_alive()
+    at_work.release()
+    dropped.join()
+    assert not waits

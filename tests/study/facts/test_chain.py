@@ -89,3 +89,19 @@ def test_every_launch_continues_the_chain_after_a_torn_line_too(tmp_path, lines)
 def test_a_record_names_the_head_before_its_end(tmp_path, lines):
     [record] = [event.record for event in read_events(tmp_path) if hasattr(event, "record")]
     assert record.journal_head == unlinked(lines[3])[1]
+
+
+def test_a_launch_is_warned_of_lines_that_were_cut_off_since_the_last_one(tmp_path, lines):
+    Journal(tmp_path).close()
+    (tmp_path / FILE).write_bytes(b"".join(line + b"\n" for line in lines[:-1]))
+    with pytest.warns(UserWarning, match=f"{FILE} ends with line 5; journal.seal says 6: the lines after it were cut"):
+        Journal(tmp_path).close()
+
+
+def test_lines_that_a_killed_launch_added_are_no_fault(tmp_path, lines):
+    Journal(tmp_path).close()
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(linked(unlinked(lines[-1])[0], unlinked(lines[-1])[1]) + b"\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Journal(tmp_path).close()

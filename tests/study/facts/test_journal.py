@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from helpers.journals import MadeJournal
+from helpers.journals import MadeJournal, failure_of, report_of, row_of
 
-from study.facts.events import SearchClosed, TrialEnded, read_events
+from study.facts.events import EpochReported, SearchClosed, TrialEnded, TrialRetried, read_events
 from study.facts.journal import Journal
 from study.facts.record import read_records
 from study.facts.study_facts import read_facts
@@ -201,3 +201,29 @@ def test_write_json_leaves_no_other_file(tmp_path):
     write_json(tmp_path / "plan.json", {"a": 1})
     write_json(tmp_path / "plan.json", {"a": 2})
     assert {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()} == {"plan.json": {"a": 2}}
+
+
+def test_the_order_of_times_survives_a_clock_that_is_set_back(tmp_path, monkeypatch):
+    journal = Journal(tmp_path)
+    for number, hour in enumerate((12, 15, 9, 14, 16)):
+        monkeypatch.setattr("study.facts.journal.utc_now", lambda hour=hour: f"2026-01-01T{hour:02}:00:00.000000+00:00")
+        journal.append(counted(journal, number))
+        if number == 2:
+            journal.close()
+            journal = Journal(tmp_path)
+    journal.close()
+    assert [event.time[11:13] for event in read_events(tmp_path)] == ["12", "15", "15", "15", "16"]
+
+
+def test_whether_a_trial_is_broken_off_is_a_matter_of_order_and_not_of_the_clock():
+    journal = MadeJournal()
+    journal.begin()
+    key = "1"
+    journal.start(key)
+    retried = TrialRetried(time=journal.now(), key=key, failure=failure_of("machine"))
+    for _ in range(2):
+        journal.append(retried)
+        assert journal.facts.trials[key].is_broken_off
+        epoch = journal.facts.trials[key].epochs + 1
+        journal.append(EpochReported(time=journal.now(), key=key, report=report_of(row_of(epoch, 0.5))))
+        assert not journal.facts.trials[key].is_broken_off

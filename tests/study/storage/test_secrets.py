@@ -18,6 +18,10 @@ from study.storage.secrets import masked
         ("postgresql+psycopg2://:SEC@RET@host/db", "postgresql+psycopg2://:***@host/db"),
         ("'s3://b/p?region=x&secret_key=SECRET'", "'s3://b/p?region=x&secret_key=***'"),
         ("https://host/?access_token=SECRET&x=1", "https://host/?access_token=***&x=1"),
+        ("https://SECRET@host/x", "https://***@host/x"),
+        ("https://host/?api-key=SECRET&monkey=1&sig=SECRET", "https://host/?api-key=***&monkey=1&sig=***"),
+        ("mysql://anna@host/db?pw=SECRET;AccountKey=SECRET", "mysql://anna@host/db?pw=***;AccountKey=***"),
+        ("postgresql://anna@host/db?sslkey=/home/anna/key", "postgresql://anna@host/db?sslkey=/home/anna/key"),
         (
             "http://127.0.0.1:5000/a and s3://bucket/path?region=eu",
             "http://127.0.0.1:5000/a and s3://bucket/path?region=eu",
@@ -32,6 +36,15 @@ def test_a_password_is_hidden_and_all_else_stays(text, hidden):
 def test_a_password_among_the_parameters_of_a_tracking_address_is_refused(query):
     with pytest.raises(ValueError, match="^--tracking-uri holds a password") as refused:
         tracking_address(f"mssql+pyodbc://host/db?{query}")
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["https://SECRET@host", "https://host/?api-key=SECRET", "mysql://host/db?pw=SECRET"]
+)
+def test_a_token_in_a_tracking_address_is_refused_too(address):
+    with pytest.raises(ValueError, match="^--tracking-uri holds a password") as refused:
+        tracking_address(address)
     assert "SECRET" not in str(refused.value)
 
 

@@ -200,3 +200,11 @@ def test_a_model_that_is_gone_from_its_uri_is_one_line(tmp_path, capsys):
     write_study(tmp_path, arm("albert", "rte", [0.7], model=gone), data="mini")
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.endswith(f"(rte) is gone: {gone}\n")
+
+
+def test_a_model_that_is_gone_when_its_trial_ends_is_a_fault_and_no_result(tmp_path):
+    place, model = place_at(str(tmp_path)), tmp_path / "model-epoch-1"
+    with pytest.raises(FileNotFoundError, match="model-epoch-1 is missing"):
+        place.send_outcome(model)
+    model.mkdir()
+    assert place.send_outcome(model) == str(model)

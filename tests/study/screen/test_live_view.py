@@ -1,0 +1,28 @@
+"""What a person sees while a study runs: pytest tests/study/screen/test_live_view.py"""
+
+import io
+
+from helpers.journals import failure_of
+from helpers.simulation import Simulation, scheduler_of
+from msgspec.structs import replace
+
+from study import profiles
+from study.facts.events import NodeLeftOut
+from study.forecast.remaining_time import remaining_seconds
+from study.plans.resolution import resolve
+from study.screen.live_view import LiveView
+from study.screen.words import clock
+
+
+def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
+    plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=8))
+    simulation = Simulation(plan)
+    simulation.launch(kill_at=40)
+    scheduler = scheduler_of(plan, simulation.journal)
+    view = LiveView(scheduler, slots=lambda *, without: 4 - 3 * len(without), output=io.StringIO())
+    left = remaining_seconds(scheduler.progress)
+    assert left > 4 and f"about {clock(left / 4)} left" in view._time_line()
+    failure = failure_of("node", node="a")
+    where = {"node": failure.node, "host": failure.host, "error": failure.error}
+    simulation.journal.facts.apply(NodeLeftOut(time="", trials=1, seconds=600, **where))
+    assert f"about {clock(left)} left" in view._time_line()
