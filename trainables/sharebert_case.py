@@ -102,7 +102,7 @@ def _walked(model: ShareBertModel, batch: Batch) -> Tensor:
     hidden, mask = encoder.embed(**batch)
     for index in range(encoder.num_layers):
         hidden = encoder.layer(index, hidden, mask)
-    return encoder.pool(hidden)
+    return encoder.pool(hidden[:, 0])
 
 
 def _compare_gradients(expected: _Expected, model: ShareBertModel, batch: Batch, where: str) -> Iterator[Comparison]:

@@ -68,14 +68,14 @@ class LayerwiseEncoder(nn.Module):
         """Hidden states (batch, tokens, hidden) after the layer `index`, from 0."""
         return self.layers[self.layer_order[index]](hidden, mask)
 
-    def first_token(self, hidden: Tensor) -> Tensor:
-        """(batch, hidden): what the model would give out for [CLS] if these were the states after its last layer."""
-        return self.final_norm(hidden[:, 0])
+    def as_output(self, first: Tensor) -> Tensor:
+        """What the model would give out for [CLS] if these, (..., hidden), were its states after the last layer."""
+        return self.final_norm(first)
 
-    def pool(self, hidden: Tensor) -> Tensor:
-        """(batch, hidden) from the first token."""
-        first = nn.functional.dropout(self.first_token(hidden), self.pooler_dropout, self.training)
-        return self.activation(self.pooler(first))
+    def pool(self, first: Tensor) -> Tensor:
+        """(..., hidden) from the states of [CLS] after a layer, (..., hidden)."""
+        output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
+        return self.activation(self.pooler(output))
 
     def parameter_depths(self) -> dict[str, int]:
         """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.

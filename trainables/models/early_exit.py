@@ -22,7 +22,7 @@ def is_decayed(parameter: nn.Parameter) -> bool:
 class EarlyExitModel(nn.Module, ABC):
     """An encoder with heads on its layers and a rule for leaving early.
 
-    A subclass says what stands on a layer (`exit_head`) and how it is trained (`loss`).
+    A subclass says what stands on the layers (`exit_heads`) and how it is trained (`loss`).
     """
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
@@ -35,15 +35,18 @@ class EarlyExitModel(nn.Module, ABC):
         self.dropout = nn.Dropout(config.classifier_dropout)
 
     @abstractmethod
-    def exit_head(
-        self, index: int, hidden: Tensor, carried: Tensor | None
+    def exit_heads(
+        self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Logits (batch, labels), logits of λ (batch,) or None, and what the next layer's head is given.
+        """The heads of consecutive layers: all of them in training, one at a time where inference may stop.
 
         Args:
-            index: of the layer, from 0.
-            hidden: states after this layer, (batch, tokens, hidden).
+            index: of the first of these layers, from 0.
+            first: states of the first token after each layer, (layers, batch, hidden).
             carried: what the layer before handed on, first dimension the example; None at the first layer.
+
+        Returns:
+            Logits (layers, batch, labels), logits of λ (layers, batch) or None, and what the layer behind is handed.
         """
 
     @abstractmethod
@@ -58,10 +61,8 @@ class EarlyExitModel(nn.Module, ABC):
     def all_exits(self, batch: Batch) -> LayerOutputs:
         """Every layer's logits (layers, batch, labels) and λ (layers, batch), float32."""
         with self.autocast(batch):
-            steps = list(self.walk(batch))
-        logits = torch.stack([logits.float() for logits, _ in steps])
-        lambdas = [exit_logits.sigmoid() for _, exit_logits in steps if exit_logits is not None]
-        return LayerOutputs(logits, torch.stack(lambdas) if lambdas else None)
+            logits, exit_logits = self.heads(batch)
+        return LayerOutputs(logits.float(), None if exit_logits is None else exit_logits.sigmoid())
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
@@ -72,14 +73,17 @@ class EarlyExitModel(nn.Module, ABC):
         with self.autocast(batch):
             return self._infer(batch, generator)
 
-    def walk(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Logits and logits of λ, layer by layer; a layer is computed when it is asked for."""
+    def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Every layer's logits (layers, batch, labels) and logits of λ (layers, batch), the heads run once."""
+        logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
+        return logits, exit_logits
+
+    def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
+        """The states of the first token after each layer, (batch, hidden)."""
         hidden, mask = self._embed(batch)
-        carried = None
         for index in range(self.encoder.num_layers):
             hidden = self.encoder.layer(index, hidden, mask)
-            logits, exit_logits, carried = self.exit_head(index, hidden, carried)
-            yield logits, exit_logits
+            yield hidden[:, 0]
 
     def autocast(self, batch: Batch) -> AbstractContextManager:
         """Context of the configured precision; parameters stay float32."""
@@ -88,10 +92,12 @@ class EarlyExitModel(nn.Module, ABC):
         return torch.autocast(batch["input_ids"].device.type, dtype=torch.bfloat16)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy, or squared error of a regression, of every example, (batch,)."""
+        """Cross-entropy, or squared error of a regression, of logits (..., batch, labels) for every example."""
+        wanted = labels.expand(logits.shape[:-1])
         if self.num_labels == 1:
-            return nn.functional.mse_loss(logits[:, 0].float(), labels.float(), reduction="none")
-        return nn.functional.cross_entropy(logits.float(), labels, reduction="none")
+            return nn.functional.mse_loss(logits[..., 0].float(), wanted.float(), reduction="none")
+        losses = nn.functional.cross_entropy(logits.flatten(0, -2).float(), wanted.flatten(), reduction="none")
+        return losses.view(wanted.shape)
 
     def parameter_groups(self, config: TrainingConfig) -> list[dict]:
         """Groups for AdamW, each with `name`, `params`, `lr` and `weight_decay`.
@@ -134,11 +140,11 @@ class EarlyExitModel(nn.Module, ABC):
         state, carried = None, None
         for index in range(self.encoder.num_layers):
             hidden = self.encoder.layer(index, hidden, mask)
-            logits, exit_logits, carried = self.exit_head(index, hidden, carried)
+            logits, exit_logits, carried = self.exit_heads(index, hidden[None, :, 0], carried)
             if state is None:
-                state = self.exit_rule.start(self.encoder.num_layers, logits, generator)
-            lambdas = None if exit_logits is None else exit_logits.sigmoid()
-            step = self.exit_rule.step(state, index + 1, self.encoder.num_layers, logits.float(), lambdas)
+                state = self.exit_rule.start(self.encoder.num_layers, logits[0], generator)
+            lambdas = None if exit_logits is None else exit_logits[0].sigmoid()
+            step = self.exit_rule.step(state, index + 1, self.encoder.num_layers, logits[0].float(), lambdas)
             # An answer is overwritten by every later layer that still runs for its example.
             answers[rows] = step.logits
             exit_layer[rows] = index + 1

@@ -248,8 +248,8 @@ def test_first_layers_are_those_of_the_whole_model():
     encoder = layerwise(model, num_layers=1)
     hidden, mask = encoder.embed(**batch)
     hidden = encoder.layer(0, hidden, mask)
-    torch.testing.assert_close(encoder.pool(hidden), shorter(**batch).pooler_output)
-    torch.testing.assert_close(encoder.first_token(hidden), shorter(**batch).last_hidden_state[:, 0])
+    torch.testing.assert_close(encoder.pool(hidden[:, 0]), shorter(**batch).pooler_output)
+    torch.testing.assert_close(encoder.as_output(hidden[:, 0]), shorter(**batch).last_hidden_state[:, 0])
 
 
 @torch.no_grad()
@@ -258,8 +258,8 @@ def test_a_head_on_the_first_token_stands_above_the_last_normalisation():
     encoder = load_encoder("mini-sharebert", config, vocab_size=30)
     model = trainables.load("electra-small").build(config, encoder, TASKS["rte"]).eval()
     hidden = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
-    logits, _, _ = model.exit_head(0, hidden, None)
-    torch.testing.assert_close(logits, model.classifier(torch.nn.functional.layer_norm(hidden[:, 0], (32,))))
+    logits, _, _ = model.exit_heads(0, hidden[None, :, 0], None)
+    torch.testing.assert_close(logits[0], model.classifier(torch.nn.functional.layer_norm(hidden[:, 0], (32,))))
 
 
 # Folders.
