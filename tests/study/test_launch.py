@@ -176,7 +176,7 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
 def test_rays_own_variable_is_the_default_of_the_address(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert launch.main(["--profile", "mini", "--task", "rte", "--out", str(tmp_path / "runs")]) == 2
-    assert "--address 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
+    assert "RAY_ADDRESS 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert build_parser().options(LaunchOptions, []).address is None
 
