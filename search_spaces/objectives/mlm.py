@@ -14,6 +14,7 @@ FIXED: dict[str, Value] = {
     "adam_epsilon": 1e-6,
     "weight_decay": 0.01,
     "schedule": "linear",
+    "decay_power": None,
     "warmup_steps": 1_380,  # 6 %
     "gradient_clip": 0.5,
     "max_length": 128,
@@ -25,6 +26,9 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.1,
     "hidden_dropout": 0.1,
     "classifier_dropout": 0.0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
     "precision": "bfloat16",  # float16 there
 }
 MINI_FIXED: dict[str, Value] = mini.FIXED
