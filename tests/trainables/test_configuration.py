@@ -62,7 +62,7 @@ def test_bad_value_of_a_shared_field(method, field, value, message):
         (
             "albert",
             {"decay_power": 2.0},
-            "decay_power is 2.0 but is used only when schedule is polynomial; set it to n",
+            "decay_power is 2.0 but is used only when schedule is polynomial",
         ),
         ("pabee", {"patience": 0}, "patience is 0; allowed: a whole number >= 1"),
         ("pabee", {"regression_threshold": 0}, "regression_threshold is 0; allowed: a number > 0.0"),
