@@ -41,6 +41,11 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
 
 
 NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
+PRETRAINED_WITH_NYSTROM = [
+    part
+    for setting in ("attention=nystrom", "num_landmarks=8", "conv_kernel_size=3")
+    for part in ("--pretrain-set", setting)
+]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +85,12 @@ NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
             "'mini-roberta' is a 'roberta' model; available",
         ),
         (
-            ["--pretrain", "mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
+            ["--pretrain", "mlm", "--backbone", "mini-sharebert", *PRETRAINED_WITH_NYSTROM],
             f"'mini-sharebert' is {NO_NYSTROM}",
+        ),
+        (
+            ["--pretrain", "mlm", *PRETRAINED_WITH_NYSTROM],
+            "attention is softmax, conv_kernel_size None; the backbone of palbert/sst2 was pretrained with nystrom",
         ),
         (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most max_length, 16"),
         (
