@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
@@ -20,7 +21,7 @@ from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.schema import Value, to_plain
+from trainables.schema import Configuration, Value, to_plain
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "epochs": options.epochs,
         "sampler": options.sampler,
         "selection": options.selection,
-        "settings": dict(_setting(text) for text in options.set) or None,
+        "settings": {**_attention(options), **dict(_setting(text) for text in options.set)} or None,
         "start_from": dict(_start(text) for text in options.start_from) or None,
         "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
@@ -72,15 +73,21 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
     """What is to be pretrained: the profile's, with the command line laid over it."""
     asked = None if plan.pretraining is UNSET else plan.pretraining
     objective = options.pretrain or (asked.objective if asked else None)
-    settings = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
+    given = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
     if objective is None:
-        if given := [name for name, value in (("corpus", options.corpus), ("pretrain-set", settings)) if value]:
-            raise ValueError(f"--{given[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
+        if idle := [name for name, value in (("corpus", options.corpus), ("pretrain-set", given)) if value]:
+            raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
     corpus = options.corpus or (asked.corpus if asked else "mini" if plan.data == "mini" else None)
     if corpus is None:
         raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
-    return Pretraining(objective=objective, corpus=corpus, settings={**(asked.settings if asked else {}), **settings})
+    settings = {**(asked.settings if asked else {}), **_attention(options), **given}
+    return Pretraining(objective=objective, corpus=corpus, settings=settings)
+
+
+def _attention(options: LaunchOptions) -> Configuration:
+    """The fields that `--attention` fixes, if it is given."""
+    return {} if options.attention is None else ATTENTION[options.attention]
 
 
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:

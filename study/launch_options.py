@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal, get_args
 
+from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
@@ -26,6 +27,7 @@ Ctrl-C once lets running trials save their epoch, then stops; twice stops at onc
 
 _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
+_ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
 
@@ -44,6 +46,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     epochs: AtLeastOne | None
     sampler: Sampler | None
     selection: Selection | None
+    attention: Literal["softmax", "nystrom"] | None
     set: list[str]
     start_from: list[str]
     pretrain: str | None
@@ -86,6 +89,8 @@ def build_parser() -> Parser:
     what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
     what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
+    nystrom = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
+    what.add_argument("--attention", metavar="|".join(ATTENTION), help=_ATTENTION.format(nystrom))
     what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
     what.add_argument(
         "--start-from",

@@ -9,13 +9,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainables.configuration import AtLeastOne, Count, Inside, NotNegative, Positive, Share, check_finite
-from trainables.schema import Typed
+from trainables.configuration import AtLeastOne, Count, EncoderConfig, Inside, NotNegative, Positive
 
 WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
 
-class PretrainingConfig(Typed, frozen=True, kw_only=True):
+class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """How an encoder is pretrained; the fields that all objectives share."""
 
     learning_rate: Positive  # peak
@@ -27,7 +26,6 @@ class PretrainingConfig(Typed, frozen=True, kw_only=True):
     adam_beta2: Inside
     adam_epsilon: Positive
     weight_decay: NotNegative  # decoupled
-    schedule: Literal["constant", "linear", "linear_from_start"]  # after the warm-up; the last decays during it too
     warmup_steps: Count
     gradient_clip: NotNegative  # largest norm, 0 is no clipping
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, special ones included
@@ -37,12 +35,9 @@ class PretrainingConfig(Typed, frozen=True, kw_only=True):
     max_predictions: Count  # tokens of an example at most, 0 is no limit
     mask_token_share: WholeShare  # of the tokens to be predicted: hidden by [MASK]
     random_token_share: WholeShare  # of the same: replaced by a random token; the rest stays as it is
-    hidden_dropout: Share  # inside the encoder: embeddings, attention probabilities and layer outputs
-    classifier_dropout: Share  # below heads that have one
-    precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        check_finite(self)
+        super().__post_init__()
         if self.batch_size % self.gradient_accumulation:
             raise ValueError(
                 f"gradient_accumulation is {self.gradient_accumulation}; allowed: a divisor of batch_size "

@@ -66,7 +66,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),
-        (["--profile", "huge"], "no profile named 'huge'; available: auto, ablation, electra, mini, paper"),
+        (
+            ["--profile", "huge"],
+            "no profile named 'huge'; available: auto, ablation, albert-pretraining, electra",
+        ),
         (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
         (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),

@@ -22,7 +22,7 @@ from trainables.corpora.pretraining_batches import Arrays
 from trainables.data.examples import on_device
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import quiet_transformers
-from trainables.encoders.pretraining_start import encoder_configuration, load_weights
+from trainables.encoders.pretraining_start import begin_with, encoder_configuration
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
 from trainables.runs.failures import available
@@ -244,7 +244,7 @@ class PretrainingRun:
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             model = objectives.load(self.spec.objective).build(self._config, encoder)
-            load_weights(self.spec.backbone, model.kept.base_model)
+            begin_with(self.spec.backbone, model, self._config)
         return model
 
     def _update_rule(self) -> UpdateRule:
@@ -255,6 +255,7 @@ class PretrainingRun:
             adam_betas=(0.9, config.adam_beta2),
             adam_epsilon=config.adam_epsilon,
             schedule=config.schedule,
+            decay_power=config.decay_power,
             num_steps=config.steps,
             warmup_steps=config.warmup_steps,
             gradient_clip=config.gradient_clip,
