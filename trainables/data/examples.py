@@ -77,9 +77,7 @@ def examples_of_file(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_len
     return _examples([encode(rows, tokenizer, max_length)], ("file",), tokenizer)
 
 
-def _examples(
-    parts: Sequence[TokenisedSplit], splits: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
-) -> Examples:
+def _examples(parts: Sequence[TokenisedSplit], splits: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> Examples:
     moved = np.cumsum([0, *(len(part.tokens) for part in parts[:-1])])
     return Examples(
         ids=_joined([part.ids for part in parts]),

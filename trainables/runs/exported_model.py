@@ -21,7 +21,14 @@ from msgspec.structs import replace
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from trainables.data.glue import kind_of
 from trainables.encoders.backbones import is_folder, pretrained_convolution
@@ -97,37 +104,36 @@ def read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return weights | heads, description | {"encoder": config.to_dict()}
 
 
+_CLASSIFIER = "ForSequenceClassification"  # how the names of these classes end
 _NO_NYSTROM = "it has Nystrom attention, which no class of transformers has; study.predict answers with it as it is"
 
 
 def _configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """Of a model of `transformers` with the layers that the trial used."""
-    model, task = trained.model, trained.task
+    """Of a model of `transformers` with the layers and the labels of the trial."""
+    model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         raise ValueError(_NO_NYSTROM)
     config = deepcopy(model.encoder.configuration)
     if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"it uses {groups}, which no configuration of transformers says")
-    is_classifier = _is_plain_classifier(model, config)
-    auto = AutoModelForSequenceClassification if is_classifier else AutoModel
-    config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": [auto._model_mapping[type(config)].__name__]})
-    if is_classifier:
-        names = task.labels or ("score",)
+    config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
+    if _is_plain_classifier(model, config):
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
-        config.problem_type = "regression" if task.is_regression else "single_label_classification"
+        config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
+        config.architectures = [_CLASSIFIER]
     return config
 
 
 def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
     """Whether the sequence classifier of the family in `transformers` computes the same logits."""
-    has_class = type(config) in AutoModelForSequenceClassification._model_mapping
+    has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
 
 
 def _plain_model(config: Any) -> PreTrainedModel:
-    """The model of `transformers` that a configuration names, with new weights."""
-    if config.architectures[0].endswith("ForSequenceClassification"):
+    """The model of `transformers` that a configuration asks for, with new weights."""
+    if (config.architectures or [""])[0].endswith(_CLASSIFIER):
         return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
     return AutoModel.from_config(config, attn_implementation="sdpa", **family_options(config.model_type))
 
@@ -142,17 +148,12 @@ def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
 
 
 def _write_description(folder: Path, spec: TrialSpec) -> None:
-    places = {name: value and _name_of(value) for name, value in _places(spec).items()}
-    description = {"spec": to_plain(replace(spec, **places))}
+    description = {"spec": to_plain(replace(spec, **_without_folders(spec)))}
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
 
-def _places(spec: TrialSpec) -> dict[str, str | None]:
-    """Fields that may name a folder of this machine, where they do."""
-    places = {"backbone": spec.backbone, "tokenizer": spec.tokenizer, "start": spec.start}
-    found = {name: value for name, value in places.items() if value and is_folder(value)}
-    return found | ({"data": spec.data} if kind_of(spec.data) == "folder" else {})
-
-
-def _name_of(place: str) -> str:
-    return Path(place).name
+def _without_folders(spec: TrialSpec) -> dict[str, str]:
+    """The fields that name a folder of this machine, by the folder's name alone."""
+    names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
+    names += ["data"] if kind_of(spec.data) == "folder" else []
+    return {name: Path(getattr(spec, name)).name for name in names}
