@@ -43,7 +43,7 @@ def _main(argv: Sequence[str] | None) -> int:
     choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
     record = chosen_model(Path(options.study), choice)
     loaded_as = export(record, folder)
-    print(f"wrote {folder}: {record.arm}, seed {record.seed}, trial {record.key}, a {loaded_as}")
+    print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
 

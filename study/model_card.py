@@ -31,7 +31,7 @@ def _loading(record: Record, loaded_as: str) -> Iterator[str]:
     own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
     lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *own, ""]
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
-    yield f"A `{loaded_as}`."
+    yield f"For `transformers` it is `{loaded_as}`."
     yield "\n".join(lines)
     if is_pretraining(record.task):
         return

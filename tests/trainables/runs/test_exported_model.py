@@ -125,7 +125,9 @@ def replace_spec(trained: TrainedModel, **fields) -> TrainedModel:
 
 def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
     nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
-    with pytest.raises(ValueError, match="^it has Nystrom attention, which no class of transformers has; study.predict"):
+    with pytest.raises(
+        ValueError, match="^it has Nystrom attention, which no class of transformers has; study.predict"
+    ):
         export_trained(unlike_any_other(cache, "albert", "rte", config=nystrom), tmp_path)
     grouped = unlike_any_other(cache, "albert", "rte")
     grouped.model.encoder.configuration.num_hidden_groups = 2
