@@ -11,6 +11,7 @@ from study.command_line import Parser
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.facts.winner import winner_of
+from study.plans.identity import is_pretraining
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.stored_models import model_exists, where_it_lies
@@ -31,17 +32,21 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 def add_model_options(parser: Parser) -> None:
     """`--trial`, `--method` and `--task`."""
     parser.add_argument(
-        "--trial", metavar="KEY", help="the trial whose model it is; default: the best dev score of the arm's seeds"
+        "--trial",
+        metavar="KEY",
+        help="the trial whose model it is; default: of the winner's seeds the one with the best dev score",
     )
-    parser.add_argument("--method", metavar="NAME", help="the arm, where the study has several; also an objective")
-    parser.add_argument("--task", metavar="NAME", help="the same; `pretraining` is the arm of the pretrained backbone")
+    parser.add_argument("--method", metavar="NAME", help="of which arm, where the study has several")
+    parser.add_argument(
+        "--task", metavar="NAME", help="the same; the pretrained backbone is that of task `pretraining`"
+    )
 
 
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     """The record of the trial, with the address that its model has now.
 
     Without a trial it is that of the arm's winner with the highest dev score, of equals the first seed, as in a
-    submission.
+    submission. The pretraining is meant where it is named, or nothing else is there.
 
     Raises:
         ValueError: there is no such trial, or it has no model; or the arm is not one.
@@ -100,7 +105,8 @@ def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelCho
     models = {arm.name: found for arm in arms if (found := confirmed_models(arm, records))}
     if not models:
         raise ValueError("the study has no completed confirm trial and no pretrained backbone yet")
-    wanted = [name for name in models if _fits(name, choice)]
+    fitting = [name for name in models if _fits(name, choice)]
+    wanted = [name for name in fitting if not is_pretraining(plan.arm(name).task)] or fitting
     if not wanted:
         asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
         raise ValueError(f"no model of {asked}; available: {', '.join(models)}")

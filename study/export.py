@@ -48,7 +48,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def build_parser() -> Parser:
-    parser = Parser("study.export", (__doc__ or "").split("\n\n")[0])
+    parser = Parser("study.export", " ".join((__doc__ or "").split("\n\n")))
     parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
     parser.add_argument("--to", metavar="FOLDER", required=True, help="made; what holds something is refused")
     add_model_options(parser)

@@ -33,6 +33,8 @@ def _loading(record: Record, loaded_as: str) -> Iterator[str]:
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
     yield f"For `transformers` it is `{loaded_as}`."
     yield "\n".join(lines)
+    if loaded_as.startswith("Roberta"):
+        yield "Loaded by `AutoModel` its pooler has random weights: the trained model has none there."
     if is_pretraining(record.task):
         return
     if not is_classifier:

@@ -67,7 +67,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def build_parser() -> Parser:
-    parser = Parser("study.predict", " ".join((__doc__ or "").split("\n\n")[:2]))
+    parser = Parser("study.predict", " ".join((__doc__ or "").split("\n\n")))
     parser.add_argument("model", metavar="MODEL", help="an exported model, or a study's folder, runs/NAME")
     parser.add_argument("input", metavar="input.tsv", help="UTF-8, a header line and a line for each row")
     parser.add_argument("--to", metavar="FILE", required=True, help="answers; a file that is there is refused")

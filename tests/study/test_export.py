@@ -106,12 +106,26 @@ def test_a_model_under_a_uri_is_fetched(study, tmp_path):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("asked", [choice(method="albert", task="rte"), choice(task="pretraining")])
+@pytest.mark.parametrize(
+    "asked", [choice(method="albert", task="rte"), choice(task="pretraining"), choice(method="albert-mlm")]
+)
 def test_an_arm_is_named_by_method_and_task(launched, asked):
     row = chosen_model(launched, asked)
-    assert row.task == asked.task and row.phase == ("confirm" if asked.method else "pretrain")
+    assert row.arm == ("albert/rte" if asked.task == "rte" else "albert-mlm/pretraining")
     kept = [other for other in read_records(launched / RECORDS) if (other.arm, other.phase) == (row.arm, row.phase)]
-    assert row.score == max(other.score for other in kept)
+    assert row.score == max(other.score or 0 for other in kept)
+
+
+def test_a_pretraining_is_not_meant_where_it_is_not_named(tmp_path):
+    plan = mini_plan(methods=("albert",), tasks=("rte",), pretraining=PRETRAINING)
+    launched_study(tmp_path, plan)
+    assert chosen_model(tmp_path, choice()).arm == "albert/rte"
+    records = read_records(tmp_path / RECORDS)
+    write_records(tmp_path, [row for row in records if row.phase == "pretrain"])
+    assert chosen_model(tmp_path, choice()).arm == "albert-mlm/pretraining"
+    write_records(tmp_path, [])
+    with pytest.raises(ValueError, match="^the study has no completed confirm trial and no pretrained backbone yet$"):
+        chosen_model(tmp_path, choice())
 
 
 def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
@@ -123,7 +137,7 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "several arms have models, name one by --method and --task: albert-mlm/pretraining, albert/rte, albert/m"),
+        ([], "several arms have models, name one by --method and --task: albert/rte, albert/mrpc, pondernet/rte, po"),
         (["--method", "pabee"], "no model of pabee on any task; available: albert-mlm/pretraining, albert/rte, albert"),
         (["--trial", "feed"], "no ended trial 'feed'; with a model: "),
         (["--trial", "feed", "--task", "rte"], "--trial names the model already; allowed: --trial, or --method and"),
