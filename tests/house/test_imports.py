@@ -199,6 +199,8 @@ def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> No
         ("study.mirror", "--help"),
         ("study.status", "--help"),
         ("study.replay", "--help"),
+        ("study.export", "--help"),
+        ("study.predict", "--help"),
     ],
     ids=" ".join,
 )
