@@ -7,11 +7,11 @@ one that broke off has changed nothing. Its start (processes, torch, the tokenis
 
 from __future__ import annotations
 
+import re
 import socket
 import tempfile
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from ray.train.torch import get_device
@@ -29,6 +29,9 @@ from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.processes import Processes
 from trainables.runs.trial_files import state_as_bytes, state_of_bytes
 
+# How gloo and NCCL say, as `RuntimeError`s, that a process does not answer any more.
+_MISSES_OTHERS = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)")
+
 
 def run_epoch_in_group(run: PretrainingRun, group: ProcessGroup) -> None:
     """Takes the run on by an epoch.
@@ -43,8 +46,8 @@ def run_epoch_in_group(run: PretrainingRun, group: ProcessGroup) -> None:
     run.load(state_of_bytes(_result_of(train, group)))
 
 
-def _result_of(train: partial[bytes | None], group: ProcessGroup) -> Any:
-    """What the first process returns."""
+def _result_of(train: partial[bytes | None], group: ProcessGroup) -> bytes:
+    """The state that the first process returns."""
     elsewhere = {"ray.io/node-id": f"!in({','.join(group.avoid)})"} if group.avoid else None
     with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage:
         trainer = TorchTrainer(
@@ -58,21 +61,20 @@ def _result_of(train: partial[bytes | None], group: ProcessGroup) -> Any:
             run_config=RunConfig(name="group", storage_path=ray_storage, failure_config=FailureConfig(max_failures=0)),
         )
         try:
-            return trainer.fit().return_value
+            state = trainer.fit().return_value
         except TrainingFailedError as error:
             raise first_cause(getattr(error, "worker_failures", {})) from error
+    assert isinstance(state, bytes)
+    return state
 
 
 def first_cause(failures: Mapping[int, Exception]) -> Exception:
-    """The failure that brought about the others: rank -> failure.
-
-    Where a process is lost, or raises, the others raise a plain `RuntimeError`: somebody does not answer any more.
-    """
+    """The failure that brought about the others, of rank -> failure; where one is lost or raises, others miss it."""
     lost = [rank for rank, error in failures.items() if hasattr(error, "health_check_failure")]
     if lost or not failures:
-        which = f"process {lost[0]} of it" if lost else "all of it"
-        return ConnectionError(f"the group of the pretraining is broken off, {which} is lost")
-    return min(failures.values(), key=lambda error: type(error) is RuntimeError)
+        which = f"process {lost[0]}" if lost else "its group"
+        return ConnectionError(f"the pretraining is broken off: {which} is lost")
+    return min(failures.values(), key=lambda error: bool(_MISSES_OTHERS.search(str(error))))
 
 
 def _train_epoch(*, spec: PretrainingSpec, state: bytes, threads: int, expected: Attestation) -> bytes | None:
