@@ -12,6 +12,7 @@ import socket
 import tempfile
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from ray.train.torch import get_device
@@ -61,11 +62,10 @@ def _result_of(train: partial[bytes | None], group: ProcessGroup) -> bytes:
             run_config=RunConfig(name="group", storage_path=ray_storage, failure_config=FailureConfig(max_failures=0)),
         )
         try:
-            state = trainer.fit().return_value
+            result: Any = trainer.fit()  # typed as the result of the former Ray Train
         except TrainingFailedError as error:
             raise first_cause(getattr(error, "worker_failures", {})) from error
-    assert isinstance(state, bytes)
-    return state
+    return result.return_value
 
 
 def first_cause(failures: Mapping[int, Exception]) -> Exception:

@@ -289,7 +289,7 @@ class TuneDriver:
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """What Ray sets aside for the trials of an assignment."""
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
-    held: dict[str, float] = {"CPU": assignment.cpus, "GPU": assignment.gpus}
+    held: dict[str, int | float] = {"CPU": assignment.cpus, "GPU": assignment.gpus}
     bundles = [held if any(held.values()) else {"memory": 1}]  # Ray wants to be asked for something: for a byte
     if not assignment.avoid:
         return tune.PlacementGroupFactory(bundles)

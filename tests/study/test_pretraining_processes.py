@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,13 +26,14 @@ from trainables.runs.pretraining_run import PretrainingRun
 pytestmark = pytest.mark.slow
 
 SMALL = ["--profile", "mini", "--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "1", "--epochs", "1"]
-PRETRAINING = ["--pretrain", "mlm", "--pretrain-set", "steps=20", "--pretrain-set", "steps_per_epoch=10"]
+PRETRAINING = ["--pretrain", "mlm", "--pretrain-set", "steps=60", "--pretrain-set", "steps_per_epoch=50"]
 PRETRAINING += ["--pretrain-set", "hidden_dropout=0.0", "--pretrain-processes", "2"]
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def cluster(tmp_path, monkeypatch) -> Iterator[Cluster]:
     """A head, and two nodes with a CPU each: exactly what two processes ask for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         for _ in range(2):
@@ -47,10 +49,17 @@ def processes_of_groups(cluster: Cluster) -> list[psutil.Process]:
     return [child for raylet in raylets for child in raylet.children() if "RayTrainWorker" in child.name()]
 
 
-def kill_one_process(cluster: Cluster, launcher: subprocess.Popen) -> None:
-    """Once both are there."""
+def has_tokens(process: psutil.Process, cache: Path) -> bool:
+    """Whether it has mapped the tokenised corpus into memory, so that its first step is near."""
+    with suppress(psutil.Error):
+        return any(file.path.startswith(str(cache)) for file in process.memory_maps())
+    return False
+
+
+def kill_one_process(cluster: Cluster, launcher: subprocess.Popen, cache: Path) -> None:
+    """Once both are about to train. Ray Train by itself starts a group again that was not whole yet."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(processes := processes_of_groups(cluster)) < 2:
+    while len(processes := [one for one in processes_of_groups(cluster) if has_tokens(one, cache)]) < 2:
         assert launcher.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     assert len({process.ppid() for process in processes}) == 2, "on a node each"
@@ -64,14 +73,14 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process(cluster, tmp_pa
     with (tmp_path / "launch.log").open("w") as log:
         launcher = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
     try:
-        kill_one_process(cluster, launcher)
+        kill_one_process(cluster, launcher, tmp_path / "cache")
         assert launcher.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "launch.log").read_text()
     finally:
         launcher.kill()
     (retried,) = [event for event in read_events(folder) if isinstance(event, TrialRetried)]
     assert retried.failure.cause == "machine" and "is lost" in retried.failure.error
-    scores, found = scores_of_one_process(folder, tmp_path / "cache"), read_records(folder / "records.jsonl")[0].metrics
-    assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-6)
+    scores, found = scores_of_one_process(folder, tmp_path / "one"), read_records(folder / "records.jsonl")[0].metrics
+    assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-3)  # an answer of a thousand may flip
     assert verify(folder) == []
 
 

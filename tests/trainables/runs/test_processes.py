@@ -12,9 +12,13 @@ import torch
 from helpers.corpora import pretraining_config, pretraining_spec, random_documents, write_corpus
 from helpers.process_groups import in_processes
 from msgspec.structs import replace
+from torch import distributed
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.processes import Processes
 from trainables.runs.trial_files import state_as_bytes, state_of_bytes
 
 
@@ -50,10 +54,19 @@ DROPOUT = Case("dropout", "mlm", changes=(("hidden_dropout", 0.5),))
 def run_all(rank: int, *, corpus: str, cache: Path, left: Path) -> None:
     """Every case, as one of the processes, whose state is left in a file."""
     for case in (*CASES, BFLOAT16, DROPOUT):
-        run = PretrainingRun(case.spec(corpus), cache=cache)
+        run, exchanges = PretrainingRun(case.spec(corpus), cache=cache), []
+        if isinstance(run._loss, DistributedDataParallel):
+            run._loss.register_comm_hook(exchanges, exchange)
         while not run.finished:
             run.run_epoch()
         (left / f"{case.name} {rank}").write_bytes(state_as_bytes(run.state()))
+        (left / f"{case.name} {rank} exchanges").write_text(str(len(exchanges)))
+
+
+def exchange(exchanges: list[int], bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """PyTorch's own, counted."""
+    exchanges.append(bucket.index())
+    return allreduce_hook(None, bucket)
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +105,29 @@ def test_two_processes_end_with_the_weights_and_scores_of_one(case, left):
             assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=1e-5)
 
 
+@pytest.mark.parametrize("objective", ["mlm", "electra-rtd"])
+def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(objective, left):
+    whole, parts = (
+        int((left / "together" / f"{name} 0 exchanges").read_text())
+        for name in (objective, f"{objective}, accumulated")
+    )
+    assert whole == parts > 0
+
+
 def test_in_half_precision_they_differ_by_its_rounding(left):
     alone, together = (state_of(left / name / "bfloat16 0") for name in ("alone", "together"))
     assert 0 < largest_difference(together, alone) < 5e-3
 
 
-def test_each_process_draws_its_own_dropout_and_all_hold_the_same_weights(left):
+def test_with_dropout_too_all_hold_the_same_weights(left):
     names = ("alone/dropout 0", "together/dropout 0", "together/dropout 1")
     alone, first, second = (state_of(left / name) for name in names)
     assert largest_difference(first, second) == 0 < largest_difference(first, alone)
+
+
+def test_each_process_draws_its_own_dropout_and_the_first_that_of_one_alone():
+    alone, first, second = (Processes(*given).purpose("dropout") for given in ((1, 0), (2, 0), (2, 1)))
+    assert alone == first != second
 
 
 def test_a_batch_that_processes_cannot_share_evenly_is_refused():
