@@ -12,7 +12,6 @@ import torch
 from helpers.corpora import pretraining_config, pretraining_spec, random_documents, write_corpus
 from helpers.process_groups import in_processes
 from msgspec.structs import replace
-from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -63,8 +62,8 @@ def run_all(rank: int, *, corpus: str, cache: Path, left: Path) -> None:
         (left / f"{case.name} {rank} exchanges").write_text(str(len(exchanges)))
 
 
-def exchange(exchanges: list[int], bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """PyTorch's own, counted."""
+def exchange(exchanges, bucket):  # PyTorch refuses annotations that are postponed
+    """PyTorch's own exchange of gradients, counted."""
     exchanges.append(bucket.index())
     return allreduce_hook(None, bucket)
 
@@ -107,10 +106,8 @@ def test_two_processes_end_with_the_weights_and_scores_of_one(case, left):
 
 @pytest.mark.parametrize("objective", ["mlm", "electra-rtd"])
 def test_gradients_are_exchanged_once_per_step_however_many_parts_it_has(objective, left):
-    whole, parts = (
-        int((left / "together" / f"{name} 0 exchanges").read_text())
-        for name in (objective, f"{objective}, accumulated")
-    )
+    names = (objective, f"{objective}, accumulated")
+    whole, parts = (int((left / "together" / f"{name} 0 exchanges").read_text()) for name in names)
     assert whole == parts > 0
 
 
