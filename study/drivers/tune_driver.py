@@ -249,6 +249,8 @@ class TuneDriver:
     def _assignment_of_group(self, trial: TrialFacts) -> Assignment:
         """The actor asks for nothing: the processes that it starts for each epoch do."""
         each, avoided = self._resources.of_process(), self._avoided([trial])
+        if each.slots(without=avoided) < each.processes:
+            avoided = ()
         threads = max(1, int(each.cpus))
         group = ProcessGroup(
             processes=each.processes, cpus=each.cpus, gpus=each.gpus or 0.0, threads=threads, avoid=avoided
