@@ -291,8 +291,9 @@ class TuneDriver:
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """What Ray sets aside for the trials of an assignment."""
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
-    held: dict[str, int | float] = {"CPU": assignment.cpus, "GPU": assignment.gpus}
-    bundles = [held if any(held.values()) else {"memory": 1}]  # Ray wants to be asked for something: for a byte
+    bundles: list[dict[str, int | float]] = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]
+    if not any(bundles[0].values()):
+        bundles = [{"memory": 1}]  # Ray wants to be asked for something: for a byte
     if not assignment.avoid:
         return tune.PlacementGroupFactory(bundles)
     elsewhere = {"ray.io/node-id": f"!in({','.join(assignment.avoid)})"}

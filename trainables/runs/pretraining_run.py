@@ -29,6 +29,7 @@ from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.pretraining_start import encoder_configuration, load_weights
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
+from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.failures import available
 from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups
 from trainables.runs.pretraining_data import PretrainingData
@@ -80,7 +81,7 @@ class PretrainingRun:
         self._model = self._new_model().to(self._device)
         self._loss = self._processes.wrap(self._model)
         groups = decay_groups(self._model, self._config.weight_decay)
-        self._optimiser = Optimiser(self._model, groups, self._update_rule())
+        self._optimiser = Optimiser(self._model, groups, _update_rule(self._config))
         self._saved_model: Path | None = None
 
     @classmethod
@@ -241,7 +242,7 @@ class PretrainingRun:
         size = self._examples_at_once
         starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)
         for start in starts:
-            share = self._batch({name: array[start : start + size] for name, array in arrays.items()})
+            share = self._batch(_rows(arrays, start, size))
             is_last = start == starts[-1]
             with nullcontext() if is_last else self._processes.without_exchange(self._loss):
                 with self._autocast():
@@ -251,15 +252,11 @@ class PretrainingRun:
     @torch.no_grad()
     def _evaluate(self) -> dict[str, float]:
         self._model.eval()
-        with naming_memory_errors(self._examples_at_once), self._autocast():
-            return self._model.scores(self._held_out())
-
-    def _held_out(self) -> Iterator[Batch]:
-        """The held-out examples; how many come at once changes no score but by rounding."""
         size = self._examples_at_once
-        for arrays in self._data.held_out.held_out_batches(size * self._processes.number):
-            for start in range(0, len(arrays["labels"]), size):
-                yield self._batch({name: array[start : start + size] for name, array in arrays.items()})
+        batches = self._data.held_out.held_out_batches(size * self._processes.number)
+        parts = (_rows(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
+        with naming_memory_errors(size), self._autocast():
+            return self._model.scores(self._batch(part) for part in parts)
 
     def _batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
@@ -277,19 +274,6 @@ class PretrainingRun:
             load_weights(self.spec.backbone, model.kept.base_model)
         return model
 
-    def _update_rule(self) -> UpdateRule:
-        config = self._config
-        return UpdateRule(
-            optimizer=config.optimizer,
-            learning_rate=config.learning_rate,
-            adam_betas=(0.9, config.adam_beta2),
-            adam_epsilon=config.adam_epsilon,
-            schedule=config.schedule,
-            num_steps=config.steps,
-            warmup_steps=config.warmup_steps,
-            gradient_clip=config.gradient_clip,
-        )
-
     def _save_weights(self, folder: Path) -> None:
         with quiet_transformers():
             self._model.kept.save_pretrained(folder)
@@ -298,6 +282,23 @@ class PretrainingRun:
         """Without times: the same run gives the same files."""
         last = self.history[-1]
         return {"spec": to_plain(self.spec), "steps": last.steps, "tokens": last.tokens, "scores": last.scores}
+
+
+def _update_rule(config: PretrainingConfig) -> UpdateRule:
+    return UpdateRule(
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        adam_betas=(0.9, config.adam_beta2),
+        adam_epsilon=config.adam_epsilon,
+        schedule=config.schedule,
+        num_steps=config.steps,
+        warmup_steps=config.warmup_steps,
+        gradient_clip=config.gradient_clip,
+    )
+
+
+def _rows(arrays: Arrays, start: int, number: int) -> Arrays:
+    return {name: array[start : start + number] for name, array in arrays.items()}
 
 
 def content_of_pretraining(run: PretrainingRun) -> Content:
