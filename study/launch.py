@@ -14,7 +14,7 @@ from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
-from study.launch_plan import prepare, raised_in_words
+from study.launch_plan import check_processes, prepare, raised_in_words
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
@@ -35,7 +35,8 @@ def _main(argv: Sequence[str] | None) -> int:
     plan, why = plan_from(options)
     if options.dry_run:
         return dry_run(plan, options, why=why)
-    _, folder = prepare(plan, name=options.name, out=Path(options.out))
+    resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
+    check_processes(options, resolved)
     from study.launch_stages import run_study  # Ray, where trials are to be run
 
     return run_study(plan, folder, options, why=why)
@@ -75,7 +76,9 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
     objective = options.pretrain or (asked.objective if asked else None)
     given = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
     if objective is None:
-        if idle := [name for name, value in (("corpus", options.corpus), ("pretrain-set", given)) if value]:
+        processes = options.pretrain_processes > 1
+        asked_for = {"corpus": options.corpus, "pretrain-set": given, "pretrain-processes": processes}
+        if idle := [name for name, value in asked_for.items() if value]:
             raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
     corpus = options.corpus or (asked.corpus if asked else "mini" if plan.data == "mini" else None)
@@ -96,6 +99,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 
     unchecked: list[str] = []
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
+    check_processes(options, resolved)
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
         if options.explain not in names:

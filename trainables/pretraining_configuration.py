@@ -51,6 +51,20 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
         if self.masking == "bernoulli" and self.max_predictions:
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed where masking is bernoulli: 0")
 
+    def examples_at_once(self, processes: int) -> int:
+        """What each of so many processes computes of a part of a step's batch.
+
+        Raises:
+            ValueError: they cannot share it evenly.
+        """
+        part = self.batch_size // self.gradient_accumulation
+        if part % processes:
+            raise ValueError(
+                f"{processes} processes cannot share {part} examples evenly (batch_size {self.batch_size} in "
+                f"gradient_accumulation {self.gradient_accumulation} parts); allowed: a divisor of {part}"
+            )
+        return part // processes
+
 
 class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
     """What objectives with a generator and a discriminator share; the backbone is the discriminator's encoder."""

@@ -62,6 +62,12 @@ PRETRAINED_WITH_NYSTROM = [
         (["--pretrain", "electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: electra"),
         (["--pretrain", "mlm", "--data", "hub"], "--pretrain mlm needs --corpus; allowed: mini, mini-shuffled, hub:NA"),
         (["--corpus", "mini"], "--corpus is of a pretraining and is ignored without --pretrain; add --pretrain NAME"),
+        (["--pretrain-processes", "2"], "--pretrain-processes is of a pretraining and is ignored without --pretrain"),
+        (["--pretrain", "mlm", "--pretrain-processes", "0"], "--pretrain-processes is 0; allowed: a whole"),
+        (
+            ["--pretrain", "mlm", "--pretrain-processes", "3", "--cpus-per-trial", "0.001"],
+            "3 processes cannot share 32 examples evenly (batch_size 32 in gradient_accumulation 1 parts); allowed: a ",
+        ),
         (["--pretrain-set", "steps=3"], "--pretrain-set is of a pretraining and is ignored without --pretrain"),
         (["--pretrain", "mlm", "--corpus", "wikipedia"], "corpus 'wikipedia' is not a folder; allowed: mini, mini-shu"),
         (
@@ -109,6 +115,17 @@ PRETRAINED_WITH_NYSTROM = [
 )
 def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
     assert message in refused(capsys, tmp_path, *arguments)
+
+
+def test_processes_that_this_machine_has_no_room_for_are_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("study.launch_options.os.sched_getaffinity", lambda pid: set(range(8)))
+    asked = ["--pretrain", "mlm", "--pretrain-processes", "16"]
+    message = "--pretrain-processes is 16; allowed: at most 8 on this machine, for each holds 1 CPUs"
+    assert refused(capsys, tmp_path, *asked).endswith(message)
+    assert "at most 4 on" in refused(capsys, tmp_path, *asked, "--cpus-per-trial", "2")
+    monkeypatch.setattr("study.launch_options.local_gpus", lambda: 2)
+    assert "at most 2 on this machine, for each holds 1 CPUs and a GPU" in refused(capsys, tmp_path, *asked)
+    assert "at most 8 on" in refused(capsys, tmp_path, *asked, "--gpus-per-trial", "0")
 
 
 @pytest.mark.parametrize(
