@@ -123,7 +123,7 @@ class PretrainingRun:
         began = time.monotonic()
         train_loss, tokens = self._train(steps)
         trained = time.monotonic()
-        scores = self._evaluate()
+        scores = self.held_out_scores()
         row = PretrainingRow(
             epoch=len(self.history) + 1,
             score=scores[self._model.score_name],
@@ -139,6 +139,14 @@ class PretrainingRun:
         self.history.append(row)
         return row
 
+    @torch.no_grad()
+    def held_out_scores(self) -> dict[str, float]:
+        """The scores by name of the model as it is, before the first step too."""
+        self._model.eval()
+        size = self._config.batch_size // self._config.gradient_accumulation
+        with naming_memory_errors(size), self._autocast():
+            return self._model.scores(self._batch(arrays) for arrays in self._data.held_out.held_out_batches(size))
+
     @property
     def model_bytes(self) -> int:
         """Size of the weights that are left, on disk."""
@@ -152,7 +160,7 @@ class PretrainingRun:
         for step in range(1, steps + 1):
             self._step(step)[0].item()
         trained = time.monotonic()
-        self._evaluate()
+        self.held_out_scores()
         wanted = min(self._config.steps_per_epoch, self._config.steps)
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
@@ -223,13 +231,6 @@ class PretrainingRun:
             with self._autocast():
                 loss = self._model.loss(part, totals)
             yield loss
-
-    @torch.no_grad()
-    def _evaluate(self) -> dict[str, float]:
-        self._model.eval()
-        size = self._config.batch_size // self._config.gradient_accumulation
-        with naming_memory_errors(size), self._autocast():
-            return self._model.scores(self._batch(arrays) for arrays in self._data.held_out.held_out_batches(size))
 
     def _batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
