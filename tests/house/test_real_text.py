@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 import sys
 import zlib
@@ -61,9 +62,20 @@ def test_books_become_chapters_of_paragraphs(tmp_path, monkeypatch):
     }
 
 
-def test_where_there_are_no_books_one_line_says_how_to_get_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["real_text", "--books", str(tmp_path)])
-    with pytest.raises(SystemExit, match=r"^no books in '.*'; allowed: .* `apt-get install sword-comm-tdavid .*$"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--books", "PLACE"],
+            "no books in 'PLACE'; allowed: / or a folder with sword-comm-tdavid, .* `apt-get install",
+        ),
+        (["--text", "PLACE", "--vocabulary", "PLACE"], "tokenizer 'PLACE' has no tokenizer; looked for .*vocab.txt"),
+    ],
+)
+def test_what_is_absent_is_told_in_one_line(arguments, message, tmp_path, monkeypatch):
+    place = str(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["real_text", *(word.replace("PLACE", place) for word in arguments)])
+    with pytest.raises(SystemExit, match=f"^{message.replace('PLACE', re.escape(place))}.*$"):
         real_text.main()
 
 
@@ -95,7 +107,7 @@ def test_an_albert_of_four_million_parameters_learns_more_of_real_text_than_freq
     except ValueError as error:
         pytest.skip(str(error))
     backbone = real_text.write_backbone(tmp_path / "albert", str(VOCABULARY))
-    row = real_text.measure(text, backbone, settings={})
+    row = real_text.measure(text, backbone, steps=real_text.STEPS)
     assert 3_900_000 < row["parameters"] < 4_300_000
-    assert row["loss_before"] == pytest.approx(math.log(30522), abs=0.2)
+    assert row["loss_before"] > math.log(30_522) - 0.1
     assert real_text.learnt(row), row
