@@ -64,7 +64,7 @@ def check_as_alone(folder: Path, cache: Path) -> Counter[str]:
     assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
     for record in facts.records:
         if record.status == "completed":
-            spec = trial_spec(plan, facts.arm(record.arm), facts.trials[record.key])
+            spec = trial_spec(plan, facts, facts.trials[record.key])
             alone = run_to_the_end(spec, cache).outcome()
             for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
                 assert getattr(record, name) == getattr(alone, name), (record.key, name)

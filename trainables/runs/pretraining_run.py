@@ -149,7 +149,7 @@ class PretrainingRun:
         began = time.monotonic()
         train_loss, tokens = self._train(steps)
         trained = time.monotonic()
-        scores = self._evaluate()
+        scores = self.held_out_scores()
         row = PretrainingRow(
             epoch=len(self.history) + 1,
             score=scores[self._model.score_name],
@@ -165,6 +165,16 @@ class PretrainingRun:
         self.history.append(row)
         return row
 
+    @torch.no_grad()
+    def held_out_scores(self) -> dict[str, float]:
+        """The scores by name of the model as it is, before the first step too."""
+        self._model.eval()
+        size = self._examples_at_once
+        batches = self._data.held_out.held_out_batches(size * self._processes.number)
+        parts = (_rows(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
+        with naming_memory_errors(size), self._autocast():
+            return self._model.scores(self._batch(part) for part in parts)
+
     @property
     def model_bytes(self) -> int:
         """Size of the weights that are left, on disk."""
@@ -178,7 +188,7 @@ class PretrainingRun:
         for step in range(1, steps + 1):
             self._step(step)[0].item()
         trained = time.monotonic()
-        self._evaluate()
+        self.held_out_scores()
         wanted = min(self._config.steps_per_epoch, self._config.steps)
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
@@ -248,15 +258,6 @@ class PretrainingRun:
                 with self._autocast():
                     loss = self._loss(share, totals) * self._processes.number
                 yield loss  # its gradients are computed before the next is asked for
-
-    @torch.no_grad()
-    def _evaluate(self) -> dict[str, float]:
-        self._model.eval()
-        size = self._examples_at_once
-        batches = self._data.held_out.held_out_batches(size * self._processes.number)
-        parts = (_rows(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
-        with naming_memory_errors(size), self._autocast():
-            return self._model.scores(self._batch(part) for part in parts)
 
     def _batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
