@@ -85,14 +85,16 @@ class FaultyStudy:
         self._launch()
         try:
             kinds = cycle(self.kinds)
-            while (caused := sum(self.caused.values())) < faults:
-                if self._wait_for(int(epochs * (caused + self.random.random()) / (faults + 1))):
+            while True:
+                while (caused := sum(self.caused.values())) < faults:
+                    if not self._wait_for(int(epochs * (caused + self.random.random()) / (faults + 1))):
+                        break
                     self._cause(next(kinds))
-                else:
-                    self._wait_for_end()
-                    self.seeds += 2
-                    self._launch()
-            self._wait_for_end()
+                assert self._launcher.wait(timeout=PATIENCE_SECONDS) == 0, self.log()
+                if caused >= faults:
+                    return
+                self.seeds += 2
+                self._launch()
         finally:
             self._launcher.terminate()
 
@@ -104,9 +106,6 @@ class FaultyStudy:
         """Events of a kind in the journal."""
         events = self.folder / "events.jsonl"
         return events.read_bytes().count(f'"event":"{event}"'.encode()) if events.exists() else 0
-
-    def _wait_for_end(self) -> None:
-        assert self._launcher.wait(timeout=PATIENCE_SECONDS) == 0, self.log()
 
     def _launch(self) -> None:
         asked = [*self.arguments, "--seeds", str(self.seeds), "--tracking-uri", "none"]
