@@ -39,7 +39,7 @@ from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.schema import Value
 
 VOCABULARY = "google-bert/bert-base-uncased"
-STEPS = 600
+STEPS = 500
 HIDDEN_SIZE = 128
 SIZES: dict[str, Any] = {
     "hidden_size": HIDDEN_SIZE,
@@ -116,6 +116,7 @@ def measure(text: Path, backbone: Path, *, steps: int) -> dict[str, Any]:
     values = {**load_recipe("mlm").configuration(mini=True), **SETTINGS, "steps": steps}
     spec = PretrainingSpec(objective="mlm", corpus=str(text), config=values, seed=1, backbone=str(backbone))
     entropies, began = unigram_entropies(spec), time.monotonic()
+    print(f"unigram entropies: {entropies.training:.3f}, held out {entropies.held_out:.3f}", flush=True)
     run = PretrainingRun(spec, cache=cache_folder())
     before = run.held_out_scores()
     while not run.finished:
