@@ -57,7 +57,6 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "sampler": options.sampler,
         "selection": options.selection,
         "settings": {**_attention(options), **dict(_setting(text) for text in options.set)} or None,
-        "start_from": dict(_start(text) for text in options.start_from) or None,
         "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
         "audit_stopped": options.audit_stopped,
@@ -65,6 +64,8 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
     plan = replace(plan, pretraining=_pretraining(plan, options))
+    if options.start_from:
+        plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.early_stopping is not None:
         plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
     return plan, why
@@ -150,8 +151,25 @@ def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
         return field, value
 
 
-def _start(text: str) -> tuple[str, str]:
-    return _pair("--start-from", text, "ARM=ARM")
+def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
+    """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
+    starts = dict[str, str]()
+    for text in texts:
+        arm, source = (_arm_or_task(name) for name in _pair("--start-from", text, "ARM=ARM"))
+        method, _, task = arm.rpartition("/")
+        if task not in plan.tasks or method not in ("", *plan.methods):
+            raise ValueError(
+                f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
+            )
+        if source.rpartition("/")[2] not in TRAINABLE_TASKS:
+            raise ValueError(f"--start-from {text}: no task {source}; available: {', '.join(TRAINABLE_TASKS)}")
+        starts[arm] = source
+    return starts
+
+
+def _arm_or_task(name: str) -> str:
+    method, slash, task = name.rpartition("/")
+    return f"{method}{slash}{task.lower().replace('-', '')}"
 
 
 def _pair(option: str, text: str, form: str) -> tuple[str, str]:

@@ -50,7 +50,8 @@ def _loading(record: Record, loaded_as: str) -> Iterator[str]:
 def _scores(record: Record) -> Iterator[str]:
     """Of this trial alone; a study's tables have the median over its seeds."""
     where = "held-out text" if is_pretraining(record.task) else f"dev, at epoch {record.epoch} of {record.epochs}"
-    yield f"On {where}; one seed ({record.seed}).\n"
+    chosen = "" if is_pretraining(record.task) else ", which may be the best of several on these examples"
+    yield f"On {where}; one seed ({record.seed}){chosen}.\n"
     values = held_out_scores(record) if is_pretraining(record.task) else {"score": record.score, **record.metrics}
     yield from _table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 

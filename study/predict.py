@@ -126,9 +126,8 @@ def _answer(trained: TrainedModel, examples: Examples) -> ExitResult:
 def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
     from trainables.runs.latency import measure_latency
 
-    for batch_size, num_batches in TIMED.items():
-        latency = measure_latency(trained.model, examples, batch_size, _generator(trained), num_batches=num_batches)
-        size = min(batch_size, len(examples))
+    for size, num_batches in {min(size, len(examples)): number for size, number in TIMED.items()}.items():
+        latency = measure_latency(trained.model, examples, size, _generator(trained), num_batches=num_batches)
         yield (
             f"batches of {size}: {latency.with_exits:.2f} ms per example with exits, {latency.all_layers:.2f} ms with "
             "all layers (medians)"

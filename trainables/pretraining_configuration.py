@@ -43,6 +43,8 @@ class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
                 f"gradient_accumulation is {self.gradient_accumulation}; allowed: a divisor of batch_size "
                 f"({self.batch_size})"
             )
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed: fewer than steps ({self.steps})")
         if self.mask_token_share + self.random_token_share > 1:
             raise ValueError(
                 f"random_token_share is {self.random_token_share}; allowed: at most 1 - mask_token_share "

@@ -78,10 +78,11 @@ def pretraining_study(*, steps: int, epochs: int, seeds: int) -> list[str]:
 
     What it asks for next depends on no order: a grid, and nothing is stopped.
     """
-    pretraining = ["--pretrain", "albert-mlm", "--corpus", "mini", "--pretrain-set", f"steps={steps}"]
+    settings = (f"steps={steps}", "steps_per_epoch=10", "warmup_steps=4")
+    given = [word for setting in settings for word in ("--pretrain-set", setting)]
     tuning = ["--method", "albert", "--task", "rte", "--sampler", "grid", "--early-stopping", "none"]
     sizes = ["--samples", "2", "--seeds", str(seeds), "--epochs", str(epochs), "--profile", "mini"]
-    return [*pretraining, "--pretrain-set", "steps_per_epoch=10", *tuning, *sizes]
+    return ["--pretrain", "albert-mlm", "--corpus", "mini", *given, *tuning, *sizes]
 
 
 def results_of(folder: Path) -> dict[str, dict[str, Any]]:

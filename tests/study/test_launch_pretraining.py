@@ -6,12 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.corpora import write_corpus
+from helpers.made_studies import record
 from helpers.simulation import NO_PROVENANCE
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from study import launch
+from study.facts.study_facts import StudyFacts
 from study.launch_options import LaunchOptions, build_parser
-from study.launch_stages import plan_file
+from study.launch_stages import check_pretrained, plan_file
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
@@ -109,7 +112,17 @@ PRETRAINED_WITH_NYSTROM = [
         ),
         (["--start-from", "sst2=cola", "--start-from", "cola=sst2"], "arms start from each other: palbert/sst2 from p"),
         (["--start-from", "sst2=sst2"], "arms start from each other: palbert/sst2 from palbert/sst2"),
-        (["--start-from", "cola=mnli"], "palbert/cola starts from palbert/mnli, which is not studied; add --task mnli"),
+        (
+            ["--start-from", "colla=sst2"],
+            "--start-from colla=sst2: colla is not studied; allowed: sst2, cola, METHOD/TA",
+        ),
+        (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied; allowed: "),
+        (["--start-from", "cola=nope"], "--start-from cola=nope: no task nope; available: "),
+        (
+            ["--pretrain", "mlm", "--pretrain-set", "steps=50"],
+            "mlm: warmup_steps is 100; allowed: fewer than steps (50)",
+        ),
+        (["--start-from", "CoLA=MNLI"], "palbert/cola starts from palbert/mnli, which is not studied; add --task mnli"),
         (["--pretrain", "mlm", "--start-from", "sst2=cola", "--start-from", "cola=sst2"], "arms start from each other"),
     ],
 )
@@ -203,7 +216,8 @@ def test_a_study_keeps_the_commit_of_the_corpus_that_it_began_with(tmp_path, mon
 
 
 def test_a_pretraining_is_explained_and_told_of_by_a_dry_run(capsys, tmp_path):
-    asked = ["--task", "rte", "--pretrain", "albert-mlm", "--pretrain-set", "steps=40", "--dry-run"]
+    settings = [word for text in ("steps=40", "warmup_steps=4") for word in ("--pretrain-set", text)]
+    asked = ["--task", "rte", "--pretrain", "albert-mlm", *settings, "--dry-run"]
     assert launch.main([*asked, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "albert-mlm/pretraining   40 steps of 32 examples of corpus mini" in told
@@ -233,3 +247,13 @@ def test_another_corpus_under_the_same_name_is_refused(capsys, tmp_path):
     assert "data_fingerprint of mlm/pretraining" in error and "backbone_fingerprint of palbert/rte" in error
     assert launch.main(["--task", "rte", *where]) == 2
     assert 'pretrained_by of palbert/rte "mlm/pretraining" against null' in capsys.readouterr().err
+
+
+def test_a_launch_does_not_begin_where_what_was_pretrained_is_gone(tmp_path):
+    facts = StudyFacts()
+    made = record("albert", "rte", 0.25, seed=1, phase="pretrain", model=str(tmp_path / "model-epoch-2"))
+    facts.records = [replace(made, method="albert-mlm", task="pretraining")]
+    with pytest.raises(ValueError, match="albert-mlm/pretraining has pretrained, is gone"):
+        check_pretrained(tmp_path / "study", facts)
+    (tmp_path / "study" / "trials" / made.key / "model-epoch-2").mkdir(parents=True)  # moved with its study
+    check_pretrained(tmp_path / "study", facts)

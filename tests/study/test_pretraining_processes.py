@@ -26,7 +26,8 @@ from trainables.runs.pretraining_run import PretrainingRun
 pytestmark = pytest.mark.slow
 
 SMALL = ["--profile", "mini", "--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "1", "--epochs", "1"]
-PRETRAINING = ["--pretrain", "mlm", "--pretrain-set", "steps=60", "--pretrain-set", "steps_per_epoch=50"]
+SETTINGS = ("steps=60", "steps_per_epoch=50", "warmup_steps=5")
+PRETRAINING = ["--pretrain", "mlm", *(word for text in SETTINGS for word in ("--pretrain-set", text))]
 PRETRAINING += ["--pretrain-set", "hidden_dropout=0.0", "--pretrain-processes", "2"]
 
 

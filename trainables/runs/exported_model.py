@@ -78,7 +78,7 @@ def export_pretrained(source: Path, folder: Path) -> None:
         ValueError: no class of `transformers` is its encoder.
     """
     if pretrained_convolution(str(source)) is not None:
-        raise ValueError(_NO_NYSTROM)
+        raise ValueError(f"{_NO_NYSTROM}; a study loads it as it is, by --backbone {source}")
     for path in source.iterdir():
         if path.name != DESCRIPTION:  # it names places of the machine
             shutil.copyfile(path, folder / path.name)
@@ -105,14 +105,14 @@ def read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 _CLASSIFIER = "ForSequenceClassification"  # how the names of these classes end
-_NO_NYSTROM = "it has Nystrom attention, which no class of transformers has; study.predict answers with it as it is"
+_NO_NYSTROM = "it has Nystrom attention, which no class of transformers has"
 
 
 def _configuration(trained: TrainedModel) -> PreTrainedConfig:
     """Of a model of `transformers` with the layers and the labels of the trial."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
-        raise ValueError(_NO_NYSTROM)
+        raise ValueError(f"{_NO_NYSTROM}; study.predict answers with it as it is")
     config = deepcopy(model.encoder.configuration)
     if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
