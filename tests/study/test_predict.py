@@ -110,7 +110,7 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
         str(tmp_path / "answers.tsv"),
     ]
     assert main(arguments) == 0 and len(answered(tmp_path / "answers.tsv")) == 1
-    assert capsys.readouterr().out.count("batches of 1: ") == 2
+    assert capsys.readouterr().out.count("batches of 1: ") == 1
 
 
 @pytest.mark.parametrize(

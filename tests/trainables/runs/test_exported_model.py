@@ -157,7 +157,7 @@ def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
 def pretrained(cache, tmp_path_factory) -> Path:
     """What a pretraining of ALBERT left."""
     corpus = write_corpus(tmp_path_factory.mktemp("text"), random_documents())
-    run = PretrainingRun(pretraining_spec("albert-mlm", corpus, steps=1), cache=cache)
+    run = PretrainingRun(pretraining_spec("albert-mlm", corpus, steps=1, warmup_steps=0), cache=cache)
     run.run_epoch()
     folder = tmp_path_factory.mktemp("pretrained")
     run.save(folder)
@@ -180,6 +180,6 @@ def test_a_backbone_that_was_pretrained_with_nystrom_is_refused(pretrained, tmp_
     use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
     model.save_pretrained(tmp_path / "nystrom")
     (tmp_path / "to").mkdir()
-    with pytest.raises(ValueError, match="^it has Nystrom attention"):
+    with pytest.raises(ValueError, match="^it has Nystrom attention, .* by --backbone"):
         export_pretrained(tmp_path / "nystrom", tmp_path / "to")
     assert not list((tmp_path / "to").iterdir())
