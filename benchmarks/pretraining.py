@@ -1,4 +1,4 @@
-"""Does pretraining teach anything? `python -m benchmarks.pretraining`, about ten minutes on two cores.
+"""Does pretraining teach anything? `python -m benchmarks.pretraining`, eight minutes of one core.
 
 A probe of encoders that stay as they are: a new pooler and head are trained on mini-GLUE, 6 epochs at 5e-3. Encoders
 start at random, and are pretrained on the generated corpus with its words in random order (the control), by masked

@@ -1,4 +1,4 @@
-"""Does an ALBERT learn real text? `python -m benchmarks.real_text`, about ten minutes on one core.
+"""Does an ALBERT learn real text? `python -m benchmarks.real_text`. Not yet: decisions.md#real-text.
 
     python -m benchmarks.real_text --books FOLDER --vocabulary FOLDER
 
