@@ -12,13 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import UNSET
+
 from study.chosen_models import ModelChoice, add_model_options, chosen_model
 from study.command_line import Parser, guarded
 from study.facts.record import Record
+from study.facts.study_facts import read_facts
 from study.model_card import model_card
 from study.plans.identity import is_pretraining
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
+from trainables.encoders.backbones import backbone_fingerprint
 from trainables.schema import Typed
 
 
@@ -42,7 +46,7 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = new_folder(options.to)
     choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
     record = chosen_model(Path(options.study), choice)
-    loaded_as = export(record, folder)
+    loaded_as = export(record, folder, fingerprint=fingerprint_left(Path(options.study), record))
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
@@ -67,13 +71,22 @@ def new_folder(path: str) -> Path:
     return folder
 
 
-def export(record: Record, folder: Path) -> str:
+def fingerprint_left(study: Path, record: Record) -> str | None:
+    """Of the files that a pretraining left, by the journal; None for other trials, whose weights nobody has hashed."""
+    trial = read_facts(study).trials.get(record.key)
+    outcome = trial.last.report.outcome if trial and trial.last else None
+    return None if outcome is None or outcome.model_fingerprint is UNSET else outcome.model_fingerprint
+
+
+def export(record: Record, folder: Path, *, fingerprint: str | None = None) -> str:
     """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
 
     Raises:
-        ValueError: no class of `transformers` is its encoder.
+        ValueError: no class of `transformers` is its encoder, or its files do not have the fingerprint.
     """
     with local_model(record.model or "") as model:
+        if fingerprint is not None and (found := backbone_fingerprint(str(model))) != fingerprint:
+            raise ValueError(f"the model of trial {record.key} was changed: {found}; its trial left {fingerprint}")
         write_folder(folder, lambda unfinished: _fill(unfinished, record, model))
     return _class_of(folder)
 

@@ -17,6 +17,7 @@ from study.chosen_models import ModelChoice, chosen_model
 from study.export import export, main
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
+from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.trained_model import load_trained
 
 
@@ -86,6 +87,17 @@ def test_a_pretrained_backbone_is_exported_with_its_held_out_scores(study, tmp_p
     card = (tmp_path / "to" / "README.md").read_text()
     assert "On held-out text; one seed (1)." in card and "| mlm_accuracy | 0.2500 |" in card
     assert "| steps | 1,000 |" in card and "study.predict" not in card and "AlbertModel" in card
+
+
+def test_a_pretrained_backbone_that_was_changed_is_not_exported(study, tmp_path):
+    row = pretraining_of(study, tmp_path)
+    left = backbone_fingerprint(row.model)
+    export(row, tmp_path / "to", fingerprint=left)
+    weights = Path(row.model) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=f"{row.key} was changed: .*; its trial left {left}"):
+        export(row, tmp_path / "other", fingerprint=left)
+    assert not (tmp_path / "other").exists()
 
 
 def pretraining_of(study: Path, folder: Path) -> Record:
