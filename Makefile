@@ -35,6 +35,7 @@ table: $(STAMP)
 
 soak: $(STAMP)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.power_cuts --cuts 9
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
 
 # The stamp is written last, and `--clear` removes the old one first: an interrupted install is never taken for a good one.

@@ -23,6 +23,7 @@ FIXED: dict[str, Value] = {
     "weight_decay": 0.0,
     "adam_epsilon": 1e-8,
     "schedule": "constant",
+    "decay_power": None,
     "warmup_ratio": 0.0,
     "warmup_steps": 0,
     "gradient_clip": 0.0,

@@ -23,6 +23,7 @@ FIXED: dict[str, Value] = {
     "weight_decay": 0.01,
     "adam_epsilon": 1e-6,
     "schedule": "linear_from_start",
+    "decay_power": None,
     "warmup_ratio": 0.1,
     "warmup_steps": 0,
     "gradient_clip": 1.0,

@@ -1,6 +1,6 @@
 """Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
 
-Checks packages, Ray, GPUs, data, storage and tracking, and says of each fault what to do about it.
+Checks packages, Ray, GPUs, data, corpus, storage and tracking, and says of each fault what to do about it.
 Exit status: 0 ready, 1 faults, 2 bad usage.
 """
 
@@ -19,6 +19,7 @@ from study.cluster.node_checks import Finding, check_packages, nearest_existing,
 from study.command_line import Parser, guarded
 from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
 from study.storage.secrets import masked
+from trainables.corpora import corpus as corpora
 from trainables.data import glue
 from trainables.schema import Typed
 
@@ -30,6 +31,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     address: str | None
     data: str
+    corpus: str | None
     storage: str
     tracking_uri: str | None
 
@@ -47,7 +49,7 @@ def check_tracking(uri: str) -> list[Finding]:
     return [Finding("tracking", f"{masked(uri)}, {count} experiments")]
 
 
-def check_cluster(address: str | None, *, data: str, storage: str) -> Iterator[Finding]:
+def check_cluster(address: str | None, *, data: str, corpus: str | None, storage: str) -> Iterator[Finding]:
     """Ray answers at `address`, or starts on this machine where it is None; then every node is checked."""
     import ray
 
@@ -67,7 +69,7 @@ def check_cluster(address: str | None, *, data: str, storage: str) -> Iterator[F
         size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
         yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
         marker = stack.enter_context(_marker(storage))
-        yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
+        yield from _check_nodes(nodes, data=data, corpus=corpus, storage=storage, marker=marker)
 
 
 def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Finding]:
@@ -151,7 +153,8 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
     yield from here
     if any(finding.is_fault for finding in here):
         return  # nothing else would tell more than that
-    yield from check_cluster(options.address, data=glue.seen_from_anywhere(options.data), storage=storage)
+    text = options.corpus and corpora.seen_from_anywhere(options.corpus)
+    yield from check_cluster(options.address, data=glue.seen_from_anywhere(options.data), corpus=text, storage=storage)
     if tracking is not None:
         yield from check_tracking(tracking)
 
@@ -162,6 +165,7 @@ def build_parser() -> Parser:
         "--address", default=cluster_address(), help="of a Ray cluster (default: RAY_ADDRESS, or else this machine)"
     )
     parser.add_argument("--data", default="mini", metavar="mini|hub|FOLDER", help="what the study will train on (mini)")
+    parser.add_argument("--corpus", metavar="mini|hub:NAME|FOLDER", help="what the study will pretrain on")
     parser.add_argument(
         "--storage", default="runs", metavar="PATH_OR_URI", help="the launch's --storage, or else its --out (runs)"
     )

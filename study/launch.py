@@ -10,17 +10,18 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
-from study.launch_plan import prepare, raised_in_words
+from study.launch_plan import check_processes, prepare, raised_in_words
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.schema import Value, to_plain
+from trainables.schema import Configuration, Value, to_plain
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +35,8 @@ def _main(argv: Sequence[str] | None) -> int:
     plan, why = plan_from(options)
     if options.dry_run:
         return dry_run(plan, options, why=why)
-    _, folder = prepare(plan, name=options.name, out=Path(options.out))
+    resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
+    check_processes(options, resolved)
     from study.launch_stages import run_study  # Ray, where trials are to be run
 
     return run_study(plan, folder, options, why=why)
@@ -54,8 +56,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "epochs": options.epochs,
         "sampler": options.sampler,
         "selection": options.selection,
-        "settings": dict(_setting(text) for text in options.set) or None,
-        "start_from": dict(_start(text) for text in options.start_from) or None,
+        "settings": {**_attention(options), **dict(_setting(text) for text in options.set)} or None,
         "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
         "audit_stopped": options.audit_stopped,
@@ -63,6 +64,8 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
     plan = replace(plan, pretraining=_pretraining(plan, options))
+    if options.start_from:
+        plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.early_stopping is not None:
         plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
     return plan, why
@@ -72,15 +75,23 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
     """What is to be pretrained: the profile's, with the command line laid over it."""
     asked = None if plan.pretraining is UNSET else plan.pretraining
     objective = options.pretrain or (asked.objective if asked else None)
-    settings = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
+    given = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
     if objective is None:
-        if given := [name for name, value in (("corpus", options.corpus), ("pretrain-set", settings)) if value]:
-            raise ValueError(f"--{given[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
+        processes = options.pretrain_processes > 1
+        asked_for = {"corpus": options.corpus, "pretrain-set": given, "pretrain-processes": processes}
+        if idle := [name for name, value in asked_for.items() if value]:
+            raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
     corpus = options.corpus or (asked.corpus if asked else "mini" if plan.data == "mini" else None)
     if corpus is None:
         raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
-    return Pretraining(objective=objective, corpus=corpus, settings={**(asked.settings if asked else {}), **settings})
+    settings = {**(asked.settings if asked else {}), **_attention(options), **given}
+    return Pretraining(objective=objective, corpus=corpus, settings=settings)
+
+
+def _attention(options: LaunchOptions) -> Configuration:
+    """The fields that `--attention` fixes, if it is given."""
+    return {} if options.attention is None else ATTENTION[options.attention]
 
 
 def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
@@ -89,6 +100,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 
     unchecked: list[str] = []
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
+    check_processes(options, resolved)
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
         if options.explain not in names:
@@ -139,8 +151,25 @@ def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
         return field, value
 
 
-def _start(text: str) -> tuple[str, str]:
-    return _pair("--start-from", text, "ARM=ARM")
+def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
+    """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
+    starts = dict[str, str]()
+    for text in texts:
+        arm, source = (_arm_or_task(name) for name in _pair("--start-from", text, "ARM=ARM"))
+        method, _, task = arm.rpartition("/")
+        if task not in plan.tasks or method not in ("", *plan.methods):
+            raise ValueError(
+                f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
+            )
+        if source.rpartition("/")[2] not in TRAINABLE_TASKS:
+            raise ValueError(f"--start-from {text}: no task {source}; available: {', '.join(TRAINABLE_TASKS)}")
+        starts[arm] = source
+    return starts
+
+
+def _arm_or_task(name: str) -> str:
+    method, slash, task = name.rpartition("/")
+    return f"{method}{slash}{task.lower().replace('-', '')}"
 
 
 def _pair(option: str, text: str, form: str) -> tuple[str, str]:

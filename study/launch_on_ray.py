@@ -32,9 +32,14 @@ def resources_for(options: LaunchOptions) -> Resources:
     """What a trial holds on the connected cluster.
 
     Raises:
-        ValueError: no trial fits on a node, and none can come.
+        ValueError: no trial fits on a node, or the pretraining does not fit at all, and none can come.
     """
-    resources = Resources.of_cluster(cpus=options.cpus_per_trial, gpus=options.gpus_per_trial, address=options.address)
+    resources = Resources.of_cluster(
+        cpus=options.cpus_per_trial,
+        gpus=options.gpus_per_trial,
+        address=options.address,
+        processes=options.pretrain_processes,
+    )
     check_room(resources, address=options.address)
     return resources
 

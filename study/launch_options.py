@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal, get_args
 
+from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
@@ -26,6 +27,8 @@ Ctrl-C once lets running trials save their epoch, then stops; twice stops at onc
 
 _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
+_ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
+_PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
 
@@ -44,11 +47,13 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     epochs: AtLeastOne | None
     sampler: Sampler | None
     selection: Selection | None
+    attention: Literal["softmax", "nystrom"] | None
     set: list[str]
     start_from: list[str]
     pretrain: str | None
     corpus: str | None
     pretrain_set: list[str]
+    pretrain_processes: AtLeastOne
     spend_on_claims: Count | None
     search_repeats: SearchRepeats | None
     audit_stopped: Count | None
@@ -86,6 +91,8 @@ def build_parser() -> Parser:
     what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
     what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
+    nystrom = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
+    what.add_argument("--attention", metavar="|".join(ATTENTION), help=_ATTENTION.format(nystrom))
     what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
     what.add_argument(
         "--start-from",
@@ -123,6 +130,7 @@ def build_parser() -> Parser:
         help="may be a fraction; auto: pack by measured memory; default: 1 if there are any",
     )
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
+    how.add_argument("--pretrain-processes", type=int, default=1, metavar="N", help=_PROCESSES)
     how.add_argument(
         "--max-gpu-hours", type=float, metavar="X", help="shared by all arms; nothing starts that X cannot pay for"
     )
@@ -157,6 +165,7 @@ def check_options(options: LaunchOptions) -> None:
     if is_local:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
+        _check_processes(options)
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
     for name in ("audit_stopped", "spend_on_claims"):
@@ -180,6 +189,18 @@ def _check_name(name: str) -> None:
 def _check_at_most(name: str, value: float | str | None, most: float) -> None:
     if isinstance(value, float | int) and not value <= most:
         raise ValueError(f"--{name} is {value:g}; allowed: at most the {most:g} of this machine")
+
+
+def _check_processes(options: LaunchOptions) -> None:
+    """Of a pretraining on this machine, each of which holds CPUs and, where trials do, a GPU."""
+    gpus = local_gpus() if options.gpus_per_trial != 0 else 0
+    most = int(len(os.sched_getaffinity(0)) / options.cpus_per_trial)
+    if options.pretrain_processes > (most := min(most, gpus or most)):
+        held = f"{options.cpus_per_trial:g} CPUs{' and a GPU' if gpus else ''}"
+        raise ValueError(
+            f"--pretrain-processes is {options.pretrain_processes}; allowed: at most {most} on this machine, for each "
+            f"holds {held}"
+        )
 
 
 def local_gpus() -> int:

@@ -14,6 +14,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import check_same_study, with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables import objectives
 from trainables.corpora import corpus
 from trainables.data import glue
 from trainables.encoders.backbones import is_folder
@@ -57,6 +58,17 @@ def raised_in_words(options: LaunchOptions, resolved: ResolvedPlan) -> list[str]
         for name, given in (("samples", options.samples), ("seeds", options.seeds))
         if given is not None and given != wanted[name]
     ]
+
+
+def check_processes(options: LaunchOptions, resolved: ResolvedPlan) -> None:
+    """Passes if the processes can share every batch of the pretraining, if there is one.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if resolved.pretraining is not UNSET:
+        config = objectives.configure(resolved.pretraining.method, resolved.pretraining.fixed)
+        config.examples_at_once(options.pretrain_processes)
 
 
 def default_name(resolved: ResolvedPlan) -> str:

@@ -24,6 +24,7 @@ from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, utc_now
 from study.facts.journal import Journal
 from study.facts.plan_on_disk import plan_on_disk
+from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions
 from study.launch_plan import raised_in_words, resolve_in
@@ -34,6 +35,7 @@ from study.plans.resolved_plan import ResolvedPlan
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
+from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.study_storage import storage_for
 
 
@@ -68,9 +70,26 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             print(f"study {folder}: nothing is left to do", file=sys.stderr)
             table = dev_table(folder) or analyse(folder)
         else:
+            check_pretrained(folder, journal.facts)
             print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options)
     return conclude(scheduler, folder, table, options)
+
+
+def check_pretrained(folder: Path, facts: StudyFacts) -> None:
+    """Passes if the model that trials begin with is there, where it was pretrained already.
+
+    Raises:
+        ValueError: it is gone.
+    """
+    for record in facts.records:
+        if record.phase == "pretrain" and record.status == "completed":
+            model = where_it_lies(record, folder).model
+            if not model_exists(model):
+                raise ValueError(
+                    f"{model}, which {record.arm} has pretrained, is gone, and every trial begins with it; allowed: "
+                    "put it back, or pretrain anew under another --name"
+                )
 
 
 def is_complete(scheduler: Scheduler) -> bool:

@@ -17,20 +17,18 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
+from study.answers import HIGHEST_SCORE, INFERENCE_BATCH, label_text
+from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
 from study.command_line import Parser, guarded
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
-from study.facts.winner import winner_of
 from study.plans.plan_file import require_plan
-from study.plans.resolved_plan import Arm, ResolvedPlan
-from study.storage.stored_models import local_model, model_exists, where_it_lies
+from study.plans.resolved_plan import ResolvedPlan
+from study.storage.stored_models import local_model
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
 from trainables.schema import Typed
-
-INFERENCE_BATCH = 128  # examples
-HIGHEST_SCORE = 5.0  # of STS-B
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
     Raises:
         ValueError: no method is named and there are several, or it has no such record, or a model is gone.
     """
-    confirmed = [record for arm in plan.first_arms for record in _confirmed(arm, records)]
+    confirmed = [record for arm in plan.first_arms for record in confirmed_models(arm, records)]
     methods = sorted({record.method for record in confirmed})
     if not methods:
         raise ValueError("the study has no completed confirm trial yet")
@@ -110,24 +108,10 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
         raise ValueError(f"--method is needed, the study has several: {', '.join(methods)}")
     if method is not None and method not in methods:
         raise ValueError(f"no completed confirm trial of method {method!r}; available: {', '.join(methods)}")
-    best: dict[str, Record] = {}
-    for record in confirmed:
-        if record.method == (method or methods[0]) and _score(record) > _score(best.get(record.task)):
-            best[record.task] = record
-    return {task: _with_model_as_it_lies(record, folder) for task, record in best.items()}
-
-
-def _confirmed(arm: Arm, records: list[Record]) -> list[Record]:
-    own = [record for record in records if record.arm == arm.name]
-    winner = winner_of(arm, own)
-    return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
-
-
-def _with_model_as_it_lies(record: Record, folder: Path) -> Record:
-    record = where_it_lies(record, folder)
-    if not model_exists(record.model):
-        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
-    return record
+    own = [record for record in confirmed if record.method == (method or methods[0])]
+    tasks = dict.fromkeys(record.task for record in own)
+    best = {task: best_of([record for record in own if record.task == task]) for task in tasks}
+    return {task: with_model_as_it_lies(record, folder) for task, record in best.items()}
 
 
 @contextmanager
@@ -152,16 +136,9 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
         ids, predictions = _constant_answers(file, data)
     else:
         ids, predictions = _model_answers(file, Path(record.model or ""), data)
-        print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * _score(record):.1f}")
+        print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
     lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in zip(ids, predictions, strict=True))
     return "\n".join(["index\tprediction", *lines]) + "\n"
-
-
-def label_text(task: Task, value: float) -> str:
-    """A prediction as the GLUE server reads it: names for MNLI, QNLI, RTE and AX, 0 or 1, or a score in [0, 5]."""
-    if task.is_regression:
-        return f"{min(max(value, 0.0), HIGHEST_SCORE):.3f}"
-    return task.file_labels[int(value)]
 
 
 def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequence[int], np.ndarray]:
@@ -209,10 +186,6 @@ def _write_zip(path: Path, texts: dict[str, str]) -> None:
             archive.writestr(
                 zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
             )  # without the time: same study, same file
-
-
-def _score(record: Record | None) -> float:
-    return -float("inf") if record is None or record.score is None else record.score
 
 
 if __name__ == "__main__":

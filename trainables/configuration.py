@@ -23,7 +23,33 @@ AtLeastOne = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class TrainingConfig(Typed, frozen=True, kw_only=True):
+class EncoderConfig(Typed, frozen=True, kw_only=True):
+    """Fields that fine-tuning and pretraining share."""
+
+    schedule: Literal[
+        "constant", "linear", "linear_from_start", "polynomial"
+    ]  # after the warm-up, `_from_start` in it too
+    decay_power: Positive | None  # polynomial: of the share of steps that is left, 1 is linear
+    max_length: Annotated[int, Meta(ge=3)]  # tokens per example, longer ones are cut: [CLS] word [SEP]
+    classifier_dropout: Share  # on the pooled output, before every head
+    hidden_dropout: Share  # inside the encoder: embeddings, attention probabilities and layer outputs
+    attention: Literal["softmax", "nystrom"]  # of every layer; nystrom has no probabilities for dropout to act on
+    num_landmarks: AtLeastOne | None  # nystrom: segments that max_length is cut into
+    conv_kernel_size: AtLeastOne | None  # nystrom: tokens, odd; 0 weights at first
+    precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
+
+    def __post_init__(self) -> None:
+        check_finite(self)
+        check_used(self, "decay_power", used=self.schedule == "polynomial", condition="schedule is polynomial")
+        for field in ("num_landmarks", "conv_kernel_size"):
+            check_used(self, field, used=self.attention == "nystrom", condition="attention is nystrom")
+        if self.num_landmarks is not None and self.num_landmarks > self.max_length:
+            raise ValueError(f"num_landmarks is {self.num_landmarks}; allowed: at most max_length, {self.max_length}")
+        if self.conv_kernel_size is not None and self.conv_kernel_size % 2 == 0:
+            raise ValueError(f"conv_kernel_size is {self.conv_kernel_size}; allowed: an odd number")
+
+
+class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """How a model is trained; the fields that all methods share."""
 
     learning_rate: Positive  # peak, AdamW
@@ -33,35 +59,18 @@ class TrainingConfig(Typed, frozen=True, kw_only=True):
     select: Literal["best", "last"]  # the epoch that is kept and reported: of the highest selection score, or the last
     weight_decay: NotNegative  # decoupled; not applied to biases and normalisation
     adam_epsilon: Positive
-    schedule: Literal["constant", "linear", "linear_from_start"]  # after the warm-up; the last decays during it too
     warmup_ratio: Share  # of all steps
     warmup_steps: Count  # instead of the ratio, 0 where that is set
     gradient_clip: NotNegative  # largest norm, 0 is no clipping
     layer_decay: Annotated[float, Meta(gt=0, le=1)]  # learning rate factor from a layer to the one below it, 1 is none
-    max_length: Annotated[int, Meta(ge=3)]  # tokens per example, longer ones are cut: [CLS] word [SEP]
-    classifier_dropout: Share  # on the pooled output, before every head
-    hidden_dropout: Share  # inside the encoder: embeddings, attention probabilities and layer outputs
     num_hidden_layers: Count  # the first of the backbone's, 0 is all
-    attention: Literal["softmax", "nystrom"]  # of every layer; nystrom has no probabilities for dropout to act on
-    num_landmarks: AtLeastOne | None  # nystrom: segments that max_length is cut into
-    conv_kernel_size: AtLeastOne | None  # nystrom: tokens, odd; 0 weights at first
-    precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        check_finite(self)
+        super().__post_init__()
         if self.select == "last" and self.stop_after:
             raise ValueError(f"stop_after is {self.stop_after}; allowed where select is last: 0")
         if self.warmup_ratio and self.warmup_steps:
             raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed where warmup_ratio is set: 0")
-        self._check_attention()
-
-    def _check_attention(self) -> None:
-        for field in ("num_landmarks", "conv_kernel_size"):
-            check_used(self, field, used=self.attention == "nystrom", condition="attention is nystrom")
-        if self.num_landmarks is not None and self.num_landmarks > self.max_length:
-            raise ValueError(f"num_landmarks is {self.num_landmarks}; allowed: at most max_length, {self.max_length}")
-        if self.conv_kernel_size is not None and self.conv_kernel_size % 2 == 0:
-            raise ValueError(f"conv_kernel_size is {self.conv_kernel_size}; allowed: an odd number")
 
     def check_task(self, task: Task) -> None:
         """Passes if the task uses every field that is set, and none that it needs is None.

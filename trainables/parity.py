@@ -52,6 +52,7 @@ _NO_TRAINING: dict[str, Any] = {
     "schedule": "constant",
     "warmup_ratio": 0.0,
     "warmup_steps": 0,
+    "decay_power": None,
     "gradient_clip": 0.0,
     "layer_decay": 1.0,
     "max_length": 128,

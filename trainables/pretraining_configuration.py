@@ -9,13 +9,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainables.configuration import AtLeastOne, Count, Inside, NotNegative, Positive, Share, check_finite
-from trainables.schema import Typed
+from trainables.configuration import AtLeastOne, Count, EncoderConfig, Inside, NotNegative, Positive
 
 WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
 
-class PretrainingConfig(Typed, frozen=True, kw_only=True):
+class PretrainingConfig(EncoderConfig, frozen=True, kw_only=True):
     """How an encoder is pretrained; the fields that all objectives share."""
 
     learning_rate: Positive  # peak
@@ -27,7 +26,6 @@ class PretrainingConfig(Typed, frozen=True, kw_only=True):
     adam_beta2: Inside
     adam_epsilon: Positive
     weight_decay: NotNegative  # decoupled
-    schedule: Literal["constant", "linear", "linear_from_start"]  # after the warm-up; the last decays during it too
     warmup_steps: Count
     gradient_clip: NotNegative  # largest norm, 0 is no clipping
     max_length: Annotated[int, Meta(ge=8)]  # tokens per example, special ones included
@@ -37,17 +35,16 @@ class PretrainingConfig(Typed, frozen=True, kw_only=True):
     max_predictions: Count  # tokens of an example at most, 0 is no limit
     mask_token_share: WholeShare  # of the tokens to be predicted: hidden by [MASK]
     random_token_share: WholeShare  # of the same: replaced by a random token; the rest stays as it is
-    hidden_dropout: Share  # inside the encoder: embeddings, attention probabilities and layer outputs
-    classifier_dropout: Share  # below heads that have one
-    precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
-        check_finite(self)
+        super().__post_init__()
         if self.batch_size % self.gradient_accumulation:
             raise ValueError(
                 f"gradient_accumulation is {self.gradient_accumulation}; allowed: a divisor of batch_size "
                 f"({self.batch_size})"
             )
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed: fewer than steps ({self.steps})")
         if self.mask_token_share + self.random_token_share > 1:
             raise ValueError(
                 f"random_token_share is {self.random_token_share}; allowed: at most 1 - mask_token_share "
@@ -55,6 +52,20 @@ class PretrainingConfig(Typed, frozen=True, kw_only=True):
             )
         if self.masking == "bernoulli" and self.max_predictions:
             raise ValueError(f"max_predictions is {self.max_predictions}; allowed where masking is bernoulli: 0")
+
+    def examples_at_once(self, processes: int) -> int:
+        """What each of so many processes computes of a part of a step's batch.
+
+        Raises:
+            ValueError: they cannot share it evenly.
+        """
+        part = self.batch_size // self.gradient_accumulation
+        if part % processes:
+            raise ValueError(
+                f"{processes} processes cannot share {part} examples evenly (batch_size {self.batch_size} in "
+                f"gradient_accumulation {self.gradient_accumulation} parts); allowed: a divisor of {part}"
+            )
+        return part // processes
 
 
 class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):

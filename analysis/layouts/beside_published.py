@@ -129,6 +129,8 @@ def _why_apart(
         return {}
     if any(is_mini(study) for row in rows for cell in row.cells.values() for study in cell.studies):
         return {ON_REAL_GLUE: left}
+    if (relative := other.numbers.get("relative")) is not None:
+        return {f"as {relative.value:g} {relative.metric} alone": left}
     found = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
     if not found:
         return {"not run here": left}

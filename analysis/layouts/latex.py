@@ -206,7 +206,8 @@ def _seeds(entry: Entry) -> str:
 
 def _heading(title: str, widths: list[float]) -> str:
     width = rf"\dimexpr{sum(widths):.2f}em+{2 * len(widths) - 2}\tabcolsep\relax"
-    return rf"\multicolumn{{{len(widths)}}}{{@{{}}p{{{width}}}@{{}}}}{{\raggedright\emph{{{tex(title)}}}}} \\"
+    text = rf"\raggedright\scriptsize\emph{{{tex(title)}}}"
+    return rf"\multicolumn{{{len(widths)}}}{{@{{}}p{{{width}}}@{{}}}}{{{text}}} \\"
 
 
 def _prepared(text: str) -> str:

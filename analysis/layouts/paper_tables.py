@@ -247,7 +247,7 @@ def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
 
 def _pabee_published() -> tuple[PublishedRow, ...]:
     """The published rows that stand in PABEE's table."""
-    papers = ("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README")
+    papers = ("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
     return tuple(row for paper in papers for row in published_rows(paper))
 
 

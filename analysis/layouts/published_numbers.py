@@ -3,7 +3,8 @@
 Columns that say what was run: `method` (of this project; "" where it has none of that kind), `backbone` (name on the
 hub; "" where it was not published), `layers` (of the encoder that may run), `settings` (JSON: fields of the method's
 configuration; "*" is any value but null) and `start` (the task whose model a cell began from). A number of ours stands
-beside a published one only where all of them agree.
+beside a published one only where all of them agree. The task `relative` is a figure over tasks against another model;
+such a row has no score of its own.
 
 The paper's test block has MNLI and QQP swapped in three rows, almost certainly; the file keeps the printed cells and
 says so in `note`.
@@ -53,7 +54,7 @@ class PublishedRow:
     split: str
     statistic: str
     source: str
-    numbers: dict[str, PublishedNumber]  # by task, and "macro" where it is printed
+    numbers: dict[str, PublishedNumber]  # by task; "macro" where it is printed; "relative" alone
 
     @property
     def what(self) -> str:

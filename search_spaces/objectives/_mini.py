@@ -13,6 +13,7 @@ FIXED: dict[str, Value] = {
     "adam_epsilon": 1e-6,
     "weight_decay": 0.01,
     "schedule": "linear",
+    "decay_power": None,
     "warmup_steps": 100,
     "gradient_clip": 1.0,
     "max_length": 128,  # as mini-GLUE's tasks are told; no text is as long, and batches are padded to their own

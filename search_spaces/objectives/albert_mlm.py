@@ -17,6 +17,7 @@ FIXED: dict[str, Value] = {
     "adam_epsilon": 1e-6,
     "weight_decay": 0.01,
     "schedule": "linear",
+    "decay_power": None,
     "warmup_steps": 3_125,
     "gradient_clip": 1.0,
     "max_length": 512,
@@ -28,6 +29,9 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.1,
     "hidden_dropout": 0.0,  # version 2 of base
     "classifier_dropout": 0.0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
     "precision": "bfloat16",
 }
 MINI_FIXED: dict[str, Value] = mini.FIXED

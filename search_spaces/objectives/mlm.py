@@ -1,4 +1,4 @@
-"""Masked language modelling as ShareBERT's (jchenghu/sharebert, AAAI 2024): AdamW, one segment of 128 tokens."""
+"""Masked language modelling as ShareBERT's (README of jchenghu/sharebert at 6530e06): one segment of 128 tokens."""
 
 from search_spaces.objectives import _mini as mini
 from trainables.schema import Value
@@ -6,7 +6,7 @@ from trainables.schema import Value
 FIXED: dict[str, Value] = {
     "learning_rate": 1e-3,
     "batch_size": 4000,
-    "gradient_accumulation": 8,
+    "gradient_accumulation": 16,  # 250 examples each
     "steps": 23_000,
     "steps_per_epoch": 500,
     "optimizer": "adamw",
@@ -14,6 +14,7 @@ FIXED: dict[str, Value] = {
     "adam_epsilon": 1e-6,
     "weight_decay": 0.01,
     "schedule": "linear",
+    "decay_power": None,
     "warmup_steps": 1_380,  # 6 %
     "gradient_clip": 0.5,
     "max_length": 128,
@@ -25,8 +26,11 @@ FIXED: dict[str, Value] = {
     "random_token_share": 0.1,
     "hidden_dropout": 0.1,
     "classifier_dropout": 0.0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
     "precision": "bfloat16",  # float16 there
 }
 MINI_FIXED: dict[str, Value] = mini.FIXED
-BACKBONE = {"mini": "mini-albert", "paper": "bert-small"}
+BACKBONE = {"mini": "mini-albert", "paper": "sharebert-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}

@@ -11,6 +11,11 @@ def cluster_address() -> str | None:
     return None if address in ("", "local") else address  # Ray's own word for this machine
 
 
+def named(address: str) -> str:
+    """The address of a cluster with the name of what gave it."""
+    return f"RAY_ADDRESS {address}" if address == os.environ.get("RAY_ADDRESS") else f"--address {address}"
+
+
 def check_address(address: str) -> None:
     """Passes if the address holds no user and no password, which would stand in the plan and the journal.
 
@@ -18,4 +23,5 @@ def check_address(address: str) -> None:
         ValueError: it does.
     """
     if "@" in address or "?" in address:
-        raise ValueError("--address holds more than a host and a port; allowed: auto, HOST:PORT, ray://HOST:PORT")
+        name, _, _ = named(address).partition(" ")
+        raise ValueError(f"{name} holds more than a host and a port; allowed: auto, HOST:PORT, ray://HOST:PORT")

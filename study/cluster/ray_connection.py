@@ -15,6 +15,8 @@ from typing import Any
 import ray
 from ray._private import ray_constants, worker
 
+from study.cluster.address import named
+
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal holds the results
@@ -76,7 +78,7 @@ def _join(address: str) -> None:
         ray.init(address=address, **_QUIET)
     except (ConnectionError, RuntimeError) as error:
         reason = f"{str(error).splitlines()[0]}; one that asks for a token needs RAY_AUTH_MODE=token here too"
-        raise ValueError(f"--address {address}: no Ray cluster answers there ({reason})") from None
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({reason})") from None
 
 
 @contextmanager
@@ -131,7 +133,7 @@ def check_reachable(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError as error:
-            raise ValueError(f"--address {address}: no Ray cluster answers there ({error})") from None
+            raise ValueError(f"{named(address)}: no Ray cluster answers there ({error})") from None
 
 
 def cluster_gpus(address: str) -> int:

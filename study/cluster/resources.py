@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,15 +20,22 @@ class Resources:
     cpus: float
     gpus: float | None
     autoscaler: Path | None = None  # the configuration of the cluster's autoscaler, where there is one
+    processes: int = 1  # of a pretraining
 
     @classmethod
-    def of_cluster(cls, *, cpus: float, gpus: float | Literal["auto"] | None, address: str | None) -> Resources:
+    def of_cluster(
+        cls, *, cpus: float, gpus: float | Literal["auto"] | None, address: str | None, processes: int = 1
+    ) -> Resources:
         """Of the connected cluster: a whole GPU for a trial where there are any, unless it is said otherwise."""
         there_are_gpus = bool(ray.cluster_resources().get("GPU"))
         if gpus is None or (gpus == "auto" and not there_are_gpus):
             gpus = float(there_are_gpus)
         autoscaler = AUTOSCALER_CONFIG if address and AUTOSCALER_CONFIG.exists() else None
-        return cls(cpus=cpus, gpus=None if gpus == "auto" else gpus, autoscaler=autoscaler)
+        return cls(cpus=cpus, gpus=None if gpus == "auto" else gpus, autoscaler=autoscaler, processes=processes)
+
+    def of_process(self) -> Resources:
+        """What each process of a pretraining holds: a whole GPU where trials hold any of one."""
+        return replace(self, gpus=0.0 if self.gpus == 0 else 1.0)
 
     def slots(self, *, without: Collection[str] = ()) -> int:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
@@ -56,10 +63,15 @@ class Resources:
 
     def room_in_words(self) -> str:
         """What a trial asks for, and what there is."""
-        kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes_alive()}
-        return f"a trial asks for {self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs of one node; " + (
-            f"there are nodes with {', '.join(sorted(kinds))}" if kinds else "there is no node"
-        )
+        return f"a trial asks for {self._wanted_in_words()} of one node; {nodes_in_words()}"
+
+    def group_in_words(self) -> str:
+        """What a pretraining asks for, and what there is."""
+        each = self.of_process()._wanted_in_words()
+        return f"a pretraining asks for {self.processes} times {each}; {nodes_in_words()}"
+
+    def _wanted_in_words(self) -> str:
+        return f"{self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
 
     @property
     def _wanted(self) -> dict[str, float]:
@@ -74,15 +86,26 @@ def nodes_alive() -> list[Mapping[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
+def nodes_in_words() -> str:
+    """Which kinds of node are alive."""
+    kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes_alive()}
+    return f"there are nodes with {', '.join(sorted(kinds))}" if kinds else "there is no node"
+
+
 def check_room(resources: Resources, *, address: str | None) -> str | None:
-    """None where a trial fits on a node; else what is waited for, in words.
+    """None where a trial fits on a node, and a pretraining on the cluster; else what is waited for, in words.
 
     Raises:
-        ValueError: no trial fits on a node, and no node can come.
+        ValueError: one of them does not fit, and no node can come.
     """
+    each, asked = resources, 1
+    lacking, options = resources.room_in_words, "--cpus-per-trial or --gpus-per-trial"
     if resources.slots():
-        return None
-    may_grow = resources.slots_to_come() if resources.autoscaler else address is not None
+        each, asked = resources.of_process(), resources.processes
+        lacking, options = resources.group_in_words, "--pretrain-processes"
+        if each.slots() >= asked:
+            return None
+    may_grow = each.slots_to_come() >= asked if resources.autoscaler else address is not None
     if not may_grow:
-        raise ValueError(f"{resources.room_in_words()}; lower --cpus-per-trial or --gpus-per-trial, or add such a node")
-    return f"{resources.room_in_words()}; waiting for an autoscaler to add one"
+        raise ValueError(f"{lacking()}; lower {options}, or add such a node")
+    return f"{lacking()}; waiting for an autoscaler to add one"

@@ -85,10 +85,9 @@ def pretraining_spec(plan: ResolvedPlan, trial: TrialFacts) -> PretrainingSpec:
     """All that the numbers of a pretraining depend on."""
     started, arm = trial.started, plan.arm(trial.started.arm)
     tokenizer = arm.pinned_tokenizer
-    assert arm.corpus is not UNSET
     return PretrainingSpec(
         objective=started.method,
-        corpus=corpus.seen_from_anywhere(arm.corpus),
+        corpus=corpus.seen_from_anywhere(arm.pinned_corpus),
         config=started.config,
         seed=started.seed,
         backbone=backbones.seen_from_anywhere(arm.pinned_backbone),

@@ -14,7 +14,7 @@ _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders 
 # What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.
 _WORDS_OF_THE_MACHINE = re.compile(
     r"CUDA error|CUDA GPUs|CUDA initialization|CUDA unknown error|compiled with CUDA|cudaGetDeviceCount|NVIDIA driver"
-    r"|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|NVML|can't start new thread|unable to mmap"
+    r"|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|NCCL|gloo|NVML|can't start new thread|unable to mmap"
 )
 # And the errors of a GPU that the method brings about, by an index that is out of range.
 _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")

@@ -6,10 +6,20 @@ from typing import Literal
 
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
-from trainables.configuration import Count
+from trainables.configuration import AtLeastOne, Count
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
+
+
+class ProcessGroup(Typed, frozen=True, kw_only=True):
+    """What the processes of a pretraining hold while they run, each of them alike."""
+
+    processes: AtLeastOne
+    cpus: float
+    gpus: float  # whole ones: no two processes of a group share one
+    threads: int
+    avoid: tuple[str, ...]  # Ray's numbers of nodes that none is placed on
 
 
 class AssignedTrial(Typed, frozen=True, kw_only=True):
@@ -18,6 +28,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     key: str
     spec: TrialSpec | None = None  # this, or the other
     pretraining: PretrainingSpec | None = None
+    group: ProcessGroup | None = None  # that it is pretrained by, where it is not the actor itself
     expected: Attestation  # what the worker must find
     epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
@@ -29,7 +40,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
 
     trials: tuple[AssignedTrial, ...]
     device: Literal["cpu", "cuda"]
-    cpus: float
+    cpus: float  # with `gpus` 0 where a group of processes holds what is needed
     gpus: float
     threads: int
     avoid: tuple[str, ...] = ()  # Ray's numbers of nodes that it is not placed on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from study.drivers.messages import ProcessGroup
 from study.drivers.pretraining_rows import epoch_row, outcome_of
 from trainables.data.tokenised import cache_folder
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
@@ -12,19 +13,25 @@ from trainables.runs.trial import Content, EpochRow, Outcome
 
 
 class PretrainingTrial:
-    """The run in the terms of a trial: its last epoch is the selected one, and every example runs all layers."""
+    """The run in the terms of a trial: its last epoch is the selected one, and every example runs all layers.
 
-    def __init__(self, run: PretrainingRun) -> None:
+    `group`: the processes that train it, between whose epochs it is here; None: this one does.
+    """
+
+    def __init__(self, run: PretrainingRun, group: ProcessGroup | None = None) -> None:
         self.run = run
+        self._group = group
 
     @classmethod
-    def new(cls, spec: PretrainingSpec, device: str) -> PretrainingTrial:
-        return cls(PretrainingRun(spec, device=device, cache=cache_folder()))
+    def new(cls, spec: PretrainingSpec, device: str, group: ProcessGroup | None = None) -> PretrainingTrial:
+        return cls(PretrainingRun(spec, device=device, cache=cache_folder()), group)
 
     @classmethod
-    def resume(cls, folder: Path, spec: PretrainingSpec, device: str) -> PretrainingTrial:
+    def resume(
+        cls, folder: Path, spec: PretrainingSpec, device: str, group: ProcessGroup | None = None
+    ) -> PretrainingTrial:
         """The run that was saved in `folder`; see `PretrainingRun.resume`."""
-        return cls(PretrainingRun.resume(folder, spec=spec, device=device, cache=cache_folder()))
+        return cls(PretrainingRun.resume(folder, spec=spec, device=device, cache=cache_folder()), group)
 
     def content(self) -> Content:
         """What it is made of, by what this process has read."""
@@ -36,7 +43,13 @@ class PretrainingTrial:
 
     def run_epoch(self) -> EpochRow:
         """Trains for an epoch; see `PretrainingRun.run_epoch`."""
-        return epoch_row(self.run.run_epoch(), num_layers=self.run.num_layers)
+        if self._group is None:
+            self.run.run_epoch()
+        else:
+            from study.drivers.pretraining_group import run_epoch_in_group
+
+            run_epoch_in_group(self.run, self._group)
+        return self.history[-1]
 
     def save(self, folder: Path) -> None:
         """Replaces what is saved in `folder`."""

@@ -11,10 +11,19 @@ from functools import lru_cache
 from pathlib import Path
 
 from study.decisions.specs import Provenance
+from study.facts.attestation import Attestation
+from trainables.runs.trial import Content
+from trainables.schema import to_plain
 
 DISTRIBUTIONS = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
 PACKAGES = ("search_spaces", "study", "trainables")  # of this project: what makes numbers
 ROOT = Path(__file__).parents[2]
+
+
+def attest(content: Content) -> Attestation:
+    """What this process trains on, by what it has read, and with."""
+    code = provenance()
+    return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from study.drivers.causes import breaks_process, failure_of
 from study.drivers.messages import AssignedTrial, News
-from study.drivers.provenance import provenance
+from study.drivers.provenance import attest
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Report
 from study.storage.addresses import is_uri
@@ -27,7 +27,6 @@ from study.storage.trial_places import place_at
 from trainables.atomic_files import write_json
 from trainables.runs.failures import UnreadableState, available
 from trainables.runs.trial import EpochRow, Outcome, TrialSpec
-from trainables.schema import to_plain
 
 if TYPE_CHECKING:
     from study.drivers.pretraining_as_trial import PretrainingTrial
@@ -45,7 +44,9 @@ class RunningTrial:
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
-        self._device, self._gpus, self._node = device, gpus, node
+        self._device, self._node = device, node
+        self._group = assigned.group
+        self._gpus = self._group.processes * self._group.gpus if self._group else gpus
         self._is_begun = False
         self._held = ExitStack()
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
@@ -92,7 +93,7 @@ class RunningTrial:
 
     def _take_up(self) -> None:
         """Goes on where the trial is: a new one, or one that was saved."""
-        from trainables.runs.training import TrainingRun
+        from trainables.runs.training import TrainingRun, content_of
 
         self._place = place_at(self._assigned.place)
         self._folder = self._held.enter_context(self._place.work())
@@ -108,7 +109,7 @@ class RunningTrial:
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             self._run = self._new_run(spec)
-        self._attested = attest(self._run)
+        self._attested = attest(content_of(self._run) if isinstance(self._run, TrainingRun) else self._run.content())
         if self._assigned.spec and isinstance(self._run, TrainingRun):
             self._run.spec = self._assigned.spec  # what is saved says where backbone and start lie for everybody
         self._known.extend(self._run.history)
@@ -131,7 +132,7 @@ class RunningTrial:
         if spec is not None:
             return TrainingRun.resume(self._folder, spec=spec, device=self._device, cache=cache_folder())
         assert self._assigned.pretraining is not None
-        return PretrainingTrial.resume(self._folder, self._assigned.pretraining, self._device)
+        return PretrainingTrial.resume(self._folder, self._assigned.pretraining, self._device, self._group)
 
     def _new_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
         from study.drivers.pretraining_as_trial import PretrainingTrial
@@ -140,7 +141,7 @@ class RunningTrial:
 
         if spec is None:
             assert self._assigned.pretraining is not None
-            return PretrainingTrial.new(self._assigned.pretraining, self._device)
+            return PretrainingTrial.new(self._assigned.pretraining, self._device, self._group)
         with ExitStack() as stack:
             with available():
                 start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
@@ -174,18 +175,10 @@ class RunningTrial:
             wall_seconds=wall_seconds,
             gpu_seconds=gpu_seconds,
             host=socket.gethostname(),
-            device=self._device,
+            device="cuda" if self._group and self._gpus else self._device,
             gpu_share=gpu_share(self._device),
             attested=self._attested,
         )
-
-
-def attest(run: TrainingRun | PretrainingTrial) -> Attestation:
-    """What this process trains on, and with."""
-    from trainables.runs.training import TrainingRun, content_of
-
-    code, content = provenance(), content_of(run) if isinstance(run, TrainingRun) else run.content()
-    return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 def _check_present(folder: Path) -> None:

@@ -27,7 +27,7 @@ from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, pretraining_spec, refusal, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
-from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News
+from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News, ProcessGroup
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
@@ -233,6 +233,8 @@ class TuneDriver:
             self._optuna.add_ended(self.scheduler.plan.arm(record.arm))
 
     def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
+        if self._resources.processes > 1 and trials[0].phase == "pretrain":
+            return self._assignment_of_group(trials[0])
         shares = [gpu_share(trial, self.scheduler.facts.arm(trial.started.arm)) for trial in trials]
         gpus = min(1.0, sum(shares)) if self._resources.gpus is None else self._resources.gpus
         return Assignment(
@@ -243,6 +245,18 @@ class TuneDriver:
             threads=max(1, int(self._resources.cpus)),
             avoid=self._avoided(trials),
         )
+
+    def _assignment_of_group(self, trial: TrialFacts) -> Assignment:
+        """The actor asks for nothing: the processes that it starts for each epoch do."""
+        each, avoided = self._resources.of_process(), self._avoided([trial])
+        if each.slots(without=avoided) < each.processes:
+            avoided = ()
+        threads = max(1, int(each.cpus))
+        group = ProcessGroup(
+            processes=each.processes, cpus=each.cpus, gpus=each.gpus or 0.0, threads=threads, avoid=avoided
+        )
+        assigned = replace(self._assigned(trial), group=group)
+        return Assignment(trials=(assigned,), device="cpu", cpus=0, gpus=0, threads=threads, avoid=avoided)
 
     def _avoided(self, trials: Sequence[TrialFacts]) -> tuple[str, ...]:
         """Nodes on which the trials are better not placed; none where no other can hold them."""
@@ -277,7 +291,9 @@ class TuneDriver:
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
     """What Ray sets aside for the trials of an assignment."""
     assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
-    bundles = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]
+    bundles: list[dict[str, int | float]] = [{"CPU": assignment.cpus, "GPU": assignment.gpus}]
+    if not any(bundles[0].values()):
+        bundles = [{"memory": 1}]  # Ray wants to be asked for something: for a byte
     if not assignment.avoid:
         return tune.PlacementGroupFactory(bundles)
     elsewhere = {"ray.io/node-id": f"!in({','.join(assignment.avoid)})"}

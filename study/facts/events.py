@@ -102,7 +102,7 @@ class Report(Typed, frozen=True, kw_only=True):
     gpu_seconds: NotNegative
     host: str
     device: str
-    gpu_share: NotNegative | None  # largest part of the GPU's memory held; None on a CPU
+    gpu_share: NotNegative | None  # largest part of the GPU's memory held; None on a CPU, or of a group of processes
     attested: Attestation | None = None  # with the first epoch that a process trains
 
 

@@ -85,11 +85,16 @@ def describe_estimate(item: ArmEstimate) -> str:
     """One arm in one line."""
     arm = item.arm
     if is_pretraining(arm.task):
-        steps = f"{arm.fixed['steps']} steps of {arm.fixed['batch_size']} examples of corpus {arm.corpus}"
-        return f"{arm.name:24} {steps}  {_cost_in_words(item)}  on {arm.backbone}"
+        return f"{arm.name:24} {_steps_in_words(arm)}  {_cost_in_words(item)}  on {arm.backbone}"
     search = f"{arm.samples:4} search ({item.bound} {item.search_epochs:.0f} epochs)"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
     return f"{arm.name:24} {trials}  {_cost_in_words(item)}  on {arm.backbone}"
+
+
+def _steps_in_words(arm: Arm) -> str:
+    steps, examples, length = (int(arm.fixed[field] or 0) for field in ("steps", "batch_size", "max_length"))
+    tokens = f"at most {steps * examples * length:,} tokens"
+    return f"{steps} steps of {examples} examples of corpus {arm.corpus}, {tokens}"
 
 
 def _cost_in_words(item: ArmEstimate) -> str:

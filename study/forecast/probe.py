@@ -40,10 +40,9 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
 
 
 def _pretraining_spec(arm: Arm) -> PretrainingSpec:
-    assert arm.corpus is not UNSET
     return PretrainingSpec(
         objective=arm.method,
-        corpus=arm.corpus,
+        corpus=arm.pinned_corpus,
         config=arm.fixed,
         seed=0,
         backbone=arm.pinned_backbone,

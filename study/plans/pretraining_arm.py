@@ -19,8 +19,14 @@ from study.plans.layers import Layered, in_columns, last_of
 from study.plans.plan import Plan, Pretraining
 from study.plans.resolved_plan import Arm
 from trainables import objectives
-from trainables.corpora.corpus import check_corpus
-from trainables.encoders.backbones import MINI_BACKBONES, check_positions, family_of
+from trainables.corpora.corpus import check_corpus, check_pairs
+from trainables.encoders.backbones import (
+    MINI_BACKBONES,
+    check_attention,
+    check_convolution,
+    check_positions,
+    family_of,
+)
 from trainables.schema import Value
 
 
@@ -57,18 +63,18 @@ def resolve_pretraining(plan: Plan) -> PretrainingResolution:
     return PretrainingResolution(last_of(layers), backbone, tokenizer)
 
 
-def pretraining_arm(plan: Plan, corpus_fingerprint: str, fingerprint_of: Callable[[str, str], str]) -> Arm:
+def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Arm:
     """The arm, of one trial.
 
     Raises:
-        ValueError: a value that is not allowed; a backbone of a family that the objective has no model for.
+        ValueError: a value that is not allowed; documents that give no pair, where pairs are made.
     """
     asked, resolution = asked_pretraining(plan), resolve_pretraining(plan)
     backbone, tokenizer = resolution.backbone.value, resolution.tokenizer.value
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
-    objectives.configure(asked.objective, fixed)
-    objectives.check_family(asked.objective, family_of(backbone), *objectives.load(asked.objective).FAMILIES)
-    check_positions(backbone, fixed["max_length"], of=asked.objective)
+    config = objectives.configure(asked.objective, fixed)
+    check_positions(backbone, config.max_length, of=asked.objective)
+    check_pairs(asked.corpus, config.packing)
     return Arm(
         method=asked.objective,
         task=PRETRAINING,
@@ -81,7 +87,7 @@ def pretraining_arm(plan: Plan, corpus_fingerprint: str, fingerprint_of: Callabl
         backbone_fingerprint=fingerprint_of(backbone, "backbone"),
         tokenizer=tokenizer,
         tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
-        data_fingerprint=corpus_fingerprint,
+        data_fingerprint=fingerprint_of(asked.corpus, "corpus"),
         start_from=None,
         corpus=asked.corpus,
     )
@@ -99,21 +105,35 @@ def check_pretraining(plan: Plan) -> None:
     check_corpus(plan.pretraining.corpus)
 
 
-def check_lengths(arms: Iterable[Arm], pretraining: Arm) -> None:
-    """Passes if the pretrained model has a position for every token of the trials that start from it.
+def check_begun_with(pretraining: Arm) -> None:
+    """Passes if the objective has a model of the backbone's family, and that the attention that is asked for.
 
     Raises:
-        ValueError: it has fewer: a tiny backbone has as many as it was pretrained with.
+        ValueError: it is not so.
     """
-    positions = pretraining.fixed["max_length"] if pretraining.backbone in MINI_BACKBONES else None
+    backbone, objective = pretraining.pinned_backbone, pretraining.method
+    objectives.check_family(objective, family_of(backbone), *objectives.load(objective).FAMILIES)
+    check_attention(backbone, objectives.configure(objective, pretraining.fixed))
+
+
+def check_starts_from_it(arms: Iterable[Arm], pretraining: Arm) -> None:
+    """Passes if the pretrained model has a position for every token of the trials that start from it, and their
+    attention.
+
+    Raises:
+        ValueError: it has fewer positions, a tiny backbone as many as it was pretrained with; or another attention.
+    """
+    pretrained = objectives.configure(pretraining.method, pretraining.fixed)
+    positions = pretrained.max_length if pretraining.backbone in MINI_BACKBONES else None
     for arm in arms:
-        length = trainables.configure(arm.method, arm.any_configuration).max_length
-        if isinstance(positions, int) and length > positions:
+        config = trainables.configure(arm.method, arm.any_configuration)
+        if positions is not None and config.max_length > positions:
             raise ValueError(
-                f"max_length of {arm.name} is {length}; {pretraining.name} gives its backbone {positions} positions: "
-                f"--pretrain-set max_length={length}, or --set max_length={positions}"
+                f"max_length of {arm.name} is {config.max_length}; {pretraining.name} gives its backbone {positions} "
+                f"positions: --pretrain-set max_length={config.max_length}, or --set max_length={positions}"
             )
-        check_positions(pretraining.backbone, length, of=arm.name)
+        check_positions(pretraining.backbone, config.max_length, of=arm.name)
+        check_convolution(pretrained.conv_kernel_size, config, of=f"the backbone of {arm.name}")
 
 
 def explain_pretraining(plan: Plan) -> str:

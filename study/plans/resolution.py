@@ -30,8 +30,9 @@ from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
 from study.plans.pretraining_arm import (
     asked_pretraining,
-    check_lengths,
+    check_begun_with,
     check_pretraining,
+    check_starts_from_it,
     kind_of,
     pretraining_arm,
     resolve_pretraining,
@@ -85,14 +86,12 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
     def fingerprint_of(name: str, kind: str) -> str:
         if name not in fingerprints:
-            fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
+            fingerprints[name] = _content(lambda: _fingerprint(name, kind), name, unchecked)
         return fingerprints[name]
 
     resolved = ResolvedPlan(asked=plan, arms=(), protocol=_protocol(plan), departures={})
     if plan.pretraining is not UNSET:
-        corpus = plan.pretraining.corpus
-        content = _content(lambda: corpus_fingerprint(corpus), corpus, unchecked)
-        resolved = replace(resolved, pretraining=pretraining_arm(plan, content, fingerprint_of))
+        resolved = replace(resolved, pretraining=pretraining_arm(plan, fingerprint_of))
     first = tuple(
         _from_pretraining(_arm(plan, method, task, data[task], fingerprint_of), resolved)
         for method in plan.methods
@@ -101,17 +100,27 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
     resolved = replace(resolved, arms=arms, departures=departures(plan, arms))
-    loaded = [arm for arm in resolved.all_arms if arm.pretrained_by is UNSET]
+    _check_backbones(resolved, unchecked)
+    return resolved
+
+
+def _fingerprint(name: str, kind: str) -> str:
+    return corpus_fingerprint(name) if kind == "corpus" else backbone_fingerprint(name, kind=kind)
+
+
+def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
+    """Passes if all that trials begin with is there, and fits them."""
+    loaded = [arm for arm in plan.all_arms if arm.pretrained_by is UNSET]
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in loaded}:
         _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
-    for arm in arms:
+    if (pretraining := plan.pretraining) is not UNSET:
+        _content(lambda: check_begun_with(pretraining), pretraining.backbone, unchecked)
+        check_starts_from_it(plan.arms, pretraining)
+    for arm in plan.arms:
         config = trainables.configure(arm.method, arm.any_configuration)
         depth = config.num_hidden_layers
         _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
-    if resolved.pretraining is not UNSET:
-        check_lengths(arms, resolved.pretraining)
-    return resolved
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 import trainables
 from study.plans.identity import arm_name, digest, is_pretraining, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
+from trainables.corpora import corpus
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
@@ -86,6 +87,12 @@ class Arm(Typed, frozen=True, kw_only=True):
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
     @property
+    def pinned_corpus(self) -> str:
+        """Of a pretraining: a data set of the hub at the commit that the plan has found."""
+        assert self.corpus is not UNSET
+        return corpus.pinned(self.corpus, self.data_fingerprint)
+
+    @property
     def any_configuration(self) -> Configuration:
         return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}}
 
@@ -137,7 +144,9 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         arms = [arm for arm in self.all_arms if arm.pretrained_by is UNSET]
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in arms]
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in arms if arm.tokenizer]
-        return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
+        texts = [(arm.corpus, arm.data_fingerprint) for arm in arms if arm.corpus is not UNSET]
+        pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
+        return pins | {name: fingerprint for name, fingerprint in texts if corpus.kind_of(name) == "hub"}
 
     @property
     def all_arms(self) -> tuple[Arm, ...]:

@@ -1,6 +1,7 @@
 """Profiles: one Python file per whole plan. `mini` runs anywhere, `paper` is the paper's protocol.
 
-`plan()` of a file is what runs if nothing else is asked for; its `METHODS` are what `--method all` means there.
+The profile `albert-pretraining` is `albert_pretraining.py`. `plan()` of a file is what runs if nothing else is asked
+for; its `METHODS` are what `--method all` means there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from study.plans.plan import Plan
 
 def available() -> list[str]:
     """The names of the profiles."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    return sorted(path.stem.replace("_", "-") for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def load(name: str) -> Plan:
@@ -38,4 +39,4 @@ def methods(name: str) -> tuple[str, ...]:
 def _module(name: str) -> ModuleType:
     if name not in available():
         raise ValueError(f"no profile named {name!r}; available: auto, {', '.join(available())}")
-    return importlib.import_module(f"study.profiles.{name}")
+    return importlib.import_module(f"study.profiles.{name.replace('-', '_')}")

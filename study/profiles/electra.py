@@ -2,7 +2,11 @@
 
     python -m study.launch --profile electra
     python -m study.launch --profile electra --method all --name electra-and-alectra
+    python -m study.launch --profile electra --pretrain electra-rtd --corpus hub:Skylion007/openwebtext
+    python -m study.launch --profile electra --pretrain electra-rtd --data mini --corpus mini --backbone mini-electra
 
+The third makes the checkpoint itself, in ELECTRA-small's million steps, before MNLI and the rest; of ALECTRA it is
+--pretrain alectra-rtd --method alectra-small. The fourth is the same way, tiny and without a network.
 Tried are ELECTRA's released default and its re-implementation's value, on RTE lmtuners' too
 (search_spaces/electra_small.py). Expect for google/electra-small-discriminator (ELECTRA's README, dev, median over many
 seeds) MNLI 81.3, on the matched set alone. Its RTE 66.7 and STS-B 87.5 begin from the pretrained checkpoint; from an

@@ -187,6 +187,17 @@ def test_false_positives_of_the_paired_test_stay_at_its_level_over_1000_simulate
     assert np.mean(marked) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 1_000)
 
 
+def test_a_difference_without_any_spread_is_not_tested():
+    test = statistics.paired_test(0.1, [statistics.Variance(0.0, 1), statistics.Variance(0.0, 1)])
+    assert (test.p_value, test.low, test.high) == (1.0, -2.0, 2.0)
+
+
+def test_the_same_answers_do_not_differ():
+    alike = np.full((10, 5), 0.5)
+    test = statistics.paired_bootstrap(alike, alike, [0.5] * 5, [0.5] * 5)
+    assert (test.p_value, test.low, test.high) == (1.0, 0.0, 0.0)
+
+
 def test_paired_test_finds_a_large_difference():
     rng = np.random.default_rng(6)
     marked = [max(simulated_table(rng, tasks=4, effect=0.12)) < statistics.ALPHA for _ in range(20)]

@@ -327,6 +327,24 @@ def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells
     assert swapped == {(label, task) for label in ("ALBERT", "PABEE", "PALBERT") for task in ("mnli", "qqp")}
 
 
+def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path):
+    write_tables([write_study(tmp_path, arm("albert", "rte", SCORES))], tmp_path)
+    with (tmp_path / "pabee.csv").open() as file:
+        (row,) = [row for row in csv.DictReader(file) if row["method"] == "published ShareBERT-Small"]
+    assert row["parameters"] == "5" and not any(row[task] for task in EIGHT)
+    assert row["block"].startswith(
+        "Published, as 95.5 % of BERT-base's scores alone (ShareBERT, AAAI 2024, article 29781"
+    )
+
+
+def test_both_versions_of_albert_base_are_there_with_their_parameters():
+    rows = {row.label: row for row in published_rows("ALBERT README")}
+    scores = {label: [row.numbers[task].value for task in ("mnli", "sst2")] for label, row in rows.items()}
+    assert scores == {"ALBERT-base v2": [84.6, 92.9], "ALBERT-base v1": [81.6, 90.3]}
+    assert {row.backbone.removeprefix("albert/albert-base-") for row in rows.values()} == {"v1", "v2"}
+    assert {row.parameters for row in rows.values()} == {"12M"}
+
+
 def test_published_macros_are_the_means_of_their_cells():
     for paper in ("PALBERT Tab.2", "PALBERT Tab.3"):
         for row in published_rows(paper) + published_rows(paper, split="test"):

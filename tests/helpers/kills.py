@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import subprocess
-import sys
 import tempfile
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 
 import psutil
 import ray
-from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.launches import Launches
 from helpers.trials import check_as_alone
 from ray.cluster_utils import Cluster
 
@@ -34,12 +32,9 @@ EPOCHS = 300  # that a study of the long form reports at least
 
 
 @dataclass
-class KilledStudy:
+class KilledStudy(Launches):
     """A study on a cluster of a head and two nodes with a slot each."""
 
-    folder: Path
-    arguments: list[str]
-    random: random.Random
     killed: Counter = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -51,34 +46,15 @@ class KilledStudy:
         try:
             launcher = self._launch()
             for number in range(kills):
-                if not self._wait_for(int(epochs * (number + self.random.random()) / (kills + 1)), launcher):
+                if not self.wait_for(int(epochs * (number + self.random.random()) / (kills + 1)), launcher):
                     break
                 launcher = self._kill(KINDS[number % len(KINDS)], launcher)
-            self._finish(launcher)
+            self.finish(launcher)
         finally:
             self.cluster.shutdown()
 
     def _launch(self) -> subprocess.Popen:
-        command = [sys.executable, "-m", "study.launch", *self.arguments, "--address", self.cluster.address]
-        where = ["--out", str(self.folder.parent), "--name", self.folder.name, "--tracking-uri", "none"]
-        with (self.folder.parent / "launches.log").open("a") as log:
-            return subprocess.Popen([*command, *where], stdout=log, stderr=log, cwd=ROOT)
-
-    def _wait_for(self, epochs: int, launcher: subprocess.Popen) -> bool:
-        """Waits until so many epochs are in the journal, and one more since the last kill; False: the study is done."""
-        epochs, deadline = max(epochs, self.epochs() + 1), time.monotonic() + PATIENCE_SECONDS
-        while self.epochs() < epochs:
-            if launcher.poll() is not None:
-                return False
-            assert time.monotonic() < deadline, (self.folder.parent / "launches.log").read_text()[-2000:]
-            time.sleep(0.05)
-        time.sleep(self.random.random() / 10)
-        return launcher.poll() is None
-
-    def epochs(self) -> int:
-        """Epochs in the journal."""
-        events = self.folder / "events.jsonl"
-        return events.read_bytes().count(b'"event":"epoch_reported"') if events.exists() else 0
+        return self.launch("--address", self.cluster.address)
 
     def _kill(self, kind: str, launcher: subprocess.Popen) -> subprocess.Popen:
         if kind == "launcher":
@@ -103,10 +79,6 @@ class KilledStudy:
         return [
             child for child in children if "ResourceTrainable" in child.name()
         ]  # Ray's name for an actor with resources
-
-    def _finish(self, launcher: subprocess.Popen) -> None:
-        status = launcher.wait(timeout=PATIENCE_SECONDS)
-        assert status == 0, (self.folder.parent / "launches.log").read_text()[-4000:]
 
     def _add_node(self) -> Any:
         return self.cluster.add_node(num_cpus=1, env_vars={"HF_HUB_OFFLINE": "1"})

@@ -53,7 +53,9 @@ def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("
     return resolve(replace(profiles.load("mini"), **small, start_from=starts, **more))
 
 
-PRETRAINING = Pretraining(objective="albert-mlm", corpus="mini", settings={"steps": 30, "steps_per_epoch": 20})
+PRETRAINING = Pretraining(
+    objective="albert-mlm", corpus="mini", settings={"steps": 30, "steps_per_epoch": 20, "warmup_steps": 5}
+)
 
 
 def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:

@@ -6,12 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import torch
 from helpers.configurations import values_of
 
 import search_spaces
 from study.decisions.specs import trial_spec
 from study.drivers.provenance import provenance
 from study.facts.attestation import Attestation
+from study.facts.events import EpochReported, read_events
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
 from trainables.data.glue import fingerprint
@@ -58,17 +60,28 @@ def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
 def check_as_alone(folder: Path, cache: Path) -> Counter[str]:
     """Trains each completed trial of a study here, where nothing happens to it; the number of trials by status.
 
-    AssertionErrors say what came out otherwise.
+    AssertionErrors say what came out otherwise, from which epoch on, and what had happened to the trial.
     """
+    torch.set_num_threads(1)  # as a trial has
     plan, facts = require_plan(folder).plan, read_facts(folder)
     assert len({record.key for record in facts.records}) == len(facts.records), "a record is doubled"
     for record in facts.records:
         if record.status == "completed":
-            spec = trial_spec(plan, facts.arm(record.arm), facts.trials[record.key])
-            alone = run_to_the_end(spec, cache).outcome()
-            for name in ("score", "metrics", "epoch", "epochs", "mean_layers"):
-                assert getattr(record, name) == getattr(alone, name), (record.key, name)
+            spec = trial_spec(plan, facts, facts.trials[record.key])
+            alone = run_to_the_end(spec, cache)
+            scores, outcome = {row.epoch: row.selection_score for row in alone.history}, alone.outcome()
+            reported = facts.trials[record.key].scores
+            other = {epoch: (score, scores[epoch]) for epoch, score in reported.items() if score != scores[epoch]}
+            names = ("score", "metrics", "epoch", "epochs", "mean_layers")
+            differing = [name for name in names if getattr(record, name) != getattr(outcome, name)]
+            assert not other and not differing, (record.key, other, differing, events_of(folder, record.key))
     return Counter(record.status for record in facts.records)
+
+
+def events_of(folder: Path, key: str) -> list[str]:
+    """What the journal says of a trial beside its reports."""
+    events = (event for event in read_events(folder) if getattr(event, "key", None) == key)
+    return [repr(event) for event in events if not isinstance(event, EpochReported)]
 
 
 def expected_of(spec: TrialSpec) -> Attestation:

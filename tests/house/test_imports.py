@@ -18,6 +18,7 @@ RAY_IS_IMPORTED_BY = (
     "study.cluster",
     "study.drivers.tune_driver",
     "study.drivers.trial_actor",
+    "study.drivers.pretraining_group",
     "study.doctor",
 )
 MLFLOW_IS_IMPORTED_BY = (
@@ -199,6 +200,8 @@ def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> No
         ("study.mirror", "--help"),
         ("study.status", "--help"),
         ("study.replay", "--help"),
+        ("study.export", "--help"),
+        ("study.predict", "--help"),
     ],
     ids=" ".join,
 )

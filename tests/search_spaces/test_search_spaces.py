@@ -15,6 +15,7 @@ import trainables
 from search_spaces import alectra_small
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.encoders.published_sizes import PUBLISHED_SIZES
 
 EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.available())
 
@@ -25,7 +26,7 @@ def fields_of(method):
 
 def test_methods_and_search_spaces_are_twins():
     assert search_spaces.available() == trainables.available()
-    named = {"albert", "alectra-small", "electra-small", "pabee", "palbert", "pondernet"}
+    named = {"albert", "alectra-small", "electra-small", "pabee", "palbert", "pondernet", "sharebert"}
     assert set(search_spaces.available()) >= named
 
 
@@ -128,7 +129,7 @@ def test_every_corner_of_the_mini_ranges_is_a_configuration(method, task):
 @EVERY_METHOD
 def test_backbones_of_both_profiles_are_named(method):
     backbone = search_spaces.load(method).backbone
-    assert backbone["mini"] in MINI_BACKBONES and "/" in backbone["paper"]
+    assert backbone["mini"] in MINI_BACKBONES and ("/" in backbone["paper"] or backbone["paper"] in PUBLISHED_SIZES)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,14 @@ def test_alectra_small_s_first_points_are_the_readme_s():
     for task, (batch_size, epochs, learning_rate) in readme.items():
         assert published[task] == [{"batch_size": batch_size, "learning_rate": learning_rate}]
         assert values_of("alectra-small", task)["epochs"] == epochs
+
+
+def test_sharebert_is_fine_tuned_by_the_one_command_of_its_readme():
+    """jchenghu/sharebert at 6530e06, README.md."""
+    space = search_spaces.load("sharebert")
+    command = dict(learning_rate=5e-5, batch_size=64, epochs=5, weight_decay=0.01, gradient_clip=1.0, max_length=128)
+    command |= dict(schedule="polynomial", warmup_steps=50)
+    assert not space.space and {field: space.fixed[field] for field in command} == command
 
 
 @EVERY_METHOD

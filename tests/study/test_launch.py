@@ -66,7 +66,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         ),
         (["--task", "snli"], "no task named 'snli'; available: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb, wnli"),
         (["--task", ","], "no task given; available: sst2"),
-        (["--profile", "huge"], "no profile named 'huge'; available: auto, ablation, electra, mini, paper"),
+        (
+            ["--profile", "huge"],
+            "no profile named 'huge'; available: auto, ablation, albert-pretraining, electra",
+        ),
         (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
         (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),
@@ -176,7 +179,7 @@ def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
 def test_rays_own_variable_is_the_default_of_the_address(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert launch.main(["--profile", "mini", "--task", "rte", "--out", str(tmp_path / "runs")]) == 2
-    assert "--address 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
+    assert "RAY_ADDRESS 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert build_parser().options(LaunchOptions, []).address is None
 

@@ -145,7 +145,8 @@ def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study
 def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     """It is interrupted while it pretrains."""
     folder = tmp_path / "interrupted"
-    pretraining = ["--pretrain", "albert-mlm", "--pretrain-set", "steps=40", "--pretrain-set", "steps_per_epoch=10"]
+    settings = ("steps=40", "steps_per_epoch=10", "warmup_steps=4")
+    pretraining = ["--pretrain", "albert-mlm", *(word for text in settings for word in ("--pretrain-set", text))]
     one_method = ["--method", "albert", *SMALL[2:], *pretraining, "--tracking-uri", "none"]
     first = subprocess.Popen(
         command(folder, *one_method), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT

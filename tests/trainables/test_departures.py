@@ -64,6 +64,8 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("electra-small", "the top layer has two factors", lambda v: v["layer_decay_convention"] == "released"),
     ("alectra-small", "no layer-wise learning rates", lambda v: v["layer_decay"] == 1),
     ("alectra-small", "the last epoch is selected", lambda v: v["select"] == "last"),
+    ("sharebert", "the learning rate falls to 0", lambda v: (v["schedule"], v["decay_power"]) == ("polynomial", 1)),
+    ("sharebert", "float32", lambda v: v["precision"] == "float32"),
 ]
 
 

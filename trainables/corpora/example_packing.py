@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora.corpus import corpus_fingerprint, kind_of
+from trainables.corpora.corpus import check_pairs, corpus_fingerprint
 from trainables.corpora.tokenised_corpus import TokenisedCorpus
 from trainables.data.tokenised import cached_folder, fingerprint_tokenizer
 
@@ -54,8 +54,6 @@ def pack(
     Raises:
         ValueError: a document is shorter than a pair, where pairs are made; or nothing is left to train on.
     """
-    if packing in ("sentence_pairs", "random_lines") and kind_of(corpus) != "hub":  # nobody can edit what is there
-        _check_pairs(corpus, tokenised, tokenizer, packing)
     source = f"{corpus_fingerprint(corpus)} {fingerprint_tokenizer(tokenizer)}"
     content = f"packed {FORMAT} {source} {packing} {max_length}"
     entry = cached_folder(cache, content, lambda folder: _write(folder, corpus, tokenised, packing, max_length))
@@ -68,6 +66,7 @@ def _read(folder: Path, part: str) -> PackedExamples:
 
 
 def _write(folder: Path, corpus: str, tokenised: TokenisedCorpus, packing: Packing, max_length: int) -> None:
+    check_pairs(corpus, packing)
     for name, wanted in {"train": ~tokenised.held_out, "held_out": tokenised.held_out}.items():
         rows = np.array(list(_examples(tokenised, np.flatnonzero(wanted), packing, max_length)), np.int64).reshape(
             -1, 4
@@ -169,14 +168,3 @@ def _cut_to(longest: int, first: Span, second: Span, draw: random.Random) -> tup
         start, end = spans[longer]
         spans[longer] = (start + 1, end) if draw.random() < 0.5 else (start, end - 1)
     return spans[0], spans[1]
-
-
-def _check_pairs(corpus: str, tokenised: TokenisedCorpus, tokenizer: PreTrainedTokenizerBase, packing: str) -> None:
-    short = np.flatnonzero(np.diff(tokenised.document_starts) < 2)
-    if len(short):
-        sentence = tokenised.document_starts[short[0]]
-        start, end = tokenised.sentence_starts[sentence : sentence + 2]
-        text = str(tokenizer.decode(tokenised.tokens[start:end].tolist()))[:40]
-        raise ValueError(
-            f"corpus {corpus!r}: document {short[0] + 1}, {text!r}, has one sentence; {packing} needs two in each"
-        )

@@ -1,17 +1,19 @@
-"""A text data set of the Hugging Face hub as a corpus, streamed: `hub:NAME` or `hub:NAME:CONFIGURATION`.
+"""A text data set of the Hugging Face hub as a corpus, streamed: `hub:NAME[@REVISION][:CONFIGURATION]`.
 
 `hub:wikimedia/wikipedia:20231101.en` and `hub:Skylion007/openwebtext` are two. A row of its train split is a document,
 its column `text` holds the lines.
 """
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from trainables.corpora.sentences import Document, sentences_of_line
-from trainables.hub import HubUnreachable
+from trainables.hub import HUB_SECONDS, hub_errors
 
 PREFIX = "hub:"
 COLUMN = "text"
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def hub_documents(corpus: str) -> Iterator[Document]:
@@ -23,9 +25,9 @@ def hub_documents(corpus: str) -> Iterator[Document]:
     """
     from datasets import load_dataset
 
-    name, configuration = _name(corpus)
+    name, revision, configuration = _parts(corpus)
     with _hub_errors(corpus):
-        rows = iter(load_dataset(name, configuration, split="train", streaming=True))
+        rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
     while True:
         with _hub_errors(corpus):
             row = next(rows, None)
@@ -39,31 +41,30 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
 
 def hub_fingerprint(corpus: str) -> str:
-    """What identifies its content: the revision that `datasets` has of it.
+    """What identifies its content: itself, at the commit that it stands for now.
 
     Raises:
-        HubUnreachable: the hub cannot be asked, or does not have it.
+        HubUnreachable: the hub cannot be asked.
+        ValueError: it has no such data set, or no such revision of it.
     """
-    from datasets import load_dataset_builder
+    from huggingface_hub import HfApi
 
-    name, configuration = _name(corpus)
-    with _hub_errors(corpus):
-        return str(load_dataset_builder(name, configuration).hash)
+    name, revision, configuration = _parts(corpus)
+    if revision is None or not _COMMIT.fullmatch(revision):
+        with _hub_errors(corpus):
+            revision = str(HfApi().dataset_info(name, revision=revision, timeout=HUB_SECONDS).sha)
+    return f"{PREFIX}{name}@{revision}" + (f":{configuration}" if configuration else "")
 
 
-def _name(corpus: str) -> tuple[str, str | None]:
-    name, _, configuration = corpus.removeprefix(PREFIX).partition(":")
+def _parts(corpus: str) -> tuple[str, str | None, str | None]:
+    """Name, revision and configuration."""
+    place, _, configuration = corpus.removeprefix(PREFIX).partition(":")
+    name, _, revision = place.partition("@")
     if not name:
         raise ValueError(f"corpus {corpus!r} names no data set; write hub:NAME or hub:NAME:CONFIGURATION")
-    return name, configuration or None
+    return name, revision or None, configuration or None
 
 
-@contextmanager
-def _hub_errors(corpus: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:  # no network, or no such data set
-        raise HubUnreachable(
-            f"corpus {corpus!r} cannot be read from the hub ({(str(error).splitlines() or [''])[0]}); "
-            "without a network give a folder of .txt files"
-        ) from error
+def _hub_errors(corpus: str) -> AbstractContextManager[None]:
+    menu = "hub:NAME, hub:NAME:CONFIGURATION, hub:NAME@REVISION, mini, a folder"
+    return hub_errors(f"corpus {corpus!r}", allowed=menu, offline="give a folder of .txt files")

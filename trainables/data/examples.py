@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.data.glue import hold_out, load_split
+from trainables.data.glue import Split, hold_out, load_split
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
-from trainables.data.tokenised import tokenise
+from trainables.data.tokenised import TokenisedSplit, encode, tokenise
 from trainables.encoders.loading import load_tokenizer
 from trainables.models.early_exit import Batch
 
@@ -69,6 +69,15 @@ def load_examples(
         ValueError: see `load_split`.
     """
     parts = [tokenise(task, split, data, tokenizer, max_length=max_length, cache=cache) for split in splits]
+    return _examples(parts, splits, tokenizer)
+
+
+def examples_of_file(rows: Split, tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> Examples:
+    """Rows that are in no data set, tokenised as those are, and kept in memory."""
+    return _examples([encode(rows, tokenizer, max_length)], ("file",), tokenizer)
+
+
+def _examples(parts: Sequence[TokenisedSplit], splits: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> Examples:
     moved = np.cumsum([0, *(len(part.tokens) for part in parts[:-1])])
     return Examples(
         ids=_joined([part.ids for part in parts]),

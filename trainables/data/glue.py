@@ -72,6 +72,33 @@ def load_split(task: Task, split: str, data: str) -> Split:
     return _split_of(task, rows)
 
 
+def read_texts(task: Task, file: Path) -> Split:
+    """The texts of any TSV file that has the task's columns of texts, by their names in GLUE's own files.
+
+    Other columns are not read. CoLA's train and dev files may lack their header line, as they come; rows that QQP's
+    hold cut in two are left out, as by `load_split`.
+
+    Raises:
+        ValueError: it is no such file; the line names file, line and value.
+    """
+    if not file.is_file():
+        raise ValueError(f"no file {file}; allowed: a TSV file with {_columns_of(task)}")
+    lines = _lines_of(file)
+    if not lines:
+        raise ValueError(f"{file} is empty; allowed: a TSV file with {_columns_of(task)}")
+    first = lines[0][1]
+    is_bare = bool(task.headerless) and len(first) == len(task.headerless) and task.file_columns[0] not in first
+    header, lines = (task.headerless, lines) if is_bare else (first, lines[1:])
+    rows = _rows(task, file, header, lines, label_place=None, may_be_cut=task.label_column in header)
+    if not rows:
+        raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
+    return _split_of(task, rows)
+
+
+def _columns_of(task: Task) -> str:
+    return f"a header line with {', '.join(task.file_columns)}"
+
+
 def check_data(task: Task, data: str) -> None:
     """Nothing, if the files that training on the task needs are there. Quick: reads no file and no network.
 
@@ -133,7 +160,9 @@ def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
     return Split([row.id for row in rows], [row.texts for row in rows], labels)
 
 
-# A folder in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other.
+# Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other.
+
+_Line = tuple[str, list[str]]  # where it is, and its cells
 
 
 def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]:
@@ -142,36 +171,47 @@ def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]
     header, lines = _table(task, file, task.headerless if labelled else ())
     if not lines:
         return file, []
-    text_places = [_place_of(column, header, file) for column in task.file_columns]
     label_place = _place_of(task.label_column, header, file) if labelled else None
+    return file, _rows(task, file, header, lines, label_place=label_place, may_be_cut=labelled)
+
+
+def _rows(
+    task: Task, file: Path, header: Sequence[str], lines: Sequence[_Line], *, label_place: int | None, may_be_cut: bool
+) -> list[_Row]:
+    text_places = [_place_of(column, header, file) for column in task.file_columns]
     rows = []
     for row_id, (where, cells) in enumerate(lines):
-        if task.has_cut_rows and len(cells) < len(header) and split not in task.test_splits:
+        if task.has_cut_rows and len(cells) < len(header) and may_be_cut:
             continue
         if len(cells) != len(header):
             raise ValueError(f"{where}: {len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}")
         label = None if label_place is None else _parsed_label(task, cells[label_place], where)
         rows.append(_Row(row_id, tuple(cells[place] for place in text_places), label))
-    return file, rows
+    return rows
 
 
-def _table(task: Task, file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[tuple[str, list[str]]]]:
-    """Column names, the first line's if none are given; and of each further line, where it is and its cells."""
-    lines = [(f"{file}, line {number}", line.split("\t")) for number, line in enumerate(_decoded_lines(file), start=1)]
+def _table(task: Task, file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[_Line]]:
+    """Column names, the first line's if none are given; and each further line."""
+    lines = _lines_of(file)
     if header or not lines:
         return header, lines
     (where, header), *rows = lines
     for column in header:
         if column not in task.header:
             raise ValueError(f"{where}: unknown column {column!r}; {task.title} has {', '.join(task.header)}")
-        if header.count(column) > 1:
-            raise ValueError(f"{where}: several columns {column!r}; the columns are {', '.join(header)}")
+        _place_of(column, header, file)
     return header, rows
+
+
+def _lines_of(file: Path) -> list[_Line]:
+    return [(f"{file}, line {number}", line.split("\t")) for number, line in enumerate(_decoded_lines(file), start=1)]
 
 
 def _place_of(column: str, header: Sequence[str], file: Path) -> int:
     if column not in header:
         raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
+    if header.count(column) > 1:
+        raise ValueError(f"{file}, line 1: several columns {column!r}; the columns are {', '.join(header)}")
     return header.index(column)
 
 

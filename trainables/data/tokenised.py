@@ -62,7 +62,7 @@ def tokenise(
     entry = cached_folder(
         cache,
         f"{content} {max_length}",
-        lambda folder: _write(folder, _encode(load_split(task, split, data), tokenizer, max_length)),
+        lambda folder: _write(folder, encode(load_split(task, split, data), tokenizer, max_length)),
     )
     arrays = {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in entry.glob("*.npy")}
     return TokenisedSplit(**{"labels": None} | arrays)
@@ -94,7 +94,8 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:
+def encode(split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:
+    """A split as tokens, in memory; see `tokenise`."""
     tokens: list[np.ndarray] = []
     token_types: list[np.ndarray] = []
     lengths: list[int] = []

@@ -6,15 +6,16 @@ Imports neither torch nor transformers.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from trainables.configuration import TrainingConfig
+from trainables.configuration import EncoderConfig
 from trainables.encoders.published_sizes import PUBLISHED_SIZES
+from trainables.encoders.sharebert_slices import slices_of
 from trainables.file_hashes import hash_of_file
-from trainables.hub import HubUnreachable
+from trainables.hub import HUB_SECONDS, hub_errors
 
 FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 NYSTROM_FAMILIES = ("albert", "bert", "electra")
@@ -29,7 +30,6 @@ _WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
-_HUB_SECONDS = 5  # to wait for the hub's answer
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
@@ -59,7 +59,8 @@ def check_weights(backbone: str) -> None:
     """
     if backbone not in UNTRAINED:
         _check_files("backbone", backbone, {"configuration": ("config.json",), "weights": _WEIGHTS})
-        family_of(backbone)
+        if family_of(backbone) == "sharebert":
+            slices_of(_configuration(backbone))
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
@@ -84,20 +85,29 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
         raise ValueError(f"max_length of {of} is {max_length}; backbone {backbone!r} has {positions} positions")
 
 
-def check_attention(backbone: str, config: TrainingConfig) -> None:
+def check_attention(backbone: str, config: EncoderConfig) -> None:
     """Passes if the backbone can have the attention of the configuration: its family has it, and its convolutions fit.
 
     Raises:
         ValueError: it cannot, or was pretrained with another.
     """
-    family, kernel = family_of(backbone), pretrained_convolution(backbone)
+    family = family_of(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
         menu = ", ".join(NYSTROM_FAMILIES)
         raise ValueError(f"attention is nystrom; backbone {backbone!r} is a {family!r} model; available for: {menu}")
+    check_convolution(pretrained_convolution(backbone), config, of=f"backbone {backbone!r}")
+
+
+def check_convolution(kernel: int | None, config: EncoderConfig, *, of: str) -> None:
+    """Passes if convolutions of this size, None if there are none, fit the configuration. `of`: what has them.
+
+    Raises:
+        ValueError: they would be left out, or do not fit.
+    """
     if kernel is not None and kernel != config.conv_kernel_size:
         raise ValueError(
-            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; backbone {backbone!r} was "
-            f"pretrained with nystrom and conv_kernel_size {kernel}"
+            f"attention is {config.attention}, conv_kernel_size {config.conv_kernel_size}; {of} was pretrained with "
+            f"nystrom and conv_kernel_size {kernel}"
         )
 
 
@@ -192,7 +202,9 @@ def _depth(backbone: str) -> int | None:
 def _sources(backbone: str) -> tuple[str, ...]:
     """Files of this folder that say what a backbone that is made here is like."""
     made_by = ("mini_backbones.py",) if backbone in MINI_BACKBONES else ()
-    model = ("sharebert.py",) if family_of(backbone) == "sharebert" else ()  # the others are those of `transformers`
+    model = (
+        ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
+    )  # the others are those of `transformers`
     return ("families.py", *made_by, *model)
 
 
@@ -245,7 +257,7 @@ def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> s
         cached = _cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
             return set(cached)
-        info = HfApi().model_info(repository, revision=revision, timeout=_HUB_SECONDS)
+        info = HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS)
         return {sibling.rfilename for sibling in info.siblings or ()}
 
 
@@ -257,24 +269,12 @@ def _commit(kind: str, name: str) -> str:
     with _hub_errors(kind, name):
         if snapshot := _snapshot(name):
             return snapshot.name
-        return str(HfApi().model_info(repository, revision=revision, timeout=_HUB_SECONDS).sha)
+        return str(HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS).sha)
 
 
-@contextmanager
-def _hub_errors(kind: str, name: str) -> Iterator[None]:
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
-
-    try:
-        yield
-    except RevisionNotFoundError as error:
-        raise ValueError(f"{kind} {name!r}: the hub has no such revision; allowed: {_MENUS[kind]}") from error
-    except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ValueError(f"{kind} {name!r} is not on the hub; allowed: {_MENUS[kind]}") from error
-    except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
-        raise HubUnreachable(
-            f"{kind} {name!r} is not in the local cache and the hub cannot be reached; allowed: {_MENUS[kind]}; "
-            "to work offline give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
-        ) from error
+def _hub_errors(kind: str, name: str) -> AbstractContextManager[None]:
+    offline = "give a folder, or fetch it once elsewhere, copy the cache and set HF_HUB_OFFLINE=1"
+    return hub_errors(f"{kind} {name!r}", allowed=_MENUS[kind], offline=offline)
 
 
 def _cached_files(name: str) -> dict[str, Path]:

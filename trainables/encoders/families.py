@@ -1,17 +1,6 @@
 """What differs between the families of backbones, pretrained or untrained."""
 
-from typing import Protocol
-
-
-class EncoderSettings(Protocol):
-    """What an encoder takes from a configuration, of fine-tuning or of pretraining."""
-
-    @property
-    def max_length(self) -> int: ...
-    @property
-    def hidden_dropout(self) -> float: ...
-    @property
-    def classifier_dropout(self) -> float: ...
+from trainables.configuration import EncoderConfig
 
 
 def family_options(family: str) -> dict[str, bool]:
@@ -19,7 +8,7 @@ def family_options(family: str) -> dict[str, bool]:
     return {"add_pooling_layer": False} if family == "roberta" else {}
 
 
-def dropouts(config: EncoderSettings) -> dict[str, float]:
+def dropouts(config: EncoderConfig) -> dict[str, float]:
     """Set explicitly: backbones of the families come with different ones."""
     return {
         "hidden_dropout_prob": config.hidden_dropout,

@@ -7,14 +7,15 @@ from typing import Any
 
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
+from trainables.configuration import EncoderConfig
 from trainables.encoders.backbones import MINI_LAYERS
-from trainables.encoders.families import EncoderSettings, dropouts, family_options, reserved_positions
+from trainables.encoders.families import dropouts, family_options, reserved_positions
 
 MINI_VOCABULARY = 8_000  # words
 _SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def mini_model(family: str, vocab_size: int, config: EncoderSettings) -> PreTrainedModel:
+def mini_model(family: str, vocab_size: int, config: EncoderConfig) -> PreTrainedModel:
     """Few layers of width 32: seconds on a CPU, and deep enough for exits to mean something.
 
     Twice the width takes twice the time and learns mini-GLUE no better within nine epochs.

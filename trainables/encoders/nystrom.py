@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.utils import cached_file
 
-from trainables.configuration import TrainingConfig
+from trainables.configuration import EncoderConfig
 
 ITERATIONS = 6  # of the inverse, as in the paper
 _CONVOLUTION = "convolution"  # parameter of an attention module, (heads, 1, kernel, 1)
@@ -95,8 +95,8 @@ def use_nystrom(model: PreTrainedModel, *, max_length: int, num_landmarks: int, 
     model.set_attn_implementation("nystrom")
 
 
-def with_attention(model: PreTrainedModel, config: TrainingConfig) -> PreTrainedModel:
-    """The model, its attention as the configuration of a trial says."""
+def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
+    """The model, its attention as the configuration of a trial or of a pretraining says."""
     if config.attention == "nystrom":
         assert config.num_landmarks is not None and config.conv_kernel_size is not None
         sizes = dict(num_landmarks=config.num_landmarks, conv_kernel_size=config.conv_kernel_size)

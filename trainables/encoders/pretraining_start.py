@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
-from trainables.encoders.backbones import MINI_BACKBONES, UNTRAINED, check_weights, family_of, hub_revision
+from trainables.encoders.backbones import (
+    MINI_BACKBONES,
+    UNTRAINED,
+    check_attention,
+    check_weights,
+    family_of,
+    hub_revision,
+    pretrained_convolution,
+)
 from trainables.encoders.families import dropouts, reserved_positions
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.mini_backbones import mini_model
+from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.encoders.published_sizes import PUBLISHED_SIZES
+from trainables.models.pretraining_model import PretrainingModel
 from trainables.pretraining_configuration import PretrainingConfig
 
 
@@ -20,7 +32,8 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
         vocab_size: of the tokenizer.
 
     Raises:
-        ValueError: no such backbone, or one that is too small for the texts or the tokenizer.
+        ValueError: no such backbone, one that is too small for the texts or the tokenizer, or that cannot have the
+            configuration's attention.
     """
     if backbone in MINI_BACKBONES:
         with torch.device("meta"):
@@ -34,15 +47,23 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
         encoder.update(dropouts(config))
     encoder.classifier_dropout_prob = config.classifier_dropout  # as ALBERT names it
     _check_size(backbone, encoder, config, vocab_size)
+    check_attention(backbone, config)
     return encoder
 
 
-def load_weights(backbone: str, encoder: PreTrainedModel) -> None:
-    """Gives an encoder the weights of the backbone, if it has any: a name of sizes leaves them as they were drawn.
+def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
+    """Gives the encoder that is kept the weights of the backbone, and all encoders the configuration's attention."""
+    kept: Any = model.kept.base_model
+    _load_weights(backbone, kept)
+    for part in model.children():
+        if isinstance(part, PreTrainedModel):
+            with_attention(part, config)
+    if pretrained_convolution(backbone) is not None:
+        load_convolutions(kept, *hub_revision(backbone))
 
-    Args:
-        encoder: `base_model` of a model of `transformers`; whether it has a pooler is its own affair.
-    """
+
+def _load_weights(backbone: str, encoder: PreTrainedModel) -> None:
+    """A name of sizes leaves them as they were drawn. Whether the encoder has a pooler is its own affair."""
     if backbone in UNTRAINED:
         return
     place, revision = hub_revision(backbone)

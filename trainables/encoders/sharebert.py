@@ -23,18 +23,20 @@ from transformers import initialization as init
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
 
+from trainables.encoders.sharebert_slices import SIZES, slices_of
+
 
 class ShareBertConfig(PreTrainedConfig):
     """Sizes as those of BERT; by default ShareBERT-small's."""
 
     model_type = "sharebert"
 
-    vocab_size: int = 30522
+    vocab_size: int = SIZES["vocab_size"]
     factor_size: int = 128  # width of the word embeddings
-    hidden_size: int = 2048
+    hidden_size: int = SIZES["hidden_size"]
     num_hidden_layers: int = 12
     num_attention_heads: int = 16
-    intermediate_size: int = 4096
+    intermediate_size: int = SIZES["intermediate_size"]
     max_position_embeddings: int = 128
     type_vocab_size: int = 2
     hidden_dropout_prob: float = 0.1
@@ -58,22 +60,9 @@ class SharedMatrices:
         Raises:
             ValueError: W has too few columns for these sizes.
         """
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self._shapes = {  # from the right edge of W; a state is multiplied from the left
-            "query": (hidden, hidden),
-            "key": (hidden, hidden),
-            "value": (hidden, hidden),
-            "intermediate": (hidden, inner),
-            "output": (inner, hidden),
-            "attention_output": (hidden, hidden),
-            "pooler": (hidden, hidden),
-        }
-        self._widths = {name: math.ceil(math.prod(shape) / config.vocab_size) for name, shape in self._shapes.items()}
+        self._slices = slices_of({name: getattr(config, name) for name in SIZES})
         self._matrices: dict[str, Tensor] = {}
         self._sources: tuple | None = None
-        if (wanted := sum(self._widths.values())) > hidden:
-            sizes = f"hidden_size {hidden}, intermediate_size {inner} and vocab_size {config.vocab_size}"
-            raise ValueError(f"ShareBERT with {sizes} cuts {wanted} columns out of the embeddings; allowed: {hidden}")
 
     def __getitem__(self, name: str) -> Tensor:
         return self._matrices[name]
@@ -91,10 +80,10 @@ class SharedMatrices:
 
     def _cut(self, words: Tensor, project: nn.Linear) -> Iterator[tuple[str, Tensor]]:
         right = project.out_features
-        for name, shape in self._shapes.items():
-            left = right - self._widths[name]
+        for name, part in self._slices.items():
+            left = right - part.width
             columns = nn.functional.linear(words, project.weight[left:right], project.bias[left:right])
-            yield name, columns.flatten()[: math.prod(shape)].view(shape)
+            yield name, columns.flatten()[: math.prod(part.shape)].view(part.shape)
             right = left
 
 

@@ -12,6 +12,8 @@ from trainables.models.exit_rules import ExitRule, LastLayer, Patience, every_pa
 class LastLayerModel(EarlyExitModel):
     """One classifier, trained on the last layer. Without early exit."""
 
+    uses_pooler = True  # as the sequence classifiers of `transformers`
+
     def __init__(self, encoder: LayerwiseEncoder, num_labels: int, config: TrainingConfig) -> None:
         """A new classifier on the encoder's pooled output."""
         super().__init__(encoder, LastLayer(), num_labels, config)

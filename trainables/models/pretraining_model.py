@@ -42,6 +42,10 @@ class PretrainingModel(nn.Module, ABC):
     def loss(self, batch: Batch, totals: Totals) -> Tensor:
         """A part's share of the step's loss, a scalar: the shares of all parts add up to it."""
 
+    def forward(self, batch: Batch, totals: Totals) -> Tensor:
+        """The loss, for what wraps a model."""
+        return self.loss(batch, totals)
+
     @abstractmethod
     def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
         """Held-out scores by name."""

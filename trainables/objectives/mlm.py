@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 ORDER: Order = "kept"
 DEPARTURES = (
+    "the corpus is the one that is asked for; the originals' (ShareBERT, BERT) is Wikipedia with books",
     "masks are drawn anew at every step; the originals' are drawn once, in 5 (ShareBERT) or 10 (BERT) copies",
     "a segment is running text of one document; BERT's examples are pairs for next sentence prediction",
     "weights start from a normal distribution; BERT's cuts it at two deviations",

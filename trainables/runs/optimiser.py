@@ -33,7 +33,7 @@ class UpdateRule:
     schedule: ScheduleName
     num_steps: int  # at most
     warmup_steps: int
-    decay_power: float = 1.0  # polynomial
+    decay_power: float | None = None  # polynomial
     gradient_clip: float  # largest norm, 0 is no clipping
 
 
@@ -57,6 +57,7 @@ class Optimiser:
             schedule=config.schedule,
             num_steps=num_steps,
             warmup_steps=config.warmup_steps or round(config.warmup_ratio * num_steps),
+            decay_power=config.decay_power,
             gradient_clip=config.gradient_clip,
         )
         return cls(model, model.parameter_groups(config), rule)

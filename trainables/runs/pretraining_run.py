@@ -2,6 +2,10 @@
 
 On a CPU the same spec with the same number of threads gives the same weights bit for bit, whether resumed or not:
 batches, masks and samples are functions of seed and step, dropout one of seed and epoch.
+
+Where `torch.distributed` is set up, its processes compute each step together, a share of every part of its batch each.
+All of them make the whole batch, hold the same state and compute all held-out scores, so any one can save the run. The
+weights are those of one process, up to rounding, but for dropout, which each draws for its own examples.
 """
 
 from __future__ import annotations
@@ -22,13 +26,15 @@ from trainables.corpora.pretraining_batches import Arrays
 from trainables.data.examples import on_device
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import quiet_transformers
-from trainables.encoders.pretraining_start import encoder_configuration, load_weights
+from trainables.encoders.pretraining_start import begin_with, encoder_configuration
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
+from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.failures import available
 from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups
 from trainables.runs.pretraining_data import PretrainingData
 from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingRow, PretrainingSpec
+from trainables.runs.processes import Processes
 from trainables.runs.random_numbers import own_random_numbers
 from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
 from trainables.runs.trial import Content
@@ -63,16 +69,19 @@ class PretrainingRun:
 
         Raises:
             Unavailable: the spec names something that there is not.
-            ValueError: it has a value that is not allowed.
+            ValueError: it has a value that is not allowed, or a batch that the processes cannot share evenly.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
         self.history: list[PretrainingRow] = []
         self._device = torch.device(device)
         self._config = objectives.configure(spec.objective, spec.config)
+        self._processes = Processes.here()
+        self._examples_at_once = self._config.examples_at_once(self._processes.number)
         self._data = PretrainingData(spec, self._config, order=objectives.load(spec.objective).ORDER, cache=cache)
         self._model = self._new_model().to(self._device)
+        self._loss = self._processes.wrap(self._model)
         groups = decay_groups(self._model, self._config.weight_decay)
-        self._optimiser = Optimiser(self._model, groups, self._update_rule())
+        self._optimiser = Optimiser(self._model, groups, _update_rule(self._config))
         self._saved_model: Path | None = None
 
     @classmethod
@@ -90,16 +99,33 @@ class PretrainingRun:
         state = read_state(folder)
         with readable(folder):
             saved = from_plain(PretrainingSpec, state["spec"], where="the saved spec")
-            history = from_plain(list[PretrainingRow], state["history"], where="the saved history")
             check_same(saved, spec or saved, _IDENTITY)
         run = cls(spec or saved, device=device, cache=cache)
         with readable(folder):
-            run._model.load_state_dict(state["model"])
-            run._optimiser.load(state)
-        run.history = history
+            run.load(state)
         if run.finished:
-            run._saved_model = model_folder(folder, len(history))
+            run._saved_model = model_folder(folder, len(run.history))
         return run
+
+    def state(self) -> dict[str, Any]:
+        """All that the next epoch depends on, and the spec; of tensors, numbers, strings, lists and dicts."""
+        return {
+            "spec": to_plain(self.spec),
+            "history": to_plain(self.history),
+            "model": self._model.state_dict(),
+            **self._optimiser.state(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Goes on from what `state` returned, in this process or another.
+
+        Raises:
+            ValueError, KeyError, RuntimeError: it is of another run.
+        """
+        history = from_plain(list[PretrainingRow], state["history"], where="the saved history")
+        self._model.load_state_dict(state["model"])
+        self._optimiser.load(state)
+        self.history = history
 
     @property
     def finished(self) -> bool:
@@ -123,7 +149,7 @@ class PretrainingRun:
         began = time.monotonic()
         train_loss, tokens = self._train(steps)
         trained = time.monotonic()
-        scores = self._evaluate()
+        scores = self.held_out_scores()
         row = PretrainingRow(
             epoch=len(self.history) + 1,
             score=scores[self._model.score_name],
@@ -139,6 +165,16 @@ class PretrainingRun:
         self.history.append(row)
         return row
 
+    @torch.no_grad()
+    def held_out_scores(self) -> dict[str, float]:
+        """The scores by name of the model as it is, before the first step too."""
+        self._model.eval()
+        size = self._examples_at_once
+        batches = self._data.held_out.held_out_batches(size * self._processes.number)
+        parts = (_rows(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
+        with naming_memory_errors(size), self._autocast():
+            return self._model.scores(self._batch(part) for part in parts)
+
     @property
     def model_bytes(self) -> int:
         """Size of the weights that are left, on disk."""
@@ -152,7 +188,7 @@ class PretrainingRun:
         for step in range(1, steps + 1):
             self._step(step)[0].item()
         trained = time.monotonic()
-        self._evaluate()
+        self.held_out_scores()
         wanted = min(self._config.steps_per_epoch, self._config.steps)
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
@@ -162,18 +198,12 @@ class PretrainingRun:
         Raises:
             OSError: it cannot be written.
         """
-        state = {
-            "spec": to_plain(self.spec),
-            "history": to_plain(self.history),
-            "model": self._model.state_dict(),
-            **self._optimiser.state(),
-        }
         with disk_errors(folder):
             if self.finished and self._saved_model is None:
                 last = model_folder(folder, len(self.history))
                 write_model(last, self._save_weights, self._description(), self._data.tokenizer)
                 self._saved_model = last
-            write_state(folder, state)
+            write_state(folder, self.state())
         remove_other_models(folder, keep=self._saved_model)
 
     def outcome(self) -> PretrainingOutcome:
@@ -199,7 +229,7 @@ class PretrainingRun:
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
         with (
-            own_random_numbers(self.spec.seed, "dropout", len(self.history) + 1, self._device),
+            own_random_numbers(self.spec.seed, self._processes.purpose("dropout"), len(self.history) + 1, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
             for step in range(self._optimiser.steps, until):
@@ -210,26 +240,24 @@ class PretrainingRun:
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:
-        """The loss of a step, from 0, and how many tokens it saw."""
+        """The loss of a step, from 0, and how many tokens it saw, in all processes."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
-        return self._optimiser.step(self._losses(arrays, totals)), totals.tokens
+        mean = self._optimiser.step(self._losses(arrays, totals))
+        return self._processes.sum(mean / self._processes.number), totals.tokens
 
     def _losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
-        """The shares of a batch's parts in its loss, one after another."""
-        size = self._config.batch_size // self._config.gradient_accumulation
-        for start in range(0, self._config.batch_size, size):
-            part = self._batch({name: array[start : start + size] for name, array in arrays.items()})
-            with self._autocast():
-                loss = self._model.loss(part, totals)
-            yield loss
-
-    @torch.no_grad()
-    def _evaluate(self) -> dict[str, float]:
-        self._model.eval()
-        size = self._config.batch_size // self._config.gradient_accumulation
-        with naming_memory_errors(size), self._autocast():
-            return self._model.scores(self._batch(arrays) for arrays in self._data.held_out.held_out_batches(size))
+        """What this process computes of each part of a batch, one after another: its share of the step's loss times
+        the number of processes, for gradients become the mean over them."""
+        size = self._examples_at_once
+        starts = range(self._processes.rank * size, self._config.batch_size, self._processes.number * size)
+        for start in starts:
+            share = self._batch(_rows(arrays, start, size))
+            is_last = start == starts[-1]
+            with nullcontext() if is_last else self._processes.without_exchange(self._loss):
+                with self._autocast():
+                    loss = self._loss(share, totals) * self._processes.number
+                yield loss  # its gradients are computed before the next is asked for
 
     def _batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
@@ -244,21 +272,8 @@ class PretrainingRun:
             vocab_size = len(self._data.tokenizer)
             encoder = encoder_configuration(self.spec.backbone, self._config, vocab_size=vocab_size)
             model = objectives.load(self.spec.objective).build(self._config, encoder)
-            load_weights(self.spec.backbone, model.kept.base_model)
+            begin_with(self.spec.backbone, model, self._config)
         return model
-
-    def _update_rule(self) -> UpdateRule:
-        config = self._config
-        return UpdateRule(
-            optimizer=config.optimizer,
-            learning_rate=config.learning_rate,
-            adam_betas=(0.9, config.adam_beta2),
-            adam_epsilon=config.adam_epsilon,
-            schedule=config.schedule,
-            num_steps=config.steps,
-            warmup_steps=config.warmup_steps,
-            gradient_clip=config.gradient_clip,
-        )
 
     def _save_weights(self, folder: Path) -> None:
         with quiet_transformers():
@@ -268,6 +283,24 @@ class PretrainingRun:
         """Without times: the same run gives the same files."""
         last = self.history[-1]
         return {"spec": to_plain(self.spec), "steps": last.steps, "tokens": last.tokens, "scores": last.scores}
+
+
+def _update_rule(config: PretrainingConfig) -> UpdateRule:
+    return UpdateRule(
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        adam_betas=(0.9, config.adam_beta2),
+        adam_epsilon=config.adam_epsilon,
+        schedule=config.schedule,
+        decay_power=config.decay_power,
+        num_steps=config.steps,
+        warmup_steps=config.warmup_steps,
+        gradient_clip=config.gradient_clip,
+    )
+
+
+def _rows(arrays: Arrays, start: int, number: int) -> Arrays:
+    return {name: array[start : start + number] for name, array in arrays.items()}
 
 
 def content_of_pretraining(run: PretrainingRun) -> Content:

@@ -1,4 +1,4 @@
-"""A trained model from the folder that a trial left behind. Nothing else is needed: no backbone, data or network."""
+"""A trained model from the folder that a trial left behind, or an export of it. Nothing else is needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from trainables.data.tasks import Task, find_task
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.nystrom import with_attention
 from trainables.models.early_exit import EarlyExitModel
+from trainables.runs.exported_model import is_exported, read_exported
 from trainables.runs.trial import TrialSpec
-from trainables.runs.trial_files import read_model
+from trainables.runs.trial_files import DESCRIPTION, read_model
 from trainables.schema import from_plain
 
 
@@ -31,19 +32,23 @@ class TrainedModel:
 
 
 def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
-    """The model in `folder` (`model` of an outcome), with its tokenizer and the trial it comes from.
+    """The model in `folder` (`model` of an outcome, or exported), with its tokenizer and the trial it comes from.
 
     Raises:
         ValueError: the folder holds no trained model.
     """
-    weights, description = read_model(folder)
-    spec = from_plain(TrialSpec, description["spec"], where=f"{folder}/model.json")
+    weights, description = read_exported(folder) if is_exported(folder) else read_model(folder)
+    spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
     task, method = find_task(spec.task), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # weights drawn here are replaced below
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
         encoder = layerwise(with_attention(backbone, config), config.num_hidden_layers)
         model = method.build(config, encoder, task)
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{folder}: the weights are not those of its {DESCRIPTION}: {reason}") from error
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)

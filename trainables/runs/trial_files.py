@@ -15,6 +15,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,18 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # whatever torch makes of bytes that are none of its own
         raise UnreadableState(f"{folder}: {STATE} is damaged: {_first_line(error)}") from error
+
+
+def state_as_bytes(state: dict[str, Any]) -> bytes:
+    """A state as `write_state` writes it, for another process."""
+    file = BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def state_of_bytes(data: bytes) -> dict[str, Any]:
+    """The state that became these bytes, on the CPU."""
+    return torch.load(BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def has_state(folder: Path) -> bool:

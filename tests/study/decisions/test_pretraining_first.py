@@ -138,7 +138,8 @@ def test_a_forecast_counts_its_epochs_and_says_its_steps_and_examples():
     plan = resolved()
     first, *rest = estimate(plan, {NAME: Measured(2.0, 1_000, "probe")})
     assert (first.arm.name, first.epochs, first.slot_seconds, first.disk_bytes) == (NAME, 4, 8.0, 1_000)
-    assert describe_estimate(first).startswith(f"{NAME}   1000 steps of 32 examples of corpus mini  0.00 h of one slot")
+    steps = "1000 steps of 32 examples of corpus mini, at most 4,096,000 tokens"
+    assert describe_estimate(first).startswith(f"{NAME}   {steps}  0.00 h of one slot")
     assert [item.arm.name for item in rest] == [arm.name for arm in plan.arms]
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from itertools import cycle
 from pathlib import Path
 
 import msgspec
@@ -49,7 +50,7 @@ def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
     gc.collect()
     baseline = tensor_bytes()
     actor = None
-    for method, task in zip(trainables.available(), ("rte", "cola", "mrpc", "stsb", "sst2", "qnli"), strict=True):
+    for method, task in zip(trainables.available(), cycle(("rte", "cola", "mrpc", "stsb")), strict=False):
         config = assignment(assigned(tmp_path, method, task))
         if actor is None:
             actor = TrialActor(config)

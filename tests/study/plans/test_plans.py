@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from helpers.corpora import write_corpus
 from helpers.simulation import Simulation
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from study import launch, profiles
@@ -74,6 +76,44 @@ def test_all_methods_of_the_paper_are_the_rows_of_its_table():
         "pondernet",
         "palbert",
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "steps", "told"),
+    [
+        (["sharebert"], 23_000, "23000 steps of 4000 examples of corpus {corpus}, at most 11,776,000,000 tokens"),
+        (["albert-pretraining"], 125_000, "of 4096 examples of corpus {corpus}, at most 262,144,000,000 tokens"),
+        (["electra", "--pretrain", "electra-rtd"], 1_000_000, "of 128 examples of corpus {corpus}, at most 16,384,000"),
+    ],
+)
+def test_a_profile_that_pretrains_has_the_published_steps(profile, steps, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    corpus = str(write_corpus(tmp_path / "text", [["One.", "Two."], ["Three.", "Four."]]))
+    asked = ["--profile", *profile, "--corpus", corpus, "--data", "mini", "--out", str(tmp_path / "runs")]
+    assert launch.main([*asked, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert told.format(corpus=corpus) in printed and f"{steps} steps" in printed and "nothing was run" in printed
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("profile", "mini"),
+    [
+        (["sharebert", "--method", "all"], "mini-sharebert"),
+        (["albert-pretraining", "--method", "all"], "mini-albert"),
+        (["electra", "--pretrain", "electra-rtd"], "mini-electra"),
+    ],
+)
+def test_a_profile_that_pretrains_has_a_mini_form(profile, mini):
+    plan = resolve(plan_from("--profile", *profile, "--data", "mini", "--corpus", "mini", "--backbone", mini))
+    assert plan.pretraining is not UNSET and plan.pretraining.fixed["steps"] == 2_000
+    assert {arm.pretrained_by for arm in plan.arms} == {plan.pretraining.name}
+
+
+def test_a_profile_is_named_with_a_dash():
+    for name in profiles.available():
+        assert profiles.load(name).profile == name and profiles.methods(name)
+    assert "albert-pretraining" in profiles.available()
 
 
 @pytest.mark.parametrize("profile", ["paper", "ablation"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.corpora import tokenised_corpus
-from trainables.corpora.corpus import check_corpus, corpus_fingerprint, documents
+from trainables.corpora.corpus import PAIRED, check_corpus, check_pairs, corpus_fingerprint, documents
 from trainables.corpora.mini_corpus import NUM_DOCUMENTS, mini_documents, shuffled_documents
 from trainables.corpora.sentences import documents_of_lines, sentences_of_line
 from trainables.corpora.tokenised_corpus import HELD_OUT_SHARE, tokenise_corpus
@@ -86,7 +87,7 @@ def test_a_corpus_without_two_documents_is_refused_and_nothing_stays(text: str, 
 
 def test_without_a_network_a_hub_corpus_is_refused_in_one_line() -> None:
     for read in (corpus_fingerprint, lambda corpus: list(documents(corpus))):
-        with pytest.raises(HubUnreachable, match=r"^corpus 'hub:wikimedia/wikipedia:20231101.en' cannot be read.*$"):
+        with pytest.raises(HubUnreachable, match=r"^corpus 'hub:wikimedia/wikipedia:20231101.en' is not in the .*$"):
             read("hub:wikimedia/wikipedia:20231101.en")
 
 
@@ -95,10 +96,42 @@ def test_rows_of_the_hub_are_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": "One. Two.\nThree."}, {"text": " "}, {"text": "Four"}]
     monkeypatch.setattr("datasets.load_dataset", lambda *names, **options: asked.append((names, options)) or rows)
     assert list(documents("hub:owner/name:part")) == [("One.", "Two.", "Three."), ("Four",)]
-    assert asked == [(("owner/name", "part"), {"split": "train", "streaming": True})]
+    assert list(documents("hub:owner/name@v2"))
+    options = {"split": "train", "streaming": True}
+    assert asked == [
+        (("owner/name", "part"), options | {"revision": None}),
+        (("owner/name", None), options | {"revision": "v2"}),
+    ]
     rows[0] = {"words": ""}
     with pytest.raises(ValueError, match="has no column 'text'; its columns are words"):
         list(documents("hub:owner/name"))
+
+
+def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def dataset_info(_: object, name: str, *, revision: str | None, timeout: float) -> SimpleNamespace:
+        asked.append((name, revision))
+        return SimpleNamespace(sha="a" * 40)
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", dataset_info)
+    pinned = corpus_fingerprint("hub:owner/name:part")
+    assert pinned == f"hub:owner/name@{'a' * 40}:part" and corpus_fingerprint("hub:owner/name@v2").endswith("a")
+    assert corpus_fingerprint(pinned) == pinned, "a commit is not asked for"
+    assert asked == [("owner/name", None), ("owner/name", "v2")]
+
+
+def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="^corpus 'hub:a/b/c' is not on the hub; allowed: hub:NAME, .*, a folder$"):
+        corpus_fingerprint("hub:a/b/c")
+
+
+def test_a_document_of_one_sentence_is_refused_where_pairs_are_made(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, [["One two. Three."], ["four"]])
+    for packing in PAIRED:
+        with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {packing} needs two in each$"):
+            check_pairs(corpus, packing)
+    check_pairs(corpus, "full")
 
 
 def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Nystrom attention, alone and in models: pytest tests/trainables/encoders/test_nystrom.py"""
 
-import json
 import math
 
 import pytest
@@ -273,8 +272,7 @@ def test_settings_that_do_not_fit_are_refused(changes, message):
 
 
 def test_a_family_without_it_is_refused_before_anything_is_made(tmp_path, capsys):
-    fields = [part for name, value in NYSTROM.items() for part in ("--set", f"{name}={json.dumps(value)}")]
-    arguments = ["--method", "albert", "--task", "rte", "--backbone", "mini-roberta", *fields]
+    arguments = ["--method", "albert", "--task", "rte", "--backbone", "mini-roberta", "--attention", "nystrom"]
     assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
     assert capsys.readouterr().err == (
         "study.launch: attention is nystrom; backbone 'mini-roberta' is a 'roberta' model; "

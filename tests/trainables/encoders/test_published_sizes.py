@@ -140,13 +140,14 @@ def test_fingerprint_is_of_the_sizes(monkeypatch):
     assert {name for name in before if backbone_fingerprint(name) != before[name]} == {"albert-base"}
 
 
-def test_fingerprint_of_sharebert_is_of_its_code(tmp_path, monkeypatch):
+@pytest.mark.parametrize("changed", ["sharebert.py", "sharebert_slices.py"])
+def test_fingerprint_of_sharebert_is_of_its_code(changed, tmp_path, monkeypatch):
     names = ("sharebert-small", "mini-sharebert", "albert-base")
     before = [backbone_fingerprint(name) for name in names]
     folder = backbones.Path(backbones.__file__).parent
-    for file in ("families.py", "mini_backbones.py", "sharebert.py"):
+    for file in ("families.py", "mini_backbones.py", "sharebert.py", "sharebert_slices.py"):
         (tmp_path / file).write_bytes((folder / file).read_bytes())
     monkeypatch.setattr(backbones, "__file__", str(tmp_path / "backbones.py"))
     assert [backbone_fingerprint(name) for name in names] == before
-    (tmp_path / "sharebert.py").write_text("")
+    (tmp_path / changed).write_text("")
     assert [backbone_fingerprint(name) != old for name, old in zip(names, before)] == [True, True, False]

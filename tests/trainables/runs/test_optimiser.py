@@ -124,7 +124,7 @@ def test_a_part_is_computed_when_the_graph_of_the_one_before_is_gone():
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_resumed_updates_are_those_that_would_have_come(optimizer):
     model = model_of()
-    rule = rule_of(optimizer=optimizer, schedule="polynomial", warmup_steps=2, num_steps=9)
+    rule = rule_of(optimizer=optimizer, schedule="polynomial", decay_power=1.0, warmup_steps=2, num_steps=9)
     optimiser = Optimiser(model, decay_groups(model, 0.1), rule)
     for _ in range(3):
         optimiser.step(losses_of(model, 2))

@@ -1,0 +1,12 @@
+"""What `--attention` of a launch stands for: fields of every method and every objective, by its value.
+
+Nystrom's kernel is that of vvvm23/albert. Its 256 landmarks would be more than GLUE's texts have tokens: 32 are one for
+four of 128 tokens, where it costs as much as softmax (python -m benchmarks.attention).
+"""
+
+from trainables.schema import Configuration
+
+SETTINGS: dict[str, Configuration] = {
+    "softmax": {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
+    "nystrom": {"attention": "nystrom", "num_landmarks": 32, "conv_kernel_size": 33},
+}

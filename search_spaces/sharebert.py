@@ -1,0 +1,47 @@
+"""ShareBERT search space: none. The README of jchenghu/sharebert (at 6530e06) has one command for all eight tasks.
+
+What the command does not say are the defaults of `transformers`' trainer (Adam's epsilon, a power of 1) and of
+pretraining/modeling.py (dropout).
+"""
+
+from optuna.distributions import BaseDistribution
+
+from search_spaces import _random_start as random_start
+from trainables.schema import Configuration, Value
+
+SPACE: dict[str, BaseDistribution] = {}
+PAPER_GRID: dict[str, list[Value]] = {}
+
+FIXED: dict[str, Value] = {
+    "learning_rate": 5e-5,
+    "batch_size": 64,
+    "epochs": 5,
+    "stop_after": 0,
+    "select": "last",  # the script keeps no other
+    "weight_decay": 0.01,
+    "adam_epsilon": 1e-8,
+    "schedule": "polynomial",
+    "decay_power": 1.0,
+    "warmup_ratio": 0.0,
+    "warmup_steps": 50,
+    "gradient_clip": 1.0,
+    "layer_decay": 1.0,
+    "max_length": 128,
+    "classifier_dropout": 0.1,
+    "hidden_dropout": 0.1,
+    "num_hidden_layers": 0,
+    "attention": "softmax",
+    "num_landmarks": None,
+    "conv_kernel_size": None,
+    "precision": "float32",
+}
+
+# Sizes without weights: `--pretrain mlm` makes them. Its tokenizer is BERT's.
+BACKBONE = {"mini": "mini-sharebert", "paper": "sharebert-small"}
+TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
+
+MINI_SPACE: dict[str, BaseDistribution] = {}
+MINI_GRID: dict[str, list[Value]] = {}
+MINI_FIXED: dict[str, Value] = random_start.FIXED | {"learning_rate": 1e-3, "warmup_steps": 0}
+
+PUBLISHED: dict[str, list[Configuration]] = {}

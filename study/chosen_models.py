@@ -1,0 +1,128 @@
+"""Which of a study's models a command is about: that of the trial it names, or the best one of an arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import UNSET
+
+from study.command_line import Parser
+from study.facts.record import Record, read_records
+from study.facts.study_folder import RECORDS
+from study.facts.winner import winner_of
+from study.plans.identity import is_pretraining
+from study.plans.plan_file import require_plan
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from study.storage.stored_models import model_exists, where_it_lies
+from study.storage.trial_places import keeps_model
+from trainables.schema import Typed
+
+MOST_NAMED = 10  # in one line
+
+
+class ModelChoice(Typed, frozen=True, kw_only=True):
+    """What a command line says of the model that it is about."""
+
+    trial: str | None  # key
+    method: str | None
+    task: str | None
+
+
+def add_model_options(parser: Parser) -> None:
+    """`--trial`, `--method` and `--task`."""
+    parser.add_argument(
+        "--trial",
+        metavar="KEY",
+        help="the trial whose model it is; default: of the winner's seeds the one with the best dev score",
+    )
+    parser.add_argument("--method", metavar="NAME", help="of which arm, where the study has several")
+    parser.add_argument(
+        "--task", metavar="NAME", help="the same; the pretrained backbone is that of task `pretraining`"
+    )
+
+
+def chosen_model(folder: Path, choice: ModelChoice) -> Record:
+    """The record of the trial, with the address that its model has now.
+
+    Without a trial it is that of the arm's winner with the highest dev score, of equals the first seed, as in a
+    submission. The pretraining is meant where it is named, or nothing else is there.
+
+    Raises:
+        ValueError: there is no such trial, or it has no model; or the arm is not one.
+    """
+    plan, records = require_plan(folder).plan, read_records(folder / RECORDS)
+    if choice.trial is None:
+        return with_model_as_it_lies(_best_of_arm(plan, records, choice), folder)
+    if choice.method is not None or choice.task is not None:
+        raise ValueError("--trial names the model already; allowed: --trial, or --method and --task")
+    return with_model_as_it_lies(_trial(records, choice.trial), folder)
+
+
+def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
+    """The completed trials of an arm whose models count, by seed: those of its winner, or the pretraining."""
+    own = [record for record in records if record.arm == arm.name]
+    if any(record.phase == "pretrain" for record in own):
+        return [record for record in own if keeps_model(record)]
+    winner = winner_of(arm, own)
+    return [record for record in winner.confirm_trials(own) if keeps_model(record)] if winner else []
+
+
+def with_model_as_it_lies(record: Record, folder: Path) -> Record:
+    """The record with the address that its model has now.
+
+    Raises:
+        ValueError: it is gone.
+    """
+    record = where_it_lies(record, folder)
+    if not model_exists(record.model):
+        raise ValueError(f"the model of record {record.key} ({record.task}) is gone: {record.model}")
+    return record
+
+
+def best_of(records: Sequence[Record]) -> Record:
+    """That with the highest score, of equals the first."""
+    return max(records, key=lambda record: record.score or 0.0)
+
+
+def _trial(records: Sequence[Record], key: str) -> Record:
+    kept = [record for record in records if keeps_model(record)]
+    for record in kept:
+        if record.key == key:
+            return record
+    ended = next((record for record in records if record.key == key), None)
+    if ended is None:
+        raise ValueError(f"no ended trial {key!r}; with a model: {_named(kept)}")
+    siblings = [record for record in kept if record.arm == ended.arm]
+    raise ValueError(
+        f"trial {key} kept no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
+        f"confirm trials and the pretraining keep theirs; with a model: {_named(siblings or kept)}"
+    )
+
+
+def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelChoice) -> Record:
+    arms = [*([] if plan.pretraining is UNSET else [plan.pretraining]), *plan.first_arms]
+    models = {arm.name: found for arm in arms if (found := confirmed_models(arm, records))}
+    if not models:
+        raise ValueError("the study has no completed confirm trial and no pretrained backbone yet")
+    fitting = [name for name in models if _fits(name, choice)]
+    wanted = [name for name in fitting if not is_pretraining(plan.arm(name).task)] or fitting
+    if not wanted:
+        asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
+        raise ValueError(f"no model of {asked}; available: {', '.join(models)}")
+    if len(wanted) > 1:
+        raise ValueError(f"several arms have models, name one by --method and --task: {', '.join(wanted)}")
+    return best_of(models[wanted[0]])
+
+
+def _fits(arm: str, choice: ModelChoice) -> bool:
+    method, _, task = arm.partition("/")
+    return choice.method in (None, method) and choice.task in (None, task)
+
+
+def _named(records: Sequence[Record]) -> str:
+    if not records:
+        return "none"
+    named = [f"{record.key} ({record.arm}, seed {record.seed})" for record in records[:MOST_NAMED]]
+    more = len(records) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")

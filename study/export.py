@@ -1,0 +1,113 @@
+"""Exports a trained model as a folder of `transformers`: `python -m study.export runs/NAME --to FOLDER`.
+
+`AutoModel.from_pretrained` loads the folder; where `transformers` has a class that computes the same logits, so does
+`AutoModelForSequenceClassification`. What it has no class for, the heads of exits, is in a file of its own, and
+`study.predict` answers with all of it. A README.md says where the model comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import UNSET
+
+from study.chosen_models import ModelChoice, add_model_options, chosen_model
+from study.command_line import Parser, guarded
+from study.facts.record import Record
+from study.facts.study_facts import read_facts
+from study.model_card import model_card
+from study.plans.identity import is_pretraining
+from study.storage.stored_models import local_model
+from trainables.atomic_files import write_folder
+from trainables.encoders.backbones import backbone_fingerprint
+from trainables.schema import Typed
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: str
+    to: str
+    trial: str | None
+    method: str | None
+    task: str | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the model is exported, 2 if that cannot be done."""
+    return guarded("study.export", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    folder = new_folder(options.to)
+    choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
+    record = chosen_model(Path(options.study), choice)
+    loaded_as = export(record, folder, fingerprint=fingerprint_left(Path(options.study), record))
+    print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
+    return 0
+
+
+def build_parser() -> Parser:
+    parser = Parser("study.export", " ".join((__doc__ or "").split("\n\n")))
+    parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
+    parser.add_argument("--to", metavar="FOLDER", required=True, help="made; what holds something is refused")
+    add_model_options(parser)
+    return parser
+
+
+def new_folder(path: str) -> Path:
+    """The whole path of a folder that is not there yet, or empty.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    folder = Path(path).resolve()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"--to {path} exists; allowed: a new or an empty folder")
+    return folder
+
+
+def fingerprint_left(study: Path, record: Record) -> str | None:
+    """Of the files that a pretraining left, by the journal; None for other trials, whose weights nobody has hashed."""
+    trial = read_facts(study).trials.get(record.key)
+    outcome = trial.last.report.outcome if trial and trial.last else None
+    return None if outcome is None or outcome.model_fingerprint is UNSET else outcome.model_fingerprint
+
+
+def export(record: Record, folder: Path, *, fingerprint: str | None = None) -> str:
+    """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
+
+    Raises:
+        ValueError: no class of `transformers` is its encoder, or its files do not have the fingerprint.
+    """
+    with local_model(record.model or "") as model:
+        if fingerprint is not None and (found := backbone_fingerprint(str(model))) != fingerprint:
+            raise ValueError(f"the model of trial {record.key} was changed: {found}; its trial left {fingerprint}")
+        write_folder(folder, lambda unfinished: _fill(unfinished, record, model))
+    return _class_of(folder)
+
+
+def _fill(folder: Path, record: Record, model: Path) -> None:
+    from trainables.runs.exported_model import export_pretrained, export_trained
+    from trainables.runs.trained_model import load_trained
+
+    try:
+        if is_pretraining(record.task):
+            export_pretrained(model, folder)
+        else:
+            export_trained(load_trained(model), folder)
+    except ValueError as error:
+        raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
+    (folder / "README.md").write_text(model_card(record, _class_of(folder)), encoding="utf-8")
+
+
+def _class_of(folder: Path) -> str:
+    return str(json.loads((folder / "config.json").read_text())["architectures"][0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Answers a TSV file with a trained model, early exits on: `python -m study.predict MODEL input.tsv --to answers.tsv`.
+
+MODEL is what `study.export` wrote, or a study's folder. The input has a header line with the columns of texts of the
+model's task, named as in GLUE's own files, which can be answered as they are. The answers are those of a submission to
+GLUE (row number and prediction) with the layer after which each row left; what is printed is the layers run and the
+milliseconds per example, with exits and with all layers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from study.answers import INFERENCE_BATCH, label_text
+from study.chosen_models import ModelChoice, add_model_options, chosen_model
+from study.command_line import Parser, guarded
+from study.plans.identity import is_pretraining
+from study.plans.plan_file import FILE as PLAN
+from study.storage.stored_models import local_model
+from trainables.atomic_files import write_text
+from trainables.data.glue import read_texts
+from trainables.data.tasks import Task, predictions_from_logits
+from trainables.schema import Typed
+
+if TYPE_CHECKING:
+    import torch
+
+    from trainables.data.examples import Examples
+    from trainables.models.exit_rules import ExitResult
+    from trainables.runs.trained_model import TrainedModel
+
+TIMED = {1: 200, INFERENCE_BATCH: 8}  # batch size -> batches, at most
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    model: str
+    input: str
+    to: str
+    trial: str | None
+    method: str | None
+    task: str | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the file is answered, 2 if that cannot be done."""
+    return guarded("study.predict", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    if Path(options.to).exists():
+        raise ValueError(f"--to {options.to} exists; allowed: a new file")
+    with _trained(options) as trained:
+        examples = _examples(trained, Path(options.input))
+        result = _answer(trained, examples)
+        write_text(Path(options.to), answers_text(trained.task, result))
+        mean_layers = result.exit_layer.double().mean()
+        print(f"wrote {options.to}: {len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}")
+        print(f"layers run: {mean_layers:.2f} of {trained.model.encoder.num_layers} on average, by {_exit(trained)}")
+        print(*_latencies(trained, examples), sep="\n")
+    return 0
+
+
+def build_parser() -> Parser:
+    parser = Parser("study.predict", " ".join((__doc__ or "").split("\n\n")))
+    parser.add_argument("model", metavar="MODEL", help="an exported model, or a study's folder, runs/NAME")
+    parser.add_argument("input", metavar="input.tsv", help="UTF-8, a header line and a line for each row")
+    parser.add_argument("--to", metavar="FILE", required=True, help="answers; a file that is there is refused")
+    add_model_options(parser)
+    return parser
+
+
+def answers_text(task: Task, result: ExitResult) -> str:
+    """A header line and a line for each row: its number from 0, the answer, the layer after which it left."""
+    values = predictions_from_logits(task, result.logits.numpy())
+    rows = enumerate(zip(values, result.exit_layer.tolist(), strict=True))
+    lines = (f"{index}\t{label_text(task, value)}\t{layer}" for index, (value, layer) in rows)
+    return "\n".join(["index\tprediction\texit_layer", *lines]) + "\n"
+
+
+@contextmanager
+def _trained(options: Options) -> Iterator[TrainedModel]:
+    """The model, while the command runs."""
+    import torch
+
+    from trainables.runs.trained_model import load_trained
+
+    with _model_folder(options) as folder:
+        yield load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def _model_folder(options: Options) -> Iterator[Path]:
+    folder = Path(options.model)
+    choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
+    if (folder / PLAN).exists():
+        record = chosen_model(folder, choice)
+        if is_pretraining(record.task):
+            raise ValueError(f"trial {record.key} is a pretraining, which answers no task; allowed: a confirm trial")
+        with local_model(record.model or "") as model:
+            yield model
+    elif choice != ModelChoice(trial=None, method=None, task=None):
+        raise ValueError(f"--trial, --method and --task choose a model of a study; {folder} has no {PLAN}")
+    else:
+        yield folder
+
+
+def _examples(trained: TrainedModel, file: Path) -> Examples:
+    from trainables.data.examples import examples_of_file
+
+    rows = read_texts(trained.task, file)
+    return examples_of_file(rows, trained.tokenizer, max_length=trained.config.max_length)
+
+
+def _answer(trained: TrainedModel, examples: Examples) -> ExitResult:
+    from trainables.runs.evaluation import infer
+
+    return infer(trained.model, examples, INFERENCE_BATCH, _generator(trained))
+
+
+def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
+    from trainables.runs.latency import measure_latency
+
+    for size, num_batches in {min(size, len(examples)): number for size, number in TIMED.items()}.items():
+        latency = measure_latency(trained.model, examples, size, _generator(trained), num_batches=num_batches)
+        yield (
+            f"batches of {size}: {latency.with_exits:.2f} ms per example with exits, {latency.all_layers:.2f} ms with "
+            "all layers (medians)"
+        )
+
+
+def _generator(trained: TrainedModel) -> torch.Generator:
+    """Of a sampled exit: the same answers each time, though not those of the trial's own evaluation."""
+    from trainables.runs.random_numbers import own_generator
+
+    return own_generator(trained.spec.seed, "predict", 0)
+
+
+def _exit(trained: TrainedModel) -> str:
+    rule = trained.model.exit_rule
+    return f"exit {rule.name}" if rule.setting is None else f"exit {rule.name} {rule.setting:g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

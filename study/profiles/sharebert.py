@@ -1,0 +1,31 @@
+"""ShareBERT-small pretrained and fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.
+
+    python -m study.launch --profile sharebert
+    python -m study.launch --profile sharebert --data mini --corpus mini --backbone mini-sharebert --task rte
+
+The second is the whole way, tiny and without a network. Pretraining is 23,000 steps of 4000 examples of 128
+tokens (search_spaces/objectives/mlm.py); the original's corpus has books beside Wikipedia. `--method all` are exits on
+the same backbone, each with its paper's grid. Other sizes:
+
+    --backbone sharebert-base --tokenizer google-bert/bert-base-uncased
+
+Expect of ShareBERT-small, 5M parameters, 95.5 % of BERT-base's scores (the paper's abstract, dev); no source has its
+scores by task (analysis/published.csv).
+"""
+
+from msgspec.structs import replace
+
+from study.plans.plan import Plan, Pretraining
+from study.profiles import paper
+
+METHODS = ("sharebert", "pabee", "pondernet", "palbert")
+
+
+def plan() -> Plan:
+    return replace(
+        paper.plan(),
+        profile="sharebert",
+        methods=("sharebert",),
+        baseline="sharebert",
+        pretraining=Pretraining(objective="mlm", corpus="hub:wikimedia/wikipedia:20231101.en"),
+    )

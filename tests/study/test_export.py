@@ -1,0 +1,211 @@
+"""Exported models of studies: pytest tests/study/test_export.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
+from helpers.made_studies import arm, record, write_records, write_study
+from helpers.trained_studies import trained_study
+from msgspec.structs import replace
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from study.chosen_models import ModelChoice, chosen_model
+from study.export import export, main
+from study.facts.record import Record, read_records
+from study.facts.study_folder import RECORDS
+from trainables.encoders.backbones import backbone_fingerprint
+from trainables.runs.trained_model import load_trained
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    """A study of one classifier that was really trained."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    trained_study(folder, "albert", "rte", config={"epochs": 1})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory) -> Path:
+    """A study of two methods on two tasks, with a pretraining; its models are not real."""
+    return launched_study(tmp_path_factory.mktemp("runs") / "launched", mini_plan(pretraining=PRETRAINING))
+
+
+def choice(trial: str | None = None, method: str | None = None, task: str | None = None) -> ModelChoice:
+    return ModelChoice(trial=trial, method=method, task=task)
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line with which the command refused."""
+    assert main(list(arguments)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1, printed
+    return printed.err.removeprefix("study.export: ").strip()
+
+
+def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, tmp_path, capsys):
+    best = max(read_records(study / RECORDS), key=lambda row: (row.phase == "confirm", row.score))
+    assert main([str(study), "--to", str(tmp_path / "to")]) == 0
+    what = f"AlbertForSequenceClassification, albert/rte, seed 43, trial {best.key}"
+    assert capsys.readouterr().out == f"wrote {tmp_path}/to: {what}\n"
+    trained = load_trained(Path(best.model or ""))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "to")
+    batch = dict(tokenizer(["a dog sleeps"], ["an animal"], return_tensors="pt"))
+    with torch.no_grad():
+        logits = AutoModelForSequenceClassification.from_pretrained(tmp_path / "to")(**batch).logits
+    torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-6, rtol=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["to"]
+
+
+def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(study, tmp_path):
+    row = chosen_model(study, choice())
+    export(replace(row, start="0123456789abcdef"), tmp_path / "to")
+    card = (tmp_path / "to" / "README.md").read_text()
+    for fact in (
+        row.key,
+        row.study,
+        "one seed (43), which may be the best",
+        "c0de",
+        "0123abc",
+        "torch 2.13.0",
+        "| accuracy | 0.7000 |",
+    ):
+        assert fact in card, fact
+    assert "| started from trial | 0123456789abcdef |" in card
+    assert 'AutoModelForSequenceClassification.from_pretrained("FOLDER")' in card
+    assert row.host not in card and str(study) not in card and "/tmp" not in card
+
+
+def test_a_pretrained_backbone_is_exported_with_its_held_out_scores(study, tmp_path):
+    row = pretraining_of(study, tmp_path)
+    assert main([str(tmp_path / "study"), "--trial", row.key, "--to", str(tmp_path / "to")]) == 0
+    AutoModel.from_pretrained(tmp_path / "to")
+    card = (tmp_path / "to" / "README.md").read_text()
+    assert "On held-out text; one seed (1)." in card and "| mlm_accuracy | 0.2500 |" in card
+    assert "| steps | 1,000 |" in card and "study.predict" not in card and "AlbertModel" in card
+
+
+def test_a_pretrained_backbone_that_was_changed_is_not_exported(study, tmp_path):
+    row = pretraining_of(study, tmp_path)
+    left = backbone_fingerprint(row.model)
+    export(row, tmp_path / "to", fingerprint=left)
+    weights = Path(row.model) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ValueError, match=f"{row.key} was changed: .*; its trial left {left}"):
+        export(row, tmp_path / "other", fingerprint=left)
+    assert not (tmp_path / "other").exists()
+
+
+def pretraining_of(study: Path, folder: Path) -> Record:
+    """A record of a pretraining in a study of its own, whose model is a real one of transformers."""
+    model = folder / "model-epoch-2"
+    AutoModel.from_pretrained(exported(study, folder / "source")).save_pretrained(model)
+    (model / "model.json").write_text(json.dumps({"spec": {"corpus": str(folder)}}))
+    made = record("albert", "rte", 0.25, seed=1, phase="pretrain", model=str(model))
+    metrics = {"mlm_accuracy": 0.25, "steps": 1000.0, "tokens": 64000.0}
+    row = replace(made, method="albert-mlm", task="pretraining", metrics=metrics)
+    write_study(folder / "study", arm("albert", "rte", [0.7]))
+    write_records(folder / "study", [row])
+    return row
+
+
+def exported(study: Path, folder: Path) -> Path:
+    export(chosen_model(study, choice()), folder)
+    return folder
+
+
+def test_a_model_under_a_uri_is_fetched(study, tmp_path):
+    row = chosen_model(study, choice())
+    under_uri = replace(row, model=f"file://{row.model}")
+    assert export(under_uri, tmp_path / "one") == export(row, tmp_path / "two")
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "asked", [choice(method="albert", task="rte"), choice(task="pretraining"), choice(method="albert-mlm")]
+)
+def test_an_arm_is_named_by_method_and_task(launched, asked):
+    row = chosen_model(launched, asked)
+    assert row.arm == ("albert/rte" if asked.task == "rte" else "albert-mlm/pretraining")
+    kept = [other for other in read_records(launched / RECORDS) if (other.arm, other.phase) == (row.arm, row.phase)]
+    assert row.score == max(other.score or 0 for other in kept)
+
+
+def test_a_pretraining_is_not_meant_where_it_is_not_named(tmp_path):
+    plan = mini_plan(methods=("albert",), tasks=("rte",), pretraining=PRETRAINING)
+    launched_study(tmp_path, plan)
+    assert chosen_model(tmp_path, choice()).arm == "albert/rte"
+    records = read_records(tmp_path / RECORDS)
+    write_records(tmp_path, [row for row in records if row.phase == "pretrain"])
+    assert chosen_model(tmp_path, choice()).arm == "albert-mlm/pretraining"
+    write_records(tmp_path, [])
+    with pytest.raises(ValueError, match="^the study has no completed confirm trial and no pretrained backbone yet$"):
+        chosen_model(tmp_path, choice())
+
+
+def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
+    for row in read_records(launched / RECORDS):
+        if row.phase in ("confirm", "pretrain"):
+            assert chosen_model(launched, choice(trial=row.key)).key == row.key
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "several arms have models, name one by --method and --task: albert/rte, albert/mrpc, pondernet/rte, po"),
+        (["--method", "pabee"], "no model of pabee on any task; available: albert-mlm/pretraining, albert/rte, albert"),
+        (["--trial", "feed"], "no ended trial 'feed'; with a model: "),
+        (["--trial", "feed", "--task", "rte"], "--trial names the model already; allowed: --trial, or --method and"),
+    ],
+)
+def test_what_names_no_model_is_answered_with_what_there_is(launched, tmp_path, capsys, arguments, message):
+    assert refused(capsys, str(launched), *arguments, "--to", str(tmp_path / "to")).startswith(message)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(launched, tmp_path, capsys):
+    records = read_records(launched / RECORDS)
+    searched = next(row for row in records if row.phase == "search" and row.arm == "albert/rte")
+    confirmed = [row for row in records if row.phase == "confirm" and row.arm == "albert/rte"]
+    error = refused(capsys, str(launched), "--trial", searched.key, "--to", str(tmp_path / "to"))
+    assert error.startswith(f"trial {searched.key} kept no model: it is a {searched.status} search trial of albert/rte")
+    assert error.endswith(", ".join(f"{row.key} (albert/rte, seed {row.seed})" for row in confirmed))
+
+
+def test_a_folder_that_is_no_study_and_a_model_that_is_gone_are_refused(study, tmp_path, capsys):
+    to = ["--to", str(tmp_path / "to")]
+    assert refused(capsys, str(tmp_path), *to) == f"no plan.json in {tmp_path}; allowed: the folder of a study"
+    gone = next(row for row in read_records(study / RECORDS) if row.phase == "confirm" and row.seed == 42)
+    assert (
+        refused(capsys, str(study), "--trial", gone.key, *to) == f"the model of record {gone.key} (rte) is gone: /gone"
+    )
+
+
+@pytest.mark.parametrize("there", ["a file", "a folder that holds something"])
+def test_what_is_there_is_not_replaced(study, tmp_path, capsys, there):
+    to = tmp_path / "to"
+    if there == "a file":
+        to.write_text("mine")
+    else:
+        (to / "mine").mkdir(parents=True)
+    message = f"--to {to} exists; allowed: a new or an empty folder"
+    assert refused(capsys, str(study), "--to", str(to)) == message
+    assert list(to.iterdir()) == [to / "mine"] if to.is_dir() else to.read_text() == "mine"
+
+
+def test_an_export_that_cannot_be_made_leaves_nothing(study, tmp_path):
+    row = chosen_model(study, choice())
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in Path(row.model or "").iterdir():
+        content = path.read_bytes()
+        (folder / path.name).write_bytes(content[: len(content) // 2] if path.suffix == ".safetensors" else content)
+    message = rf"^trial {row.key} \(albert/rte\) cannot be exported: .*model.safetensors is damaged"
+    with pytest.raises(ValueError, match=message):
+        export(replace(row, model=str(folder)), tmp_path / "to")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -1,0 +1,168 @@
+"""Files answered by trained models: pytest tests/study/test_predict.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.made_studies import write_records
+from helpers.trained_studies import trained_study
+from msgspec.structs import replace
+
+from study.answers import label_text
+from study.export import export
+from study.facts.record import Record, read_records
+from study.facts.study_folder import RECORDS, predictions_file
+from study.predict import main
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, predictions_from_logits
+
+LEARNS = {"epochs": 1, "learning_rate": 2e-3, "num_hidden_layers": 4}
+ARMS = {
+    "pabee/mnli": {"patience": 1},  # examples leave after 2, 3 and 4 layers
+    "pabee/sst2": {"patience": 1},
+    "palbert/cola": {"q": 0.5, "lambda_learning_rate": 2e-3, "prior_lambda": 0.3},
+    "pabee/stsb": {"patience": 1, "regression_threshold": 0.02},
+}
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory) -> dict[str, Record]:
+    """A trained model of every arm, by its arm; the studies lie beside each other."""
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        name: trained_study(folder / name.replace("/", "-"), *name.split("/"), config=LEARNS | config)
+        for name, config in ARMS.items()
+    }
+
+
+def folder_of(row: Record) -> Path:
+    """The study's folder."""
+    return Path(row.model or "").parents[2]
+
+
+def write_rows(file: Path, task: str, split: str, *, extra: bool = False) -> Path:
+    """A split of mini-GLUE as a TSV file; `extra`: with a column that no task has."""
+    rows = load_split(TASKS[task], split, "mini")
+    columns = TASKS[task].file_columns
+    lines = [("colour", *columns) if extra else columns]
+    lines += [("red", *texts) if extra else texts for texts in rows.texts]
+    file.write_text("".join("\t".join(line) + "\n" for line in lines))
+    return file
+
+
+def answered(file: Path) -> list[list[str]]:
+    header, *lines = file.read_text().splitlines()
+    assert header == "index\tprediction\texit_layer"
+    return [line.split("\t") for line in lines]
+
+
+def refused(capsys, *arguments: object) -> str:
+    """The one line with which the command refused."""
+    assert main([str(argument) for argument in arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1, printed
+    return printed.err.removeprefix("study.predict: ").strip()
+
+
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("exported", [False, True])
+def test_dev_is_answered_as_the_trial_answered_it_with_the_same_exits(studies, tmp_path, capsys, arm, exported):
+    row = studies[arm]
+    model, task = folder_of(row), TASKS[row.task]
+    if exported:
+        model = tmp_path / "exported"
+        export(row, model)
+    rows = write_rows(tmp_path / "dev.tsv", row.task, task.dev_splits[0], extra=True)
+    assert main([str(model), str(rows), "--to", str(tmp_path / "answers.tsv")]) == 0
+    stored = np.load(predictions_file(folder_of(row), row.key), allow_pickle=False)
+    asked = stored["split"] == task.dev_splits[0]
+    ids, layers = stored["ids"][asked], stored["exit_layers"][0, asked]
+    predictions = predictions_from_logits(task, stored["logits"][0, asked])
+    assert answered(tmp_path / "answers.tsv") == [
+        [str(index), label_text(task, value), str(layer)]
+        for index, value, layer in zip(ids, predictions, layers, strict=True)
+    ]
+    assert f"layers run: {layers.mean():.2f} of 4 on average, by exit " in capsys.readouterr().out
+    assert arm != "pabee/mnli" or len(set(layers)) > 1  # or its exits would prove little
+
+
+def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, capsys):
+    file = write_rows(tmp_path / "test.tsv", "sst2", "test")
+    assert main([str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
+    rows = f"{len(load_split(TASKS['sst2'], 'test', 'mini').ids):,}"
+    wrote, layers, one, many = capsys.readouterr().out.splitlines()
+    assert wrote == f"wrote {tmp_path}/answers.tsv: {rows} rows answered by pabee for SST-2"
+    assert layers.endswith("by exit patience 1")
+    for line, size in ((one, 1), (many, 128)):
+        words = line.split()
+        assert line.startswith(f"batches of {size}: ") and line.endswith("ms with all layers (medians)")
+        assert 0 < float(words[3]) and 0 < float(words[9])
+
+
+def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
+    (tmp_path / "one.tsv").write_text("sentence\na dog sleeps\n")
+    arguments = [
+        str(folder_of(studies["pabee/sst2"])),
+        str(tmp_path / "one.tsv"),
+        "--to",
+        str(tmp_path / "answers.tsv"),
+    ]
+    assert main(arguments) == 0 and len(answered(tmp_path / "answers.tsv")) == 1
+    assert capsys.readouterr().out.count("batches of 1: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no file {file}; allowed: a TSV file with a header line with sentence"),
+        (b"", "{file} is empty; allowed: a TSV file with a header line with sentence"),
+        (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
+        (b"text,label\nfine,1\n", "{file}, line 1: no column 'sentence'; the columns are text,label"),
+        (
+            b"sentence\tsentence\na\tb\n",
+            "{file}, line 1: several columns 'sentence'; the columns are sentence, sentence",
+        ),
+        (b"index\tsentence\n0\tone\n1\n", "{file}, line 3: 1 columns instead of 2: '1'"),
+        (b"sentence\ncaf\xe9\n", "{file}, line 2: not UTF-8, byte 0xe9"),
+    ],
+)
+def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path, capsys, content, message):
+    file = tmp_path / "input.tsv"
+    if content is not None:
+        file.write_bytes(content)
+    model, to = folder_of(studies["pabee/sst2"]), tmp_path / "answers.tsv"
+    assert refused(capsys, model, file, "--to", to) == message.format(file=file)
+    assert not to.exists()
+
+
+def test_answers_that_are_there_are_not_replaced(studies, tmp_path, capsys):
+    (tmp_path / "answers.tsv").write_text("mine")
+    file = write_rows(tmp_path / "test.tsv", "sst2", "test")
+    error = refused(capsys, folder_of(studies["pabee/sst2"]), file, "--to", tmp_path / "answers.tsv")
+    assert error == f"--to {tmp_path}/answers.tsv exists; allowed: a new file"
+    assert (tmp_path / "answers.tsv").read_text() == "mine"
+
+
+def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
+    file, to = write_rows(tmp_path / "test.tsv", "sst2", "test"), ["--to", tmp_path / "answers.tsv"]
+    nothing = f"{tmp_path}: no trained model, model.safetensors is missing"
+    assert refused(capsys, tmp_path, file, *to) == nothing
+    assert refused(capsys, tmp_path, file, "--task", "sst2", *to) == (
+        f"--trial, --method and --task choose a model of a study; {tmp_path} has no plan.json"
+    )
+    study = folder_of(studies["pabee/sst2"])
+    searched = next(row for row in read_records(study / RECORDS) if row.phase == "search")
+    assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} kept no model")
+
+
+def test_a_pretraining_answers_nothing(studies, tmp_path, capsys):
+    source = studies["pabee/sst2"]
+    row = replace(source, method="mlm", task="pretraining", phase="pretrain")
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "plan.json").write_bytes((folder_of(source) / "plan.json").read_bytes())
+    write_records(study, [row])
+    error = refused(capsys, study, tmp_path / "x.tsv", "--trial", row.key, "--to", tmp_path / "answers.tsv")
+    assert error == f"trial {row.key} is a pretraining, which answers no task; allowed: a confirm trial"

@@ -1,0 +1,185 @@
+"""Folders for transformers, and back: pytest tests/trainables/runs/test_exported_model.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.corpora import pretraining_spec, random_documents, write_corpus
+from helpers.glue_folders import write_glue
+from helpers.trials import spec_of
+from msgspec.structs import replace
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from trainables.encoders.nystrom import use_nystrom
+from trainables.runs.exported_model import export_pretrained, export_trained
+from trainables.runs.pretraining_run import PretrainingRun
+from trainables.runs.trained_model import TrainedModel, load_trained
+from trainables.runs.training import TrainingRun
+
+TEXTS = ["a dog sleeps", "the old cat near the tree sees a red bird"]
+
+
+def unlike_any_other(cache: Path, method: str, task: str, *, config: dict | None = None, **spec) -> TrainedModel:
+    """A model no two of whose weights are equal, not trained."""
+    run = TrainingRun(spec_of(method, task, config={"hidden_dropout": 0.1, **(config or {})}, **spec), cache=cache)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in run._model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) / 10)
+    return TrainedModel(run.spec, run._config, run._task, run._model.eval(), run._data.tokenizer)
+
+
+def exported(trained: TrainedModel, folder: Path) -> Path:
+    folder.mkdir()
+    export_trained(trained, folder)
+    return folder
+
+
+def batch_of(folder: Path) -> dict[str, torch.Tensor]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return dict(tokenizer(TEXTS, padding=True, return_token_type_ids=True, return_tensors="pt"))
+
+
+@torch.no_grad()
+def last_states(trained: TrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    encoder = trained.model.encoder
+    hidden, mask = encoder.embed(**batch)
+    for index in range(encoder.num_layers):
+        hidden = encoder.layer(index, hidden, mask)
+    return encoder.final_norm(hidden)
+
+
+@pytest.mark.parametrize("backbone", ["mini-albert", "mini-bert", "mini-electra", "mini-roberta", "mini-sharebert"])
+@pytest.mark.parametrize("method", ["albert", "palbert"])
+def test_transformers_gives_the_hidden_states_of_the_model(method, backbone, cache, tmp_path):
+    trained = unlike_any_other(cache, method, "rte", backbone=backbone)
+    folder = exported(trained, tmp_path / "to")
+    batch = batch_of(folder)
+    with torch.no_grad():
+        theirs = AutoModel.from_pretrained(folder)(**batch).last_hidden_state
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(theirs[real], last_states(trained, batch)[real], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "backbone", "config"),
+    [
+        ("palbert", "rte", "mini-albert", {"lambda_layer_arch": "rnn", "num_lambda_layers": 2}),
+        ("pabee", "stsb", "mini-electra", {}),
+        ("electra-small", "mnli", "mini-electra", {"head": "first_token"}),
+        ("albert", "stsb", "mini-roberta", {}),
+        ("albert", "rte", "mini-sharebert", {}),
+        ("palbert:a", "sst2", "mini-bert", {}),
+    ],
+)
+def test_what_was_exported_is_loaded_with_every_weight_and_answers_the_same(
+    method, task, backbone, config, cache, tmp_path
+):
+    trained = unlike_any_other(cache, method, task, config=config, backbone=backbone)
+    folder = exported(trained, tmp_path / "to")
+    loaded, batch = load_trained(folder), batch_of(folder)
+    ours, theirs = trained.model.state_dict(), loaded.model.state_dict()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert loaded.spec == trained.spec
+    assert torch.equal(loaded.model.infer(batch).exit_layer, trained.model.infer(batch).exit_layer)
+    assert torch.equal(loaded.model.infer(batch).logits, trained.model.infer(batch).logits)
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "backbone", "config"),
+    [
+        ("albert", "mnli", "mini-albert", {}),
+        ("albert", "stsb", "mini-roberta", {}),
+        ("electra-small", "rte", "mini-electra", {"head": "pooled"}),
+    ],
+)
+def test_a_classifier_that_transformers_has_gives_its_logits(method, task, backbone, config, cache, tmp_path):
+    trained = unlike_any_other(cache, method, task, config=config, backbone=backbone)
+    folder = exported(trained, tmp_path / "to")
+    plain, batch = AutoModelForSequenceClassification.from_pretrained(folder), batch_of(folder)
+    with torch.no_grad():
+        logits = plain(**batch).logits
+    torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-6, rtol=0)
+    assert tuple(plain.config.id2label.values()) == (trained.task.labels or ("score",))
+    assert plain.config.problem_type == ("regression" if task == "stsb" else "single_label_classification")
+
+
+def test_no_place_of_this_machine_is_in_an_export(cache, tmp_path):
+    data = str(write_glue(tmp_path / "glue", rows=40))
+    with pytest.warns(UserWarning, match="rows; the official"):
+        trained = unlike_any_other(cache, "albert", "rte", data=data)
+    places = {"backbone": f"{tmp_path}/trials/one/model-epoch-1", "start": f"{tmp_path}/trials/two/model-epoch-2"}
+    trained = replace_spec(trained, tokenizer=f"{tmp_path}/words", **places)
+    folder = exported(trained, tmp_path / "to")
+    assert not [path for path in folder.iterdir() if str(tmp_path).encode() in path.read_bytes()]
+    spec = load_trained(folder).spec
+    assert (spec.data, spec.backbone, spec.tokenizer, spec.start) == ("glue", "model-epoch-1", "words", "model-epoch-2")
+
+
+def replace_spec(trained: TrainedModel, **fields) -> TrainedModel:
+    spec = replace(trained.spec, **fields)
+    return TrainedModel(spec, trained.config, trained.task, trained.model, trained.tokenizer)
+
+
+def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
+    nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
+    with pytest.raises(
+        ValueError, match="^it has Nystrom attention, which no class of transformers has; study.predict"
+    ):
+        export_trained(unlike_any_other(cache, "albert", "rte", config=nystrom), tmp_path)
+    grouped = unlike_any_other(cache, "albert", "rte")
+    grouped.model.encoder.configuration.num_hidden_groups = 2
+    with pytest.raises(ValueError, match="^it uses 2 of 6 layers in 2 groups, which no configuration of transformers"):
+        export_trained(grouped, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "config.json"])
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_an_export_that_is_not_whole_is_refused_in_one_line(name, content, cache, tmp_path):
+    folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{folder}: the exported model cannot be read: [^\n]+$"):
+        load_trained(folder)
+
+
+def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
+    one = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "one")
+    other = exported(unlike_any_other(cache, "pabee", "rte"), tmp_path / "other")
+    (one / "heads.safetensors").write_bytes((other / "heads.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=f"^{one}: the weights are not those of its model.json: [^\n]+$"):
+        load_trained(one)
+
+
+@pytest.fixture(scope="module")
+def pretrained(cache, tmp_path_factory) -> Path:
+    """What a pretraining of ALBERT left."""
+    corpus = write_corpus(tmp_path_factory.mktemp("text"), random_documents())
+    run = PretrainingRun(pretraining_spec("albert-mlm", corpus, steps=1, warmup_steps=0), cache=cache)
+    run.run_epoch()
+    folder = tmp_path_factory.mktemp("pretrained")
+    run.save(folder)
+    return Path(run.outcome().model or "")
+
+
+def test_a_pretrained_backbone_is_exported_as_it_is_without_places(pretrained, tmp_path):
+    export_pretrained(pretrained, tmp_path)
+    batch = batch_of(tmp_path)
+    with torch.no_grad():
+        ours, theirs = (AutoModel.from_pretrained(folder)(**batch) for folder in (pretrained, tmp_path))
+    assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
+    corpus = str(pretrained.parents[1]).encode()
+    assert corpus in (pretrained / "model.json").read_bytes()
+    assert not [path for path in tmp_path.iterdir() if corpus in path.read_bytes()]
+
+
+def test_a_backbone_that_was_pretrained_with_nystrom_is_refused(pretrained, tmp_path):
+    model = AutoModel.from_pretrained(pretrained, attn_implementation="sdpa")
+    use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
+    model.save_pretrained(tmp_path / "nystrom")
+    (tmp_path / "to").mkdir()
+    with pytest.raises(ValueError, match="^it has Nystrom attention, .* by --backbone"):
+        export_pretrained(tmp_path / "nystrom", tmp_path / "to")
+    assert not list((tmp_path / "to").iterdir())
