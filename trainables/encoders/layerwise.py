@@ -3,12 +3,13 @@
 The modules are those of `transformers` (ShareBERT's ours); only the walk over the layers is ours, and a family is one
 small adapter that says where its modules are. With the same weights the full walk equals the model of `transformers`.
 Attention goes through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once.
+Wide encoders run without pads (`token_states.py`).
 `pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from trainables.encoders.activations import one_kernel_gelu
 from trainables.encoders.backbones import FAMILIES
 from trainables.encoders.sharebert import ShareBertConfig
+from trainables.encoders.token_states import Places, TokenStates
+
+PADDING_FREE_WIDTH = 128  # hidden size from which on leaving pads out saves more than it costs
+LARGEST_SHARE = 0.95  # of real tokens; with fewer pads than that they stay
 
 
 @dataclass(frozen=True)
@@ -52,21 +58,34 @@ class LayerwiseEncoder(nn.Module):
         self.activation = parts.activation
         self.pooler_dropout = parts.pooler_dropout
 
-    def embed(
+    def walk(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Hidden states (batch, tokens, hidden) below the first layer, and the mask that `layer` takes.
+    ) -> Iterator[TokenStates]:
+        """The states after each layer; arguments as for `embed`."""
+        states = self.embed(input_ids, attention_mask, token_type_ids)
+        for index in range(self.num_layers):
+            states = self.layer(index, states)
+            yield states
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
+        """The states below the first layer.
 
         Args:
-            input_ids: (batch, tokens), int64; so the two others.
+            input_ids: (batch, tokens), int64; so the two others. Pads are behind the real tokens.
             token_type_ids: ignored by backbones that have none.
         """
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
-        return self.project(hidden), attention_mask[:, None, None, :].bool()  # (batch, 1, 1, tokens)
+        mask = attention_mask[:, None, None, :].bool()
+        if self.hidden_size < PADDING_FREE_WIDTH:
+            return TokenStates(self.project(hidden), mask)
+        places = Places.of(mask)
+        if len(places.places) > LARGEST_SHARE * mask.numel():
+            return TokenStates(self.project(hidden), mask)
+        return TokenStates(self.project(places.packed(hidden)), places)
 
-    def layer(self, index: int, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states (batch, tokens, hidden) after the layer `index`, from 0."""
-        return self.layers[self.layer_order[index]](hidden, mask)
+    def layer(self, index: int, states: TokenStates) -> TokenStates:
+        """The states after the layer `index`, from 0."""
+        return states.through(self.layers[self.layer_order[index]])
 
     def as_output(self, first: Tensor) -> Tensor:
         """What the model would give out for [CLS] if these, (..., hidden), were its states after the last layer."""
@@ -146,7 +165,10 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     Raises:
         ValueError: another family, or fewer layers.
     """
-    assert model.config._attn_implementation in ("sdpa", "nystrom"), "the mask of `embed` is for these"
+    if model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation("padding_free")
+    assert model.config._attn_implementation in ("padding_free", "nystrom"), "the masks of `TokenStates` are for these"
+    one_kernel_gelu(model)
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:
         raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")

@@ -80,10 +80,8 @@ class EarlyExitModel(nn.Module, ABC):
 
     def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
         """The states of the first token after each layer, (batch, hidden)."""
-        hidden, mask = self._embed(batch)
-        for index in range(self.encoder.num_layers):
-            hidden = self.encoder.layer(index, hidden, mask)
-            yield hidden[:, 0]
+        for states in self.encoder.walk(**_texts(batch)):
+            yield states.first()
 
     def autocast(self, batch: Batch) -> AbstractContextManager:
         """Context of the configured precision; parameters stay float32."""
@@ -129,18 +127,16 @@ class EarlyExitModel(nn.Module, ABC):
         """How many times `layer_decay` is applied at a depth: none to the heads, once to the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
-    def _embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.encoder.embed(batch["input_ids"], batch["attention_mask"], batch.get("token_type_ids"))
-
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
-        hidden, mask = self._embed(batch)
-        rows = torch.arange(len(hidden), device=hidden.device)  # of the examples still in the batch
-        answers = torch.zeros(len(hidden), self.num_labels, device=hidden.device)
+        states = self.encoder.embed(**_texts(batch))
+        size, device = len(batch["input_ids"]), batch["input_ids"].device
+        rows = torch.arange(size, device=device)  # of the examples still in the batch
+        answers = torch.zeros(size, self.num_labels, device=device)
         exit_layer = torch.full_like(rows, self.encoder.num_layers)
         state, carried = None, None
         for index in range(self.encoder.num_layers):
-            hidden = self.encoder.layer(index, hidden, mask)
-            logits, exit_logits, carried = self.exit_heads(index, hidden[None, :, 0], carried)
+            states = self.encoder.layer(index, states)
+            logits, exit_logits, carried = self.exit_heads(index, states.first()[None], carried)
             if state is None:
                 state = self.exit_rule.start(self.encoder.num_layers, logits[0], generator)
             lambdas = None if exit_logits is None else exit_logits[0].sigmoid()
@@ -151,7 +147,11 @@ class EarlyExitModel(nn.Module, ABC):
             stays = ~step.leaves
             if not stays.any():
                 break
-            rows, hidden, mask = rows[stays], hidden[stays], mask[stays]
+            rows, states = rows[stays], states.of(stays)
             carried = None if carried is None else carried[stays]
             state = {name: values[stays] for name, values in step.state.items()}
         return ExitResult(answers, exit_layer)
+
+
+def _texts(batch: Batch) -> Batch:
+    return {name: values for name, values in batch.items() if name != "labels"}

@@ -246,10 +246,9 @@ def test_first_layers_are_those_of_the_whole_model():
     shorter = model_of(num_hidden_layers=1)
     shorter.load_state_dict(model.state_dict(), strict=False)
     encoder = layerwise(model, num_layers=1)
-    hidden, mask = encoder.embed(**batch)
-    hidden = encoder.layer(0, hidden, mask)
-    torch.testing.assert_close(encoder.pool(hidden[:, 0]), shorter(**batch).pooler_output)
-    torch.testing.assert_close(encoder.as_output(hidden[:, 0]), shorter(**batch).last_hidden_state[:, 0])
+    first = encoder.layer(0, encoder.embed(**batch)).first()
+    torch.testing.assert_close(encoder.pool(first), shorter(**batch).pooler_output)
+    torch.testing.assert_close(encoder.as_output(first), shorter(**batch).last_hidden_state[:, 0])
 
 
 @torch.no_grad()

@@ -56,10 +56,8 @@ def test_without_layer_decay_all_learn_at_one_rate():
 def test_electra_s_first_token_head_leaves_the_pooler_alone():
     model, _ = model_of("electra-small", head="first_token")
     batch = batch_of([0, 1])
-    hidden, mask = model.encoder.embed(batch["input_ids"], batch["attention_mask"])
-    for index in range(6):
-        hidden = model.encoder.layer(index, hidden, mask)
-    torch.testing.assert_close(model.all_exits(batch).logits[-1], model.classifier(hidden[:, 0]))
+    *_, states = model.encoder.walk(batch["input_ids"], batch["attention_mask"])
+    torch.testing.assert_close(model.all_exits(batch).logits[-1], model.classifier(states.first()))
     assert not any(parameter.requires_grad for parameter in model.encoder.pooler.parameters())
 
 
