@@ -79,6 +79,7 @@ class TrainingRun:
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
         self._selected_weights: dict[str, Tensor] = {}
+        self._selected_evaluation: Evaluation | None = None  # not kept over a resume
         self._saved_model: Path | None = None
 
     @classmethod
@@ -135,7 +136,7 @@ class TrainingRun:
         evaluation = self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
-            self._selected_weights = _copied(self._model.state_dict())
+            self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
         before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = EpochRow(
@@ -240,12 +241,18 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """The selected epoch's model on the reported split; the run's own model is left as it is."""
+        """The selected epoch's model on the reported split."""
+        known = self._selected_evaluation if examples is self._data.selection else None
+        evaluation = known or self._evaluate_selected(examples)
+        if predictions is not None:
+            write_predictions(predictions, self._model, self._task, examples, evaluation)
+        return evaluation
+
+    def _evaluate_selected(self, examples: Examples) -> Evaluation:
+        """The run's own model is left as it is."""
         present = _copied(self._model.state_dict())
         self._model.load_state_dict(self._selected_weights)
         evaluation = self._evaluate(examples, self.best_epoch)
-        if predictions is not None:
-            write_predictions(predictions, self._model, self._task, examples, evaluation)
         self._model.load_state_dict(present)
         return evaluation
 
