@@ -80,7 +80,7 @@ def random_palbert(layers: int, hidden_size: int) -> PonderModel:
         initializer_range=0.1,
     )
     encoder = layerwise(AutoModel.from_config(backbone, attn_implementation="sdpa"))
-    model = PonderModel(encoder, TASKS["rte"].num_labels, config)
+    model = palbert.build(config, encoder, TASKS["rte"])
     output = model.lambda_head.output
     with torch.no_grad():
         output.weight.mul_(LAMBDA_SCALE)

@@ -11,6 +11,8 @@ from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs
 
+SHARE_WORTH_A_COPY = 1 / 16  # of a batch: so many finished examples are taken out of it
+
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 
 
@@ -68,7 +70,7 @@ class EarlyExitModel(nn.Module, ABC):
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
         """The exit rule's answers, computing for every example only the layers up to its exit.
 
-        Finished examples leave the batch after each layer. A sampled exit draws from `generator`.
+        Finished examples leave the batch, a sixteenth of it at a time or more. A sampled exit draws from `generator`.
         """
         with self.autocast(batch):
             return self._infer(batch, generator)
@@ -133,6 +135,7 @@ class EarlyExitModel(nn.Module, ABC):
         rows = torch.arange(size, device=device)  # of the examples still in the batch
         answers = torch.zeros(size, self.num_labels, device=device)
         exit_layer = torch.full_like(rows, self.encoder.num_layers)
+        finished = torch.zeros_like(rows, dtype=torch.bool)
         state, carried = None, None
         for index in range(self.encoder.num_layers):
             states = self.encoder.layer(index, states)
@@ -142,14 +145,17 @@ class EarlyExitModel(nn.Module, ABC):
             lambdas = None if exit_logits is None else exit_logits[0].sigmoid()
             step = self.exit_rule.step(state, index + 1, self.encoder.num_layers, logits[0].float(), lambdas)
             # An answer is overwritten by every later layer that still runs for its example.
-            answers[rows] = step.logits
-            exit_layer[rows] = index + 1
-            stays = ~step.leaves
-            if not stays.any():
+            answers[rows] = torch.where(finished[:, None], answers[rows], step.logits)
+            exit_layer[rows] = torch.where(finished, exit_layer[rows], index + 1)
+            finished, state = finished | step.leaves, step.state
+            num_finished = int(finished.sum())
+            if num_finished == len(rows):
                 break
-            rows, states = rows[stays], states.of(stays)
-            carried = None if carried is None else carried[stays]
-            state = {name: values[stays] for name, values in step.state.items()}
+            if num_finished >= SHARE_WORTH_A_COPY * len(rows):
+                stays = ~finished
+                rows, states, finished = rows[stays], states.of(stays), finished[stays]
+                carried = None if carried is None else carried[stays]
+                state = {name: values[stays] for name, values in state.items()}
         return ExitResult(answers, exit_layer)
 
 
