@@ -97,7 +97,7 @@ def _attempt_lines(arm: Arm, record: Record, run_ids: dict[str, str]) -> list[st
     if record.status == "completed":
         result = f"{sizes_in_words(arm, record)}; held out: {held_out_in_words(record)}"
     else:
-        result = f"{record.status} after {record.epochs} epochs: {record.error}"
+        result = f"{record.status} at epoch {record.epochs}: {record.error}"
     return _told(record, result, run_ids, {})
 
 

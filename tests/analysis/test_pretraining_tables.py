@@ -135,7 +135,7 @@ def test_it_is_explained_with_its_trial_cost_and_what_starts_from_it(two_methods
 def test_every_attempt_at_it_is_explained(two_methods):
     failed = replace(two_methods.pretrained[0], status="failed", error="loss is nan at step 3", epochs=1)
     text = explain(replaced(two_methods, retried=[failed]), "albert-mlm/pretraining")
-    assert "seed 42: failed after 1 epochs: loss is nan at step 3" in text and text.count("seed 42:") == 2
+    assert "seed 42: failed at epoch 1: loss is nan at step 3" in text and text.count("seed 42:") == 2
     text = explain(replaced(two_methods, pretrained=()), "albert-mlm/pretraining")
     assert f"has not ended; key {failed.key}" in text
 
