@@ -82,7 +82,7 @@ def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
     attempts = [record for record in (*study.retried, *study.pretrained) if record.phase == "pretrain"]
     run_ids = mlflow_run_ids(study)
     return [
-        f"{arm.name} in {study.folder}: {arm.pinned_backbone} on corpus {arm.pinned_corpus}; in no table, held out",
+        f"{arm.name} in {study.folder}: {arm.pinned_backbone} on corpus {arm.pinned_corpus}; in no table",
         *(line for record in attempts for line in _attempt_lines(arm, record, run_ids)),
         *([] if attempts else [f"  has not ended; key {key}"]),
         *(f"    {line}" for line in journal_lines(study, key)),

@@ -119,7 +119,9 @@ def test_the_page_has_what_every_method_pays_of_it(made, tmp_path):
 
 def test_it_is_explained_with_its_trial_cost_and_what_starts_from_it(two_methods):
     text, (record,) = explain(two_methods, "albert-mlm/pretraining"), two_methods.pretrained
-    assert text.startswith(f"albert-mlm/pretraining in {two_methods.folder}: mini-albert on corpus mini; in no table")
+    assert text.startswith(
+        f"albert-mlm/pretraining in {two_methods.folder}: mini-albert on corpus mini; in no table\n  seed 42: "
+    )
     for told in (
         f"seed 42: 30 steps of 32 examples, 23,310 tokens; held out: {HELD_OUT}; key {record.key}",
         f"model: {record.model}",
