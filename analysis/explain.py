@@ -1,6 +1,7 @@
-"""From a cell to its runs.
+"""From a cell, or a pretraining, to its runs.
 
 python -m analysis.explain runs/NAME palbert/cola
+python -m analysis.explain runs/NAME albert-mlm/pretraining
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from analysis.layouts.cell_facts import points
+from analysis.layouts.pretraining_words import cost_in_words, held_out_in_words, sizes_in_words
+from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
 from study.command_line import Parser, guarded
@@ -21,18 +24,23 @@ from study.facts.json_lines import read_lines
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
+from study.plans.resolved_plan import Arm
 from trainables.schema import Typed, to_plain
 
 
 def explain(study: Study, name: str) -> str:
-    """Everything behind one cell, as text.
+    """Everything behind one cell, or behind the backbone that the study pretrained, as text.
 
     Raises:
         ValueError: the study has no such cell.
     """
+    cost = pretraining_cost(study)
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
+    names += [cost.arm.name] if cost else []
     if name not in names:
         raise ValueError(f"no cell named {name!r} in {study.folder}; available: {', '.join(names)}")
+    if cost and name == cost.arm.name:
+        return "\n".join(_pretraining_lines(study, cost)) + "\n"
     method, task = name.split("/")
     cell = cell_of(study, method, task)
     parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell)]
@@ -68,6 +76,31 @@ def mlflow_run_ids(study: Study) -> dict[str, str]:
         connection.close()
 
 
+def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
+    """The arm, its one trial with all that happened to it, what it has cost and what starts from it."""
+    arm, key = cost.arm, study.file.plan.pretraining_key
+    attempts = [record for record in (*study.retried, *study.pretrained) if record.phase == "pretrain"]
+    run_ids = mlflow_run_ids(study)
+    return [
+        f"{arm.name} in {study.folder}: {arm.pinned_backbone} on corpus {arm.pinned_corpus}; in no table",
+        *(line for record in attempts for line in _attempt_lines(arm, record, run_ids)),
+        *([] if attempts else [f"  has not ended; key {key}"]),
+        *(f"    {line}" for line in journal_lines(study, key)),
+        f"cost: {cost_in_words(cost)}",
+        f"starts from it: {', '.join(other.name for other in study.file.plan.arms)}",
+        f"configuration: {json.dumps(to_plain(arm.fixed), sort_keys=True)}",
+        *_made_with(attempts),
+    ]
+
+
+def _attempt_lines(arm: Arm, record: Record, run_ids: dict[str, str]) -> list[str]:
+    if record.status == "completed":
+        result = f"{sizes_in_words(arm, record)}; held out: {held_out_in_words(record)}"
+    else:
+        result = f"{record.status} at epoch {record.epochs}: {record.error}"
+    return _told(record, result, run_ids, {})
+
+
 def _headline(cell: Cell) -> str:
     number = f"{points(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
     return f"{cell.name} in {cell.studies[0].folder}: {number} ({cell.describe().removeprefix(f'{cell.name}: ')})"
@@ -97,30 +130,41 @@ def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
-        "model": record.model or "",
         "predictions": str(predictions) if predictions.exists() else "",
+    }
+    lines = _told(record, result, run_ids, details)
+    return lines + [f"    {line}" for line in journal_lines(study, record.key)]
+
+
+def _told(record: Record, result: str, run_ids: dict[str, str], details: dict[str, str]) -> list[str]:
+    """A trial: what came of it, its key, and where it ran and what it left."""
+    details = {
+        **details,
+        "model": record.model or "",
         "ran": f"{record.started} to {record.ended} on {record.host} ({record.device})",
         "MLflow run": run_ids.get(record.key) or f"search for tags.key = '{record.key}'",
     }
     lines = [f"  seed {record.seed}: {result}; key {record.key}"]
-    lines += [f"    {name}: {value}" for name, value in details.items() if value]
-    return lines + [f"    {line}" for line in journal_lines(study, record.key)]
+    return lines + [f"    {name}: {value}" for name, value in details.items() if value]
 
 
 def _provenance_lines(cell: Cell) -> list[str]:
-    """What made the numbers; a line for each value that the confirm trials do not share."""
-    values_by_name = {
-        "protocol": {record.protocol_hash for record in cell.records},
-        "commit": {record.git_commit or "unknown" for record in cell.records},
-        "code, digest of the sources": {record.code_digest for record in cell.records},
-        "data fingerprint": {record.data_fingerprint for record in cell.records},
-        "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in cell.records},
-    }
+    """What made the numbers."""
     made_by = cell.arm.pretrained_by
     pretrained = "" if made_by is UNSET else f", pretrained by {made_by}, key {cell.arm.backbone_fingerprint}"
-    return [f"backbone: {cell.arm.pinned_backbone}{pretrained}"] + [
-        f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items()
-    ]
+    return [f"backbone: {cell.arm.pinned_backbone}{pretrained}", *_made_with(cell.records)]
+
+
+def _made_with(records: Sequence[Record]) -> list[str]:
+    """A line for each fact, with every value that the trials do not share."""
+    values_by_name = {
+        "protocol": {record.protocol_hash for record in records},
+        "commit": {record.git_commit or "unknown" for record in records},
+        "code, digest of the sources": {record.code_digest for record in records},
+        "data fingerprint": {record.data_fingerprint for record in records},
+        "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in records},
+    }
+    return [f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items() if values]
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -135,9 +179,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    parser = Parser("analysis.explain", "From a cell to its runs.")
+    parser = Parser("analysis.explain", "From a cell, or a pretraining, to its runs.")
     parser.add_argument("study", metavar="runs/NAME")
-    parser.add_argument("cell", metavar="METHOD/TASK")
+    parser.add_argument("cell", metavar="METHOD/TASK|OBJECTIVE/pretraining")
     options = parser.options(Options, argv)
     print(explain(load_study(options.study), options.cell), end="")
     return 0

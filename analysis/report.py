@@ -31,7 +31,7 @@ from analysis.page.findings import counted, findings, headline, sentence
 from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
-from analysis.statistics.costs import hours, ledger_notes, row_ledger
+from analysis.statistics.costs import hours, ledger_notes, pretraining_spent, row_ledger
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
@@ -103,6 +103,7 @@ def report_page(
         departures=departures_of(study),
         cells=cells_with_runs(rows),
         ledger=ledger,
+        pretraining_spent=pretraining_spent(study),
         ledger_notes=ledger_notes(ledger),
         hours=hours,
         trials_in_words=in_words,

@@ -16,10 +16,12 @@ from msgspec import UNSET
 
 from study.chosen_models import ModelChoice, add_model_options, chosen_model
 from study.command_line import Parser, guarded
-from study.facts.record import Record
+from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
-from study.model_card import model_card
+from study.facts.study_folder import RECORDS
+from study.model_card import Pretraining, model_card
 from study.plans.identity import is_pretraining
+from study.plans.plan_file import require_plan
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
 from trainables.encoders.backbones import backbone_fingerprint
@@ -46,7 +48,8 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = new_folder(options.to)
     choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
     record = chosen_model(Path(options.study), choice)
-    loaded_as = export(record, folder, fingerprint=fingerprint_left(Path(options.study), record))
+    fingerprint, pretraining = fingerprint_left(Path(options.study), record), pretraining_behind(Path(options.study))
+    loaded_as = export(record, folder, fingerprint=fingerprint, pretraining=pretraining)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
@@ -78,7 +81,16 @@ def fingerprint_left(study: Path, record: Record) -> str | None:
     return None if outcome is None or outcome.model_fingerprint is UNSET else outcome.model_fingerprint
 
 
-def export(record: Record, folder: Path, *, fingerprint: str | None = None) -> str:
+def pretraining_behind(study: Path) -> Pretraining | None:
+    """What made the backbone of a study's arms; None where nothing was pretrained."""
+    arm, records = require_plan(study).plan.pretraining, read_records(study / RECORDS)
+    done = [record for record in records if record.phase == "pretrain" and record.status == "completed"]
+    return None if arm is UNSET or not done else Pretraining(arm, done[-1])
+
+
+def export(
+    record: Record, folder: Path, *, fingerprint: str | None = None, pretraining: Pretraining | None = None
+) -> str:
     """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
 
     Raises:
@@ -87,11 +99,11 @@ def export(record: Record, folder: Path, *, fingerprint: str | None = None) -> s
     with local_model(record.model or "") as model:
         if fingerprint is not None and (found := backbone_fingerprint(str(model))) != fingerprint:
             raise ValueError(f"the model of trial {record.key} was changed: {found}; its trial left {fingerprint}")
-        write_folder(folder, lambda unfinished: _fill(unfinished, record, model))
+        write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining))
     return _class_of(folder)
 
 
-def _fill(folder: Path, record: Record, model: Path) -> None:
+def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None) -> None:
     from trainables.runs.exported_model import export_pretrained, export_trained
     from trainables.runs.trained_model import load_trained
 
@@ -102,7 +114,8 @@ def _fill(folder: Path, record: Record, model: Path) -> None:
             export_trained(load_trained(model), folder)
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
-    (folder / "README.md").write_text(model_card(record, _class_of(folder)), encoding="utf-8")
+    card = model_card(record, _class_of(folder), pretraining)
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _class_of(folder: Path) -> str:

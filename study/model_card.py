@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
-from study.facts.record import Record, held_out_scores
+from study.facts.record import SIZES, Record, held_out_scores
 from study.plans.identity import is_pretraining
+from study.plans.resolved_plan import Arm
+from trainables.corpora.corpus import kind_of
+from trainables.encoders.backbones import is_folder
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # beginning of a class's name -> the module that has it
 
 
-def model_card(record: Record, loaded_as: str) -> str:
+@dataclass(frozen=True)
+class Pretraining:
+    """The pretraining that made a model's encoder, or the backbone that it was fine-tuned from."""
+
+    arm: Arm
+    record: Record  # of its completed trial
+
+
+def model_card(record: Record, loaded_as: str, pretraining: Pretraining | None = None) -> str:
     """Markdown, without host, user or path of a machine.
 
     Args:
         loaded_as: the class of `transformers` that the folder's `config.json` names.
+        pretraining: where the study has one.
     """
     parts = [_FRONT, f"# {record.method} on {record.task}", *_loading(record, loaded_as)]
-    parts += ["## What it scored", "\n".join(_scores(record)), "## Where it comes from", "\n".join(_origin(record))]
+    parts += [
+        "## What it scored",
+        "\n".join(_scores(record)),
+        "## Where it comes from",
+        "\n".join(_origin(record, pretraining)),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -56,15 +75,14 @@ def _scores(record: Record) -> Iterator[str]:
     yield from _table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 
 
-def _origin(record: Record) -> Iterator[str]:
-    sizes = {name: f"{record.metrics[name]:,.0f}" for name in ("steps", "tokens") if is_pretraining(record.task)}
+def _origin(record: Record, pretraining: Pretraining | None) -> Iterator[str]:
     layers = "" if record.mean_layers is None else f"{record.mean_layers:.2f} of {record.num_layers} on average"
     facts = {
         "study": record.study,
         "trial": f"{record.key}, {record.phase}",
         "parameters": f"{record.num_parameters:,}",
         "layers run": "" if is_pretraining(record.task) else layers,
-        **sizes,
+        **(_pretraining_facts(pretraining) if pretraining else {}),
         "backbone": record.backbone_fingerprint,
         "tokenizer": record.tokenizer_fingerprint,
         "data": record.data_fingerprint,
@@ -76,6 +94,18 @@ def _origin(record: Record) -> Iterator[str]:
         "ended": record.ended,
     }
     yield from _table({name: value for name, value in facts.items() if value})
+
+
+def _pretraining_facts(own: Pretraining) -> dict[str, str]:
+    """Folders by their last name alone."""
+    corpus, backbone = own.arm.pinned_corpus, own.arm.pinned_backbone
+    return {
+        "pretraining": f"{own.arm.name}, trial {own.record.key}",
+        "pretraining began with": f"the folder {Path(backbone).name}" if is_folder(backbone) else backbone,
+        "pretraining objective": own.arm.method,
+        "pretraining corpus": f"the folder {Path(corpus).name}" if kind_of(corpus) == "folder" else corpus,
+        **{f"pretraining {name}": f"{own.record.metrics[name]:,.0f}" for name in SIZES},
+    }
 
 
 def _table(rows: dict[str, str]) -> Iterator[str]:

@@ -114,12 +114,23 @@ def _print(progress: StudyProgress, status: Status) -> None:
     console.print(arms_table(progress))
     if status.ledger:
         console.print(_ledger_table(status.ledger))
+        for line in _shared(progress):
+            console.print(line, markup=False)
     parts = {"under way": status.under_way, "broken off": status.waiting, "left out": status.left_out}
     for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
         for line in lines:
             console.print(f"{title}: {line}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:
         console.print(f"left: about {clock(status.remaining_seconds)} of one slot")
+
+
+def _shared(progress: StudyProgress) -> list[str]:
+    """Who pays for the pretraining, in tables."""
+    if progress.pretraining is None:
+        return []
+    arms = len(progress.plan.arms)
+    name = progress.pretraining.arm.name
+    return [f"{name} is paid for by the {arms} arms alike" if arms > 1 else f"{name} is paid for by the one arm"]
 
 
 def _ledger_table(entries: list[Spent]) -> Table:

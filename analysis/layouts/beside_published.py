@@ -127,10 +127,12 @@ def _why_apart(
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
         return {}
-    if any(is_mini(study) for row in rows for cell in row.cells.values() for study in cell.studies):
-        return {ON_REAL_GLUE: left}
+    on_mini = any(is_mini(study) for row in rows for cell in row.cells.values() for study in cell.studies)
     if (relative := other.numbers.get("relative")) is not None:
-        return {f"as {relative.value:g} {relative.metric} alone": left}
+        figure = f"as {relative.value:g} {relative.metric} alone"
+        return {f"{figure}, {ON_REAL_GLUE}" if on_mini else figure: left}
+    if on_mini:
+        return {ON_REAL_GLUE: left}
     found = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
     if not found:
         return {"not run here": left}

@@ -17,7 +17,7 @@ from analysis.layouts.cell_facts import (
     range_entry,
 )
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
-from analysis.layouts.notes import seed_notes, verdict_notes
+from analysis.layouts.notes import origin_in_words, seed_notes, verdict_notes
 from analysis.layouts.paper_tables import pairs_with_published
 from analysis.layouts.table import Entry, Line, Table, interval_entry, number_entry, number_text
 from analysis.statistics.across_tasks import by_task, macro_test, probability_of_improvement
@@ -25,7 +25,7 @@ from analysis.statistics.optimism import Gap
 from analysis.statistics.variance_components import variance_components
 from analysis.statistics.verdicts import MARGIN, Word
 from analysis.studies.cells import Row
-from analysis.studies.protocol_words import protocol_in_words, seeds_in_words
+from analysis.studies.protocol_words import seeds_in_words
 
 VERDICT_MARKS: dict[Word, str] = {"reproduced": "=", "not reproduced": "≠", "undecided": "?"}
 
@@ -48,7 +48,7 @@ def intervals_table(evidence: Evidence) -> Table:
         caption=(
             f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
             "more. Dev examples: 95 % bootstrap interval of the mean score of these models. "
-            f"{protocol_in_words(studies)}"
+            f"{origin_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, cell_names)
@@ -93,7 +93,7 @@ def verdicts_table(evidence: Evidence) -> Table | None:
             "numbers: where the published one's is not printed, ours stands in. =: the interval lies within "
             f"{100 * MARGIN:g} point; ≠: it excludes no difference, and the difference is larger than that; ?: "
             "undecided. No verdict on a number that does not say of how many seeds it is the median or mean. "
-            f"{protocol_in_words(studies)}"
+            f"{origin_in_words(studies)}"
         ),
         notes=verdict_notes(pairs),
         sidecar=sidecar(evidence, cell_names) | {"verdicts": [_verdict_facts(pair) for pair in pairs]},
@@ -117,7 +117,7 @@ def optimism_table(evidence: Evidence) -> Table:
             f"Points, with the range of order statistics that covers the median over all seeds with {coverage}. "
             "Search: the best search trial's selection score minus the median of the confirm trials' own selection "
             "scores, on one and the same split. Slice, where another split selects than the one reported: the confirm "
-            f"trials' selection score minus their dev score. {protocol_in_words(studies)}"
+            f"trials' selection score minus their dev score. {origin_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(
@@ -149,7 +149,7 @@ def spread_table(evidence: Evidence) -> Table | None:
             "Points: standard deviation of one model's score, had one thing alone been different: the seed; the dev "
             "examples, as many of the same kind; the configuration, after another search (a gap where the search has "
             "too few trials to tell). The parts overlap: they do not add up. "
-            f"{protocol_in_words(studies)}"
+            f"{origin_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, cell_names)
@@ -187,7 +187,7 @@ def over_tasks_table(evidence: Evidence) -> Table | None:
             f"Mean difference to {baseline} over the tasks that both have, in points, with its 95 % interval (seeds "
             "and dev examples; not adjusted). Runs above: in how many of 100 pairs of a run of each on the same task "
             "the row's is the better one, with the bootstrap interval over seeds (95 % in name, about 93 % with five; "
-            f"it says nothing where every run is above or below). {protocol_in_words(studies)}"
+            f"it says nothing where every run is above or below). {origin_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, cell_names) | {"over_tasks": facts},

@@ -6,9 +6,9 @@ from typing import Any
 
 from analysis.layouts.cell_facts import cell_names
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
+from analysis.layouts.notes import origin_in_words
 from analysis.layouts.table import Entry, Line, Table, number_entry
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import protocol_in_words
 from study.decisions.claims import LEVEL, Claim, claims_of, ended_scores, rule_of
 
 
@@ -33,7 +33,7 @@ def claims_table(evidence: Evidence) -> Table | None:
             f"study in {1 / LEVEL:.0f} claims a difference that is none (benchmarks.statistics claims). ↑, ↓: claimed; "
             "?: undecided to the end. Of the chosen configurations on these dev examples. Differences of pairs that "
             "were decided early look larger than they are. Further seeds are in no other table. "
-            f"{protocol_in_words([study])}"
+            f"{origin_in_words([study])}"
         ),
         sidecar=sidecar(evidence, cell_names) | {"claims": [_facts(pair, claim) for pair, claim in claims.items()]},
     )

@@ -6,15 +6,15 @@ import numpy as np
 
 from analysis.layouts.cell_facts import cell_names, range_entry, speed_entries
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
-from analysis.layouts.notes import seed_notes
-from analysis.layouts.pretraining_words import pretraining_in_words
+from analysis.layouts.notes import origin_in_words, seed_notes
 from analysis.layouts.table import Entry, Line, Table, number_entry
 from analysis.statistics.calibration import Calibration, LayerCalibration, calibration
 from analysis.statistics.comparisons import Place
-from analysis.statistics.costs import speed_facts
+from analysis.statistics.costs import row_ledger, speed_facts
 from analysis.statistics.equal_compute import UNITS, EqualBudget, at_equal_budget
 from analysis.statistics.trade_off import Spread, TradeOff, trade_off
-from analysis.studies.protocol_words import protocol_in_words, seeds_in_words
+from analysis.studies.cells import Row
+from analysis.studies.protocol_words import seeds_in_words
 from trainables.data.tasks import TASKS
 
 SHARES_OF_DEPTH = (0.25, 0.5, 0.75)  # at which scores are compared
@@ -48,9 +48,9 @@ def speed_table(evidence: Evidence) -> Table:
             "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers. "
             "Parameters in millions, of the whole model. Measured: seconds of one dev evaluation, which is one pass at "
             "full depth for every exit rule at once and so does not fall with the layers run; ex/s, training examples "
-            f"per second; wall-clock seconds of a confirm trial. {protocol_in_words(studies)}"
+            f"per second; wall-clock seconds of a confirm trial. {origin_in_words(studies)}"
         ),
-        notes=[*seed_notes(rows), *pretraining_in_words(studies)],
+        notes=seed_notes(rows),
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
     )
 
@@ -79,12 +79,17 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             "Points: expected best selection score of a search of the smallest budget that a row of the task had "
             "(arXiv:1909.03004, which is biased downwards near the end of a budget; stopped and failed trials are part "
             "of the cost). Seconds are of GPUs, or of the clock where not all searches had one. "
-            f"{protocol_in_words(studies)}"
+            f"{origin_in_words(studies)}"
         ),
-        notes=[f"budgets in epochs: {', '.join(budgets)}"],
+        notes=[f"budgets in epochs: {', '.join(budgets)}", *_not_in_budgets(rows)],
         sidecar=sidecar(evidence, cell_names)
         | {"budgets": [budget.to_json() for budgets in found.values() for budget in budgets.values()]},
     )
+
+
+def _not_in_budgets(rows: list[Row]) -> list[str]:
+    pretrained = any(entry.pretrained for entry in row_ledger(rows))
+    return ["budgets are of the searches alone: the pretraining before them is in none"] if pretrained else []
 
 
 def equal_layers_table(evidence: Evidence) -> Table | None:
@@ -111,7 +116,7 @@ def equal_layers_table(evidence: Evidence) -> Table | None:
         caption=(
             "Points, with the range over seeds: each model's score where it runs this share of its layers per dev "
             "example, along the Pareto front of its settings of q and patience. A gap: not every seed's front reaches "
-            f"there. {protocol_in_words(studies)}"
+            f"there. {origin_in_words(studies)}"
         ),
         notes=seed_notes(evidence.rows),
         sidecar=sidecar(evidence, cell_names),
@@ -143,7 +148,7 @@ def equal_score_table(evidence: Evidence) -> Table | None:
         unit="mean layers",
         caption=(
             "Mean layers run per dev example, median and range over seeds, along the Pareto front of each model's "
-            f"settings. A gap: not every seed's front reaches the score. {protocol_in_words(studies)}"
+            f"settings. A gap: not every seed's front reaches the score. {origin_in_words(studies)}"
         ),
         notes=seed_notes(evidence.rows),
         sidecar=sidecar(evidence, cell_names) | {"wanted": wanted},
@@ -177,7 +182,7 @@ def calibration_table(evidence: Evidence) -> Table | None:
             "sure Λ is at a layer that its answer will do (CDF), against the share of examples whose answer there is "
             "the last layer's. Exits: the answer's probability against accuracy, of the examples that leave at a "
             "layer. Error: expected calibration error, ten bins. "
-            f"{protocol_in_words(studies)}"
+            f"{origin_in_words(studies)}"
         ),
         notes=seed_notes(evidence.rows),
         sidecar=sidecar(evidence, cell_names)

@@ -1,4 +1,4 @@
-"""What is said below tables: incomplete cells, what was asked for, what sets the numbers apart from the papers'."""
+"""What is said below tables: how numbers were made, incomplete cells, what was asked for, departures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from collections.abc import Sequence
 
 from analysis.layouts.beside_published import Beside
 from analysis.layouts.cell_facts import points
+from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import Comparison, baseline_method, baseline_row
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini, setting_notes
+from analysis.studies.protocol_words import is_mini, protocol_in_words, setting_notes
 from trainables.data.tasks import TASKS
+
+
+def origin_in_words(studies: Sequence[Study]) -> str:
+    """How the numbers of a table were made: the protocol, and where anything was pretrained the backbones."""
+    return " ".join([protocol_in_words(studies), *pretraining_in_words(studies)])
 
 
 def seed_notes(rows: list[Row]) -> list[str]:

@@ -24,19 +24,19 @@ from analysis.layouts.notes import (
     comparison_notes,
     departure_notes,
     marks_in_words,
+    origin_in_words,
     sampled_exit_notes,
     seed_notes,
     study_notes,
     verdict_notes,
 )
-from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.published_numbers import PublishedRow, published_rows
 from analysis.layouts.table import Block, Entry, Line, Table, number_entry
 from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.studies.cells import Row
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini, protocol_in_words, seeds_in_words
+from analysis.studies.protocol_words import is_mini, seeds_in_words
 
 ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
 ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -61,8 +61,7 @@ def dev_table(evidence: Evidence) -> Table:
                 "Points (100 x score).",
                 _macro_in_words(rows),
                 marks_in_words(rows, comparisons),
-                protocol_in_words(studies),
-                *pretraining_in_words(studies),
+                origin_in_words(studies),
             ]
         ),
         notes=[
@@ -94,7 +93,7 @@ def ablation_table(evidence: Evidence) -> Table:
         columns=task_columns(studies, ABLATION_TASKS),
         lines=placed.lines,
         blocks=placed.blocks,
-        caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {protocol_in_words(studies)}",
+        caption=f"Points (100 x score); the deviation is of single seeds (n - 1). {origin_in_words(studies)}",
         notes=[*seed_notes(rows), *verdict_notes(placed.pairs), *study_notes(studies, rows), *placed.notes],
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | mean_and_deviation_of(cell.scores)),
     )
@@ -112,7 +111,7 @@ def pabee_table(evidence: Evidence) -> Table:
         blocks=[Block(block.title, _with_sizes(block.lines, placed)) for block in placed.blocks],
         caption=(
             "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / "
-            f"layers run per dev example, both summed over the tasks. {protocol_in_words(studies)}"
+            f"layers run per dev example, both summed over the tasks. {origin_in_words(studies)}"
         ),
         notes=[*seed_notes(rows), *study_notes(studies, rows), *placed.notes],
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
@@ -136,7 +135,7 @@ def electra_table(evidence: Evidence) -> Table:
         caption=(
             "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
             "matched and mismatched here and in lmtuners, matched only in ELECTRA's README. "
-            f"{protocol_in_words(studies)}"
+            f"{origin_in_words(studies)}"
         ),
         notes=[*seed_notes(rows), *verdict_notes(placed.pairs), *study_notes(studies, rows), *placed.notes],
         sidecar=sidecar(

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from analysis.statistics.costs import Compute
+from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.joined import names_of
 from analysis.studies.load import Study
 from study.facts.record import Record, held_out_scores
@@ -26,37 +26,36 @@ def pretraining_in_words(studies: Sequence[Study]) -> list[str]:
 
 def pretraining_facts(study: Study) -> dict[str, Any] | None:
     """The same for a JSON file, with all numbers in full; None where nothing is pretrained."""
-    arm = study.file.plan.pretraining
-    if arm is UNSET:
+    cost = pretraining_cost(study)
+    if cost is None:
         return None
-    return {"arm": to_plain(arm), "cost": vars(_cost(study)), "records": [to_plain(own) for own in study.pretrained]}
+    records = [to_plain(own) for own in study.pretrained]
+    return {"arm": to_plain(cost.arm), "cost": vars(cost.whole), "shared_by": cost.arms, "records": records}
 
 
 def _sentence(study: Study, where: str) -> str:
-    arm = study.file.plan.pretraining
-    if arm is UNSET:
+    cost = pretraining_cost(study)
+    if cost is None:
         backbones = ", ".join(dict.fromkeys(own.backbone for own in study.file.plan.arms))
         return f"Backbone of every row{where}: {backbones}, not pretrained here."
+    arm = cost.arm
     done = [record for record in study.pretrained if record.status == "completed"]
     made = f"Backbone of every row{where}: {arm.backbone}, pretrained by {arm.name} on corpus {arm.corpus}"
     if not done:
         return f"{made}, which has not ended."
-    arms = len(study.file.plan.arms)
-    shared = f"{_cost(study).in_words()}, shared by {arms} arm{'s' if arms > 1 else ''}"
-    return f"{made} ({_sizes(arm, done[-1])}; {shared}; held out, in no number here: {_scores(done[-1])})."
+    held_out = f"held out, in no number here: {held_out_in_words(done[-1])}"
+    return f"{made} ({sizes_in_words(arm, done[-1])}; {cost_in_words(cost)}; {held_out})."
 
 
-def _sizes(arm: Arm, record: Record) -> str:
+def sizes_in_words(arm: Arm, record: Record) -> str:
+    """Steps and tokens of a pretraining that has completed."""
     steps, tokens = record.metrics["steps"], record.metrics["tokens"]
     return f"{steps:,.0f} steps of {arm.fixed['batch_size']} examples, {tokens:,.0f} tokens"
 
 
-def _scores(record: Record) -> str:
+def cost_in_words(cost: PretrainingCost) -> str:
+    return f"{cost.whole.in_words()}, shared by {cost.arms} arm{'s' if cost.arms > 1 else ''}"
+
+
+def held_out_in_words(record: Record) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in held_out_scores(record).items())
-
-
-def _cost(study: Study) -> Compute:
-    """Of all that was tried, what failed too."""
-    paid = [record for record in (*study.pretrained, *study.retried) if record.phase == "pretrain"]
-    on_cpu = sum(record.wall_seconds for record in paid if record.gpu_seconds == 0)
-    return Compute(gpu_seconds=sum(record.gpu_seconds for record in paid), cpu_seconds=on_cpu)

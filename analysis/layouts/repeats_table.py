@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from analysis.layouts.cell_facts import cell_names, gap_entry, mark_meanings
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
-from analysis.layouts.notes import seed_notes
+from analysis.layouts.notes import origin_in_words, seed_notes
 from analysis.layouts.table import Entry, Line, Table, number_entry
 from analysis.statistics.search_repeats import RepeatedComparison, Repeats, compare_repeats
 from analysis.studies.cells import Row
 from analysis.studies.joined import repeats_of
-from analysis.studies.protocol_words import protocol_in_words, seeds_in_words
+from analysis.studies.protocol_words import seeds_in_words
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:
@@ -32,7 +32,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             "included; of search: what of it the seeds do not account for. Against the baseline: difference of the "
             "means with its 95 % interval, the searches as what varies (and dev examples; t-test with as few degrees "
             "of freedom as there are searches); ↑ and ↓ at the 5 % level, Holm over this table. They are about the "
-            f"methods with their tuning. {protocol_in_words(studies)}"
+            f"methods with their tuning. {origin_in_words(studies)}"
         ),
         notes=[*seed_notes(evidence.rows), *_incomplete(evidence.rows)],
         sidecar=sidecar(evidence, cell_names)

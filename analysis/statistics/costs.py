@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell, Row
+from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.record import Record
+from study.plans.resolved_plan import Arm
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
+UNITS = ("gpu_seconds", "cpu_seconds")  # of `Compute`
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,29 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class PretrainingCost:
+    """What the pretraining of a study has cost, and how many arms pay for it, all alike."""
+
+    arm: Arm
+    whole: Compute  # of all that was tried, what failed too
+    arms: int
+
+    @property
+    def share(self) -> Compute:
+        """What each arm pays."""
+        return Compute(self.whole.gpu_seconds / self.arms, self.whole.cpu_seconds / self.arms)
+
+
+@dataclass(frozen=True)
 class Entry:
-    """The compute of one row: all trials of its arms, stopped and failed ones and those that ran again too."""
+    """The compute of one row: all trials of its arms, stopped and failed ones and those that ran again too.
+
+    Where a study pretrains, its arms pay for that as well, each an equal share.
+    """
 
     row: str
     spent: list[Spent]  # per arm and phase
+    pretrained: list[PretrainingCost]  # one for each of its arms in each study that pretrains
 
     @property
     def trials(self) -> dict[str, int]:
@@ -50,8 +72,19 @@ class Entry:
         return _total(spent for spent in self.spent if spent.phase == "confirm")
 
     @property
+    def pretraining(self) -> Compute:
+        """The shares of its arms."""
+        return _sum([cost.share for cost in self.pretrained])
+
+    @property
+    def whole_pretraining(self) -> Compute:
+        """Of its backbone, whoever pays for it; of several studies' that pretrained it, the dearest."""
+        wholes = [cost.whole for cost in self.pretrained]
+        return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
+
+    @property
     def total(self) -> Compute:
-        return _total(self.spent)
+        return _sum([_total(self.spent), self.pretraining])
 
     @property
     def tasks(self) -> set[str]:
@@ -59,25 +92,53 @@ class Entry:
         return {spent.task for spent in self.spent}
 
     def on(self, tasks: Collection[str]) -> Compute:
-        """What it spent on these tasks."""
+        """What its trials spent on these tasks."""
         return _total(spent for spent in self.spent if spent.task in tasks)
 
     def in_words(self) -> str:
-        return f"{self.row} {self.total.in_words()} (search {self.search.in_words()}; {in_words(self.trials)})"
+        pretraining = f", pretraining {self.pretraining.in_words()}" if self.pretrained else ""
+        parts = f"search {self.search.in_words()}{pretraining}"
+        return f"{self.row} {self.total.in_words()} ({parts}; {in_words(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
-        totals = {name: vars(getattr(self, name)) for name in ("search", "confirm", "total")}
+        parts = ["search", "confirm", *(["pretraining"] if self.pretrained else []), "total"]
+        totals = {name: vars(getattr(self, name)) for name in parts}
         return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
 
 
 def _total(spent: Iterable[Spent]) -> Compute:
-    entries = list(spent)
-    return Compute(sum(entry.gpu_seconds for entry in entries), sum(entry.cpu_seconds for entry in entries))
+    return _sum([Compute(entry.gpu_seconds, entry.cpu_seconds) for entry in spent])
+
+
+def _sum(computes: Sequence[Compute]) -> Compute:
+    return Compute(*(sum(getattr(compute, unit) for compute in computes) for unit in UNITS))
 
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
     """One entry per row."""
-    return [Entry(row.label, ledger(record for cell in row.cells.values() for record in cell.paid)) for row in rows]
+    return [_entry(row) for row in rows]
+
+
+def _entry(row: Row) -> Entry:
+    costs = [pretraining_cost(study) for cell in row.cells.values() for study in cell.studies]
+    return Entry(
+        row=row.label,
+        spent=ledger(record for cell in row.cells.values() for record in cell.paid),
+        pretrained=[cost for cost in costs if cost is not None],
+    )
+
+
+def pretraining_spent(study: Study) -> list[Spent]:
+    """What the study's pretraining has cost, failed and run again included; empty where nothing is pretrained."""
+    return ledger(record for record in (*study.pretrained, *study.retried) if record.phase == "pretrain")
+
+
+def pretraining_cost(study: Study) -> PretrainingCost | None:
+    """The same, and who pays for it; None where nothing is pretrained."""
+    plan = study.file.plan
+    if plan.pretraining is UNSET:
+        return None
+    return PretrainingCost(arm=plan.pretraining, whole=_total(pretraining_spent(study)), arms=len(plan.arms))
 
 
 def seconds_on_gpu(record: Record) -> float:
@@ -89,13 +150,25 @@ def seconds_of_clock(record: Record) -> float:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """The ledger in words, and a warning where rows had unlike compute on the tasks that all of them ran."""
+    """The ledger in words, and warnings where rows had unlike compute on the tasks that all of them ran.
+
+    Pretraining is compared apart: a large cost that rows share would hide how unlike their trials' is.
+    """
     spent = [entry for entry in entries if entry.trials]
     if not spent:
         return []
-    notes = ["compute: " + "; ".join(entry.in_words() for entry in spent)]
+    notes = ["compute: " + "; ".join(entry.in_words() for entry in spent), *_pretraining_warnings(spent)]
     common = set.intersection(*(entry.tasks for entry in spent))
     return notes + _warnings({entry.row: entry.on(common) for entry in spent}) if common else notes
+
+
+def _pretraining_warnings(entries: list[Entry]) -> list[str]:
+    wholes = {entry.row: entry.whole_pretraining for entry in entries}
+    excesses = [uncertainty.largest_excess([getattr(own, unit) for own in wholes.values()]) for unit in UNITS]
+    if max(excesses) <= LARGEST_EXCESS:
+        return []
+    told = ", ".join(f"{entry.row} {wholes[entry.row].in_words() if entry.pretrained else 'none'}" for entry in entries)
+    return [f"warning: the pretraining of the rows' backbones differs by more than 20 %: {told}"]
 
 
 def _warnings(computes: dict[str, Compute]) -> list[str]:
@@ -107,7 +180,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
         told = ", ".join(f"{row} {compute.in_words()}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {told}"]
     warnings = []
-    for unit in ("gpu_seconds", "cpu_seconds"):
+    for unit in UNITS:
         ordered = sorted(computes, key=lambda row: getattr(computes[row], unit))
         least, most = computes[ordered[0]], computes[ordered[-1]]
         if uncertainty.largest_excess([getattr(least, unit), getattr(most, unit)]) > LARGEST_EXCESS:

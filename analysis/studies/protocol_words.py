@@ -41,8 +41,6 @@ def protocol_in_words(studies: Sequence[Study]) -> str:
         f"profile {profile}",
         f"data {data}",
     ]
-    made_by = dict.fromkeys(arm.name for study in studies if (arm := study.file.plan.pretraining) is not UNSET)
-    sentences += [f"backbone pretrained by {', '.join(made_by)}"] * bool(made_by)
     return "; ".join(sentences) + "."
 
 
@@ -54,16 +52,14 @@ def setting_notes(studies: Sequence[Study]) -> list[str]:
         fields = {"epochs, at most": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
         told = [f"{field} {value}" for field, value in fields.items() if value is not None]
         told += [f"{field} {json.dumps(value)}" for field, value in asked.settings.items()]
-        told += _pretraining(asked)
+        told += _of_pretraining(asked)
         told += [f"{arm} starts from {source}" for arm, source in asked.start_from.items()]
         if told:
             notes.append(f"{name}: {', '.join(told)}")
     return notes
 
 
-def _pretraining(asked: Plan) -> list[str]:
+def _of_pretraining(asked: Plan) -> list[str]:
     if asked.pretraining is UNSET:
         return []
-    settings = [f"{field} {json.dumps(value)}" for field, value in asked.pretraining.settings.items()]
-    by_hand = f" with {', '.join(settings)}" if settings else ""
-    return [f"backbone pretrained by {asked.pretraining.objective} on {asked.pretraining.corpus}{by_hand}"]
+    return [f"pretraining with {field} {json.dumps(value)}" for field, value in asked.pretraining.settings.items()]

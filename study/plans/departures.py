@@ -12,15 +12,17 @@ import trainables
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
+from trainables.encoders.backbones import MINI_BACKBONES
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
+OF_TINY_RECIPE = "steps, packing and optimiser are for a tiny random backbone, and of no publication"
 
 
 def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
     """A line for each, under "protocol" and under each method's name."""
     methods = dict.fromkeys(arm.base_method for arm in arms)
     own = {method: trainables.departures(method) for method in methods}
-    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(asked) | own
+    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(asked, arms) | own
 
 
 def departures_in_words(plan: ResolvedPlan) -> list[str]:
@@ -38,12 +40,13 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     return ["where this is not what the papers and their code did:", *wrapped] if wrapped else []
 
 
-def _of_pretraining(asked: Plan) -> dict[str, tuple[str, ...]]:
-    """The objective's, where anything is pretrained."""
+def _of_pretraining(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
+    """The objective's, where anything is pretrained: they are of its published recipe, which tiny backbones lack."""
     if asked.pretraining is UNSET:
         return {}
     by_hand = ", ".join(asked.pretraining.settings)
-    lines = objectives.departures(asked.pretraining.objective)
+    is_tiny = any(arm.backbone in MINI_BACKBONES for arm in arms)
+    lines = (OF_TINY_RECIPE,) if is_tiny else objectives.departures(asked.pretraining.objective)
     more = f"set by hand, whatever is said of these fields here: {by_hand}"
     return {asked.pretraining.objective: (*lines, *([more] if by_hand else []))}
 

@@ -10,6 +10,7 @@ from analysis.layouts.rendering import Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 
+SHAREBERT = "ShareBERT-Small"
 BARE = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
 
 
@@ -120,6 +121,15 @@ def test_real_glue_is_a_matter_of_content(tmp_path):
 def test_a_cell_without_numbers_is_no_reason(tmp_path):
     made = table(write_study(tmp_path, [record("albert", "rte", 0.7)], methods=["albert"], tasks=["rte", "sst2"]))
     assert beneath(made, "albert") == ["published ALBERT"]
+
+
+def test_a_figure_over_all_tasks_is_in_its_heading_on_mini_too(tmp_path):
+    figure = "Published, as 95.5 % of BERT-base's scores alone"
+    (heading,) = apart(table(write_study(tmp_path / "real", arm("albert", "rte", [0.7] * 5)), "pabee"), SHAREBERT)
+    assert heading.startswith(f"{figure} (ShareBERT")
+    study = write_study(tmp_path / "mini", arm("albert", "rte", [0.7] * 5), data="mini")
+    (heading,) = apart(table(study, "pabee"), SHAREBERT)
+    assert heading.startswith(f"{figure}, on real GLUE; not comparable with --data mini (ShareBERT")
 
 
 def test_the_test_rows_are_printed_apart(tmp_path):

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import pytest
 from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
 from msgspec.structs import replace
 
+from analysis import report
+from analysis.explain import explain
 from analysis.layouts.beside_published import reasons_apart
 from analysis.layouts.published_numbers import published_rows
+from analysis.statistics.costs import Compute, Entry, PretrainingCost, ledger_notes, pretraining_cost, row_ledger
+from analysis.studies.joined import rows_of
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.record_checks import check_record
 from analysis.tables import write_tables
 from analysis.verify import verify
+from study.facts.ledger import ledger
 
 SMALL = {"methods": ("albert",), "tasks": ("rte",), "seeds": 1}
+HELD_OUT = "mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530"
 SENTENCE = (
     "mini-albert, pretrained by albert-mlm/pretraining on corpus mini (30 steps of 32 examples, 23,310 tokens; 2 s of "
-    "GPU, shared by 1 arm; held out, in no number here: mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530)."
+    f"GPU, shared by 1 arm; held out, in no number here: {HELD_OUT})."
 )
 
 
@@ -39,8 +46,107 @@ def study(made: Path) -> Study:
     return load_study(made)
 
 
-def test_the_caption_names_it_with_steps_tokens_cost_and_held_out_scores(made):
-    assert f"Backbone of every row: {SENTENCE}" in (made / "tables" / "dev.md").read_text()
+@pytest.fixture(scope="module")
+def two_methods(tmp_path_factory) -> Study:
+    plan = mini_plan(**SMALL | {"methods": ("albert", "pondernet")}, pretraining=PRETRAINING)
+    return load_study(launched_study(tmp_path_factory.mktemp("runs") / "two", plan))
+
+
+def test_every_caption_names_it_once_with_steps_tokens_cost_and_held_out_scores(made, two_methods):
+    tables = {path.name: path.read_text() for path in (two_methods.folder / "tables").glob("*.md")}
+    assert {"dev.md", "intervals.md", "optimism.md", "equal_compute.md", "equal_layers.md", "pabee.md"} <= tables.keys()
+    for name, text in tables.items():
+        assert text.count("Backbone of every row: mini-albert, pretrained by albert-mlm/pretraining") == 1, name
+        assert text.count("albert-mlm") == 1, name
+    for path in (made / "tables").glob("*.md"):
+        assert f"Backbone of every row: {SENTENCE}" in path.read_text(), path.name
+
+
+def test_equal_compute_says_that_it_is_in_no_budget(two_methods):
+    said = "the pretraining before them is in none"
+    assert said in (two_methods.folder / "tables" / "equal_compute.md").read_text()
+
+
+def test_every_arm_pays_the_same_part_of_it(two_methods):
+    whole = pretraining_cost(two_methods)
+    entries = row_ledger(rows_of([two_methods]))
+    assert whole and (whole.whole, whole.arms) == (Compute(2.5, 0.0), 2)
+    assert [entry.pretraining for entry in entries] == [Compute(1.25, 0.0)] * 2
+    for entry in entries:
+        parts = entry.search.gpu_seconds + entry.confirm.gpu_seconds
+        assert entry.total.gpu_seconds == parts + 1.25 and entry.on({"rte"}).gpu_seconds == parts
+    text = (two_methods.folder / "tables" / "dev.md").read_text()
+    assert text.count(", pretraining 1 s of GPU; ") == 2 and "2 s of GPU, shared by 2 arms" in text
+    told = json.loads((two_methods.folder / "tables" / "dev.json").read_text())
+    assert [entry["pretraining"]["gpu_seconds"] for entry in told["compute"]] == [1.25, 1.25]
+    assert told["pretraining"]["two"]["shared_by"] == 2
+
+
+def test_what_failed_before_it_completed_is_paid_for_too(two_methods):
+    failed = replace(two_methods.pretrained[0], status="failed", gpu_seconds=40.0)
+    again = replaced(two_methods, retried=[failed, replace(two_methods.records[0], gpu_seconds=7.0)])
+    assert pretraining_cost(again).whole == Compute(42.5, 0.0)
+
+
+def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_methods):
+    arm = two_methods.file.plan.pretraining
+    shared = [PretrainingCost(arm=arm, whole=Compute(1e6, 0.0), arms=2)]
+    trial = two_methods.records[0]
+    own = [ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
+    _, warning = ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
+    assert warning.startswith("warning: compute on the tasks that all rows ran differs by more than 20 %")
+    assert len(ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[0], shared)])) == 1
+
+
+def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, plain):
+    notes = ledger_notes(row_ledger(rows_of(load_studies([made, plain]), separate=True)))
+    assert (
+        "warning: the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) 2 s of GPU, "
+        "albert (plain) none"
+    ) in notes
+
+
+def test_rows_that_had_the_same_one_are_not_warned_of_however_many_pay(made, two_methods):
+    notes = ledger_notes(row_ledger(rows_of([load_study(made), two_methods], separate=True)))
+    assert not any("pretraining of the rows" in note for note in notes)
+
+
+def test_the_page_has_what_every_method_pays_of_it(made, tmp_path):
+    page = report.write_report(shutil.copytree(made, tmp_path / "pretrained")).read_text()
+    assert '<th scope="col">pretraining</th>' in page and "<td>2 s of GPU</td>" in page
+    assert '<tr><th scope="row">albert-mlm/pretraining</th><td>pretrain</td><td>2</td>' in page
+
+
+def test_it_is_explained_with_its_trial_cost_and_what_starts_from_it(two_methods):
+    text, (record,) = explain(two_methods, "albert-mlm/pretraining"), two_methods.pretrained
+    assert text.startswith(
+        f"albert-mlm/pretraining in {two_methods.folder}: mini-albert on corpus mini; in no table\n  seed 42: "
+    )
+    for told in (
+        f"seed 42: 30 steps of 32 examples, 23,310 tokens; held out: {HELD_OUT}; key {record.key}",
+        f"model: {record.model}",
+        "cost: 2 s of GPU, shared by 2 arms",
+        "starts from it: albert/rte, pondernet/rte",
+        '"steps": 30',
+        "code, digest of the sources: c0de",
+    ):
+        assert told in text, told
+    assert text.count(": trial_started ") == text.count(": trial_ended ") == 1
+
+
+def test_every_attempt_at_it_is_explained(two_methods):
+    failed = replace(two_methods.pretrained[0], status="failed", error="loss is nan at step 3", epochs=1)
+    text = explain(replaced(two_methods, retried=[failed]), "albert-mlm/pretraining")
+    assert "seed 42: failed at epoch 1: loss is nan at step 3" in text and text.count("seed 42:") == 2
+    text = explain(replaced(two_methods, pretrained=()), "albert-mlm/pretraining")
+    assert f"has not ended; key {failed.key}" in text
+
+
+def test_a_wrong_cell_is_answered_with_it_among_what_there_is(two_methods, plain):
+    with pytest.raises(ValueError, match="available: albert/rte, pondernet/rte, albert-mlm/pretraining$"):
+        explain(two_methods, "albert/pretraining")
+    with pytest.raises(ValueError, match="available: albert/rte$"):
+        explain(load_study(plain), "albert-mlm/pretraining")
 
 
 def test_its_numbers_in_full_stand_beside_every_table(made):
@@ -69,8 +175,6 @@ def test_tables_without_one_say_nothing_of_it(plain):
 
 
 def test_a_published_number_of_the_same_backbone_is_not_held_against_it(study):
-    from analysis.studies.joined import rows_of
-
     (row,) = rows_of([study])
     asked = replace(study.file.plan.asked, data="folder")
     object.__setattr__(study, "file", replace(study.file, plan=replace(study.file.plan, asked=asked)))
@@ -81,8 +185,6 @@ def test_a_published_number_of_the_same_backbone_is_not_held_against_it(study):
 
 
 def _real(cell, study):
-    from dataclasses import replace as replaced
-
     return replaced(cell, studies=(study,), records=tuple(replace(one, data_differences=()) for one in cell.records))
 
 

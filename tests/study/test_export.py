@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from study.chosen_models import ModelChoice, chosen_model
-from study.export import export, main
+from study.export import export, main, pretraining_behind
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
+from study.model_card import Pretraining, model_card
+from study.plans.plan_file import require_plan, write_plan
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.trained_model import load_trained
 
@@ -80,13 +82,38 @@ def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(stu
     assert row.host not in card and str(study) not in card and "/tmp" not in card
 
 
+def test_the_card_names_the_pretraining_behind_the_backbone(launched):
+    row = chosen_model(launched, choice(method="albert", task="rte"))
+    behind = pretraining_behind(launched)
+    card = model_card(row, "AlbertForSequenceClassification", behind)
+    assert behind and behind.record.key == row.backbone_fingerprint
+    for name, value in {
+        "": f"albert-mlm/pretraining, trial {row.backbone_fingerprint}",
+        " began with": "mini-albert",
+        " objective": "albert-mlm",
+        " corpus": "mini",
+        " steps": "30",
+        " tokens": "23,310",
+    }.items():
+        assert f"| pretraining{name} | {value} |\n" in card, name
+    there = replace(behind.arm, corpus="/home/me/books", backbone="/home/me/begun")
+    card = model_card(row, "AlbertForSequenceClassification", Pretraining(there, behind.record))
+    assert "| pretraining corpus | the folder books |" in card and "/home" not in card
+    assert "| pretraining began with | the folder begun |" in card
+
+
+def test_a_card_of_what_was_not_pretrained_here_says_nothing_of_it(study):
+    assert pretraining_behind(study) is None
+    assert "pretrain" not in model_card(chosen_model(study, choice()), "AlbertModel", None).split("```")[-1]
+
+
 def test_a_pretrained_backbone_is_exported_with_its_held_out_scores(study, tmp_path):
     row = pretraining_of(study, tmp_path)
     assert main([str(tmp_path / "study"), "--trial", row.key, "--to", str(tmp_path / "to")]) == 0
     AutoModel.from_pretrained(tmp_path / "to")
     card = (tmp_path / "to" / "README.md").read_text()
     assert "On held-out text; one seed (1)." in card and "| mlm_accuracy | 0.2500 |" in card
-    assert "| steps | 1,000 |" in card and "study.predict" not in card and "AlbertModel" in card
+    assert "| pretraining steps | 1,000 |" in card and "study.predict" not in card and "AlbertModel" in card
 
 
 def test_a_pretrained_backbone_that_was_changed_is_not_exported(study, tmp_path):
@@ -108,7 +135,9 @@ def pretraining_of(study: Path, folder: Path) -> Record:
     made = record("albert", "rte", 0.25, seed=1, phase="pretrain", model=str(model))
     metrics = {"mlm_accuracy": 0.25, "steps": 1000.0, "tokens": 64000.0}
     row = replace(made, method="albert-mlm", task="pretraining", metrics=metrics)
-    write_study(folder / "study", arm("albert", "rte", [0.7]))
+    file = require_plan(write_study(folder / "study", arm("albert", "rte", [0.7])))
+    pretraining = mini_plan(pretraining=PRETRAINING).pretraining
+    write_plan(folder / "study", replace(file, plan=replace(file.plan, pretraining=pretraining)))
     write_records(folder / "study", [row])
     return row
 

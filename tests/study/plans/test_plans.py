@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from study import launch, profiles
 from study.facts.events import AshaDecided
 from study.launch_options import LaunchOptions, build_parser
-from study.plans.departures import departures_in_words
+from study.plans.departures import OF_TINY_RECIPE, departures_in_words
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
+from trainables import objectives
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -108,6 +109,17 @@ def test_a_profile_that_pretrains_has_a_mini_form(profile, mini):
     plan = resolve(plan_from("--profile", *profile, "--data", "mini", "--corpus", "mini", "--backbone", mini))
     assert plan.pretraining is not UNSET and plan.pretraining.fixed["steps"] == 2_000
     assert {arm.pretrained_by for arm in plan.arms} == {plan.pretraining.name}
+
+
+@pytest.mark.parametrize("objective", ["mlm", "alectra-rtd"])
+def test_a_tiny_recipe_is_held_against_no_published_one(objective):
+    asked = ("--profile", "mini", "--pretrain", objective, "--corpus", "mini")
+    assert resolved_from(*asked).departures[objective] == (OF_TINY_RECIPE,)
+    by_hand = resolved_from(*asked, "--pretrain-set", "batch_size=16").departures[objective]
+    assert by_hand[0] == OF_TINY_RECIPE and by_hand[1].endswith("batch_size")
+    published = ("--task", "rte", "--backbone", "albert-base", "--tokenizer", "google-bert/bert-base-uncased")
+    lines = resolve(plan_from(*asked, *published), unchecked=[]).departures[objective]
+    assert lines == objectives.departures(objective)
 
 
 def test_a_profile_is_named_with_a_dash():
