@@ -241,19 +241,15 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """The selected epoch's model on the reported split."""
-        known = self._selected_evaluation if examples is self._data.selection else None
-        evaluation = known or self._evaluate_selected(examples)
+        """The selected epoch's model on the reported split; the run's own model is left as it is."""
+        evaluation = self._selected_evaluation
+        if evaluation is None or examples is not self._data.selection:
+            present = _copied(self._model.state_dict())
+            self._model.load_state_dict(self._selected_weights)
+            evaluation = self._evaluate(examples, self.best_epoch)
+            self._model.load_state_dict(present)
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
-        return evaluation
-
-    def _evaluate_selected(self, examples: Examples) -> Evaluation:
-        """The run's own model is left as it is."""
-        present = _copied(self._model.state_dict())
-        self._model.load_state_dict(self._selected_weights)
-        evaluation = self._evaluate(examples, self.best_epoch)
-        self._model.load_state_dict(present)
         return evaluation
 
     def _train(self, epoch: int) -> float:
