@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 import numpy as np
 import torch
@@ -18,11 +18,9 @@ from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer
 from trainables.runs.evaluation import evaluating
 from trainables.runs.flops import count_flops
-from trainables.runs.trial import ExitLatency, Latency, Timing
+from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
 
-TIMED = {1: 4, 8: 2, 32: 1}  # batch size -> batches, at most; few, since every confirm trial pays for them
-SECONDS = 0.2  # of timing, after which no further round begins
-MOST_ROUNDS = 5
+ROUNDS = 3  # that are timed
 CPU_FACTS = Path("/proc/cpuinfo")
 
 
@@ -34,12 +32,16 @@ def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
 
 
 def measure_latency(
-    model: EarlyExitModel, examples: Examples, rules: Sequence[ExitRule], *, num_batches: Mapping[int, int] = TIMED
+    model: EarlyExitModel,
+    examples: Examples,
+    rules: Sequence[ExitRule],
+    *,
+    num_batches: Mapping[int, int] = TIMED_BATCHES,
 ) -> Latency:
     """Latency under each rule, in batches spread over the examples.
 
-    Every batch is answered under all rules in turn, round after round: once uncounted, once more, and again until
-    `SECONDS` are over. A batch's time is the median of its rounds, an example's the mean over the batches.
+    Every batch is answered under all rules in turn, round after round, the first one uncounted. A batch's time is that
+    of its fastest round, since what else runs on the machine only adds to it; an example's the mean over the batches.
 
     Args:
         num_batches: by batch size, at most. A batch has no more examples than there are.
@@ -53,7 +55,7 @@ def measure_latency(
             for rule in rules
         ]
         layers = [answer().double().mean().item() for answer in answers]
-        timed = [_Timed(*pair) for pair in zip(answers, layers, _median_seconds(answers), strict=True)]
+        timed = [_Timed(*pair) for pair in zip(answers, layers, _fewest_seconds(answers), strict=True)]
         exits = tuple(_exit_latency([own for own in timed if own.answer.rule == rule]) for rule in rules)
     return Latency(device=_name_of(device), threads=torch.get_num_threads(), exits=exits)
 
@@ -116,13 +118,10 @@ def _spread_batches(num_examples: int, batch_size: int, num_batches: int) -> lis
     return [np.arange(start, start + batch_size) for start in starts]
 
 
-def _median_seconds(answers: list[_Answer]) -> list[float]:
+def _fewest_seconds(answers: list[_Answer]) -> list[float]:
     """Of each answer over the rounds."""
-    began = time.perf_counter()
-    rounds = [[_seconds(answer) for answer in answers]]
-    while len(rounds) < MOST_ROUNDS and time.perf_counter() - began < SECONDS:
-        rounds.append([_seconds(answer) for answer in answers])
-    return [median(seconds) for seconds in zip(*rounds, strict=True)]
+    rounds = [[_seconds(answer) for answer in answers] for _ in range(ROUNDS)]
+    return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -12,6 +12,8 @@ from trainables.schema import Configuration, Typed
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
 
+TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size -> batches, at most; few, since every confirm trial pays for them
+
 
 class TrialSpec(Typed, frozen=True, kw_only=True):
     """All that a trial's numbers depend on."""
@@ -62,8 +64,8 @@ class Timing(Typed, frozen=True, kw_only=True):
 
     batch_size: AtLeastOne
     examples: AtLeastOne  # timed
-    mean_layers: NotNegative  # run per timed example
-    milliseconds: NotNegative  # per example, by the clock
+    mean_layers: Annotated[float, Meta(ge=1)]  # run per timed example
+    milliseconds: Annotated[float, Meta(gt=0)]  # per example, by the clock, of the fastest of a few rounds
 
 
 class ExitLatency(Typed, frozen=True, kw_only=True):
