@@ -68,8 +68,8 @@ def _time_in_words(rows: list[Row]) -> str:
     sizes = ", ".join(map(str, TIMED_BATCHES))
     return (
         f"Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of {sizes} "
-        f"on {devices}, timed in the trial's own process after its training on a few examples of the split that selects, while other "
-        "trials may have shared the machine. "
+        f"on {devices}, timed in the trial's own process after its training, on a few examples of the split that "
+        "selects, while other trials may have shared the machine. "
     )
 
 

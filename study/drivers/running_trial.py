@@ -167,9 +167,8 @@ class RunningTrial:
         if predictions is None and self._assigned.pretraining is None:
             return replace(outcome, model=None)
         assert outcome.model is not None
-        if isinstance(self._run, TrainingRun):
-            outcome = replace(outcome, latency=latency_of(self._run))
-        return replace(outcome, model=self._place.send_outcome(Path(outcome.model)))
+        latency = latency_of(self._run) if isinstance(self._run, TrainingRun) else None
+        return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
 
     def _report(self, row: EpochRow, outcome: Outcome | None) -> Report:
         wall_seconds, gpu_seconds = self._clock.read()

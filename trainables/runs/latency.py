@@ -18,7 +18,7 @@ from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer
 from trainables.runs.evaluation import evaluating
 from trainables.runs.flops import count_flops
-from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
+from trainables.runs.trial import ExitLatency, Latency, Timing
 
 ROUNDS = 3  # that are timed
 CPU_FACTS = Path("/proc/cpuinfo")
@@ -32,11 +32,7 @@ def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
 
 
 def measure_latency(
-    model: EarlyExitModel,
-    examples: Examples,
-    rules: Sequence[ExitRule],
-    *,
-    num_batches: Mapping[int, int] = TIMED_BATCHES,
+    model: EarlyExitModel, examples: Examples, rules: Sequence[ExitRule], *, num_batches: Mapping[int, int]
 ) -> Latency:
     """Latency under each rule, in batches spread over the examples.
 

@@ -33,7 +33,7 @@ from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
-from trainables.runs.trial import Content, EpochRow, Latency, Outcome, TrialSpec
+from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
     WEIGHTS,
@@ -335,7 +335,7 @@ def content_of(run: TrainingRun) -> Content:
 def latency_of(run: TrainingRun) -> Latency:
     """What answering costs the selected epoch's model, on examples of the split that selected it."""
     with _holding(run._model, run._selected_weights):
-        return measure_latency(run._model, run._data.selection, timed_rules(run._model))
+        return measure_latency(run._model, run._data.selection, timed_rules(run._model), num_batches=TIMED_BATCHES)
 
 
 @contextmanager

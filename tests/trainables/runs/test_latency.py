@@ -77,7 +77,7 @@ def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, mo
     timed = []
     monkeypatch.setattr(
         "trainables.runs.training.measure_latency",
-        lambda model, *_: timed.append(max(value.abs().max().item() for value in model.state_dict().values())),
+        lambda model, *_, **__: timed.append(max(value.abs().max().item() for value in model.state_dict().values())),
     )
     latency_of(run)
     assert timed == [0.0]
