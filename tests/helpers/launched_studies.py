@@ -267,7 +267,10 @@ def latency_of(outcome: Outcome) -> Latency:
                 for size, number in TIMED_BATCHES.items()
             ),
         )
-        for rule, setting, layers in (("threshold", 0.5, outcome.num_layers / 2), ("last", None, outcome.num_layers))
+        for rule, setting, layers in (
+            ("threshold", 0.5, outcome.num_layers / 2),
+            ("last", None, float(outcome.num_layers)),
+        )
     )
     return Latency(device="A Processor", threads=1, exits=exits)
 

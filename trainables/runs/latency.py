@@ -91,7 +91,7 @@ def _exit_latency(timed: list[_Timed]) -> ExitLatency:
     largest = max((own.answer for own in timed), key=lambda answer: answer.size)
     return ExitLatency(
         rule=rule.name,
-        setting=rule.setting,
+        setting=None if rule.setting is None else float(rule.setting),
         flops=count_flops(largest) / largest.size,
         timings=tuple(_timing([own for own in timed if own.answer.size == size]) for size in sizes),
     )

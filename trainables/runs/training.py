@@ -245,16 +245,13 @@ class TrainingRun:
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
         """The selected epoch's model on the reported split."""
-        known = self._selected_evaluation if examples is self._data.selection else None
-        evaluation = known or self._evaluate_selected(examples)
+        evaluation = self._selected_evaluation if examples is self._data.selection else None
+        if evaluation is None:
+            with _holding(self._model, self._selected_weights):  # the run's own model is left as it is
+                evaluation = self._evaluate(examples, self.best_epoch)
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         return evaluation
-
-    def _evaluate_selected(self, examples: Examples) -> Evaluation:
-        """The run's own model is left as it is."""
-        with _holding(self._model, self._selected_weights):
-            return self._evaluate(examples, self.best_epoch)
 
     def _train(self, epoch: int) -> float:
         """One pass over the training examples: the mean loss of its steps."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -15,7 +16,7 @@ from trainables.runs.flops import count_flops
 from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.training import TrainingRun, latency_of
 from trainables.runs.trial import Latency
-from trainables.schema import from_plain, to_plain
+from trainables.schema import Reader
 
 EARLY, WHOLE = Patience(1, None), LastLayer()
 
@@ -59,6 +60,12 @@ def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
     assert [(timing.batch_size, timing.examples) for timing in early.timings] == [(1, 3), (8, 16)]
 
 
+def test_a_latency_is_written_as_it_is_read(run):
+    found, _ = measured(run, {1: 1})
+    line = msgspec.json.encode(found)
+    assert msgspec.json.encode(Reader(Latency).read(line, where="latency")) == line  # `verify` holds files against this
+
+
 def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 1, "num_hidden_layers": 4}), cache)
     first, second = (latency_of(run) for _ in range(2))
@@ -67,7 +74,6 @@ def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
         for found in (first, second)
     ]
     assert untimed[0] == untimed[1] and first.own.rule == "sample"
-    assert from_plain(Latency, to_plain(first), where="latency") == first
 
 
 def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, monkeypatch):
