@@ -1,17 +1,18 @@
 """What every method's model can do: a loss, all layers' outputs, and inference that stops computing."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
-from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs
-
-SHARE_WORTH_A_COPY = 1 / 16  # of a batch: so many finished examples are taken out of it
+from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 
@@ -70,7 +71,7 @@ class EarlyExitModel(nn.Module, ABC):
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
         """The exit rule's answers, computing for every example only the layers up to its exit.
 
-        Finished examples leave the batch, a sixteenth of it at a time or more. A sampled exit draws from `generator`.
+        Finished examples leave the batch at once. A sampled exit draws from `generator`.
         """
         with self.autocast(batch):
             return self._infer(batch, generator)
@@ -130,33 +131,55 @@ class EarlyExitModel(nn.Module, ABC):
         return self.encoder.num_layers + 1 - depth
 
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
-        states = self.encoder.embed(**_texts(batch))
-        size, device = len(batch["input_ids"]), batch["input_ids"].device
-        rows = torch.arange(size, device=device)  # of the examples still in the batch
-        answers = torch.zeros(size, self.num_labels, device=device)
-        exit_layer = torch.full_like(rows, self.encoder.num_layers)
-        finished = torch.zeros_like(rows, dtype=torch.bool)
-        state, carried = None, None
-        for index in range(self.encoder.num_layers):
+        rule, num_layers = self.exit_rule, self.encoder.num_layers
+        going = _Going(torch.arange(len(batch["input_ids"]), device=batch["input_ids"].device))
+        answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
+        exit_layer = torch.full_like(going.rows, num_layers)
+        states, first = self.encoder.embed(**_texts(batch)), []
+        for index in range(num_layers):
             states = self.encoder.layer(index, states)
-            logits, exit_logits, carried = self.exit_heads(index, states.first()[None], carried)
-            if state is None:
-                state = self.exit_rule.start(self.encoder.num_layers, logits[0], generator)
-            lambdas = None if exit_logits is None else exit_logits[0].sigmoid()
-            step = self.exit_rule.step(state, index + 1, self.encoder.num_layers, logits[0].float(), lambdas)
+            first.append(states.first())
+            if index + 1 < rule.earliest(num_layers):
+                continue  # nobody may leave yet: the heads of these layers are run together
+            step, going = self._decide(torch.stack(first), index + 1, going, generator)
+            first = []
             # An answer is overwritten by every later layer that still runs for its example.
-            answers[rows] = torch.where(finished[:, None], answers[rows], step.logits)
-            exit_layer[rows] = torch.where(finished, exit_layer[rows], index + 1)
-            finished, state = finished | step.leaves, step.state
-            num_finished = int(finished.sum())
-            if num_finished == len(rows):
+            answers[going.rows], exit_layer[going.rows] = step.logits, index + 1
+            stays = ~step.leaves
+            num_staying = int(stays.sum())
+            if num_staying == 0 or index + 1 == num_layers:
                 break
-            if num_finished >= SHARE_WORTH_A_COPY * len(rows):
-                stays = ~finished
-                rows, states, finished = rows[stays], states.of(stays), finished[stays]
-                carried = None if carried is None else carried[stays]
-                state = {name: values[stays] for name, values in state.items()}
+            if num_staying < len(stays):
+                states, going = states.of(stays), going.of(stays)
         return ExitResult(answers, exit_layer)
+
+    def _decide(
+        self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
+    ) -> tuple[Step, _Going]:
+        """What the rule says at a layer (from 1), by the first tokens (layers, batch, hidden) of those up to it."""
+        below, num_layers = layer - len(first), self.encoder.num_layers
+        logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
+        state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
+        for index in range(len(first)):
+            lambdas = None if exit_logits is None else exit_logits[index].sigmoid()
+            step = self.exit_rule.step(state, below + index + 1, num_layers, logits[index].float(), lambdas)
+            state = step.state
+        return step, _Going(going.rows, carried, state)
+
+
+@dataclass(frozen=True)
+class _Going:
+    """The examples that still run, and what their next heads and the rule's next step need of them."""
+
+    rows: Tensor  # in the batch, (going,), int64
+    carried: Tensor | None = None  # by the heads, first dimension the example
+    state: State | None = None  # of the rule; None before its first step
+
+    def of(self, stays: Tensor) -> _Going:
+        """Those of them that stay, (going,), bool."""
+        carried = None if self.carried is None else self.carried[stays]
+        state = self.state and {name: values[stays] for name, values in self.state.items()}
+        return _Going(self.rows[stays], carried, state)
 
 
 def _texts(batch: Batch) -> Batch:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,11 @@ from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.failures import TrainingError, available
+from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
-from trainables.runs.trial import Content, EpochRow, Outcome, TrialSpec
+from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
     WEIGHTS,
@@ -241,13 +244,11 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """The selected epoch's model on the reported split; the run's own model is left as it is."""
-        evaluation = self._selected_evaluation
-        if evaluation is None or examples is not self._data.selection:
-            present = _copied(self._model.state_dict())
-            self._model.load_state_dict(self._selected_weights)
-            evaluation = self._evaluate(examples, self.best_epoch)
-            self._model.load_state_dict(present)
+        """The selected epoch's model on the reported split."""
+        evaluation = self._selected_evaluation if examples is self._data.selection else None
+        if evaluation is None:
+            with _holding(self._model, self._selected_weights):  # the run's own model is left as it is
+                evaluation = self._evaluate(examples, self.best_epoch)
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         return evaluation
@@ -326,6 +327,21 @@ def content_of(run: TrainingRun) -> Content:
         backbone_digest=backbone_digest(spec.backbone),
         tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
     )
+
+
+def latency_of(run: TrainingRun) -> Latency:
+    """What answering costs the selected epoch's model, on examples of the split that selected it."""
+    with _holding(run._model, run._selected_weights):
+        return measure_latency(run._model, run._data.selection, timed_rules(run._model), num_batches=TIMED_BATCHES)
+
+
+@contextmanager
+def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
+    """The model has other weights, and then its own again."""
+    present = _copied(model.state_dict())
+    model.load_state_dict(weights)
+    yield
+    model.load_state_dict(present)
 
 
 def _start_encoder(model: EarlyExitModel, folder: Path) -> None:

@@ -126,3 +126,11 @@ def test_classifier_dropout_is_on_the_pooled_output_in_training_only():
     assert torch.equal(model.loss(batch)["loss"], model.loss(batch)["loss"])
     model.train()
     assert not torch.equal(model.loss(batch)["loss"], model.loss(batch)["loss"])
+
+
+def test_heads_of_layers_after_which_nobody_may_leave_are_run_together(monkeypatch):
+    model, _ = model_of("pabee", "mini-albert", patience=4)
+    calls, heads = [], model.exit_heads
+    monkeypatch.setattr(model, "exit_heads", lambda *given: calls.append((given[0], len(given[1]))) or heads(*given))
+    model.infer(batch_of([0, 1]))
+    assert calls[0] == (0, 5) and calls[1:] in ([], [(5, 1)])
