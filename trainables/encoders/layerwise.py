@@ -36,6 +36,7 @@ class _Parts:
     activation: Callable[[Tensor], Tensor]  # of the pooler
     pooler_dropout: float = 0.0  # below the pooler, in training
     final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, where layers do not end in one
+    words_are_looked_up: bool = True  # and not also the stuff of other weights
     one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
 
 
@@ -58,6 +59,7 @@ class LayerwiseEncoder(nn.Module):
         self.pooler = parts.pooler
         self.activation = parts.activation
         self.pooler_dropout = parts.pooler_dropout
+        self.words_are_looked_up = parts.words_are_looked_up
         softmax = model.config._attn_implementation == "padding_free"
         self.first_tokens_alone = softmax and parts.one_attention_each
 
@@ -164,8 +166,15 @@ def _electra(model: Any, num_layers: int) -> _Parts:
 def _sharebert(model: Any, num_layers: int) -> _Parts:
     base = model.base_model
     layers = list(base.layers[:num_layers])
-    more = {"final_norm": base.final_norm, "one_attention_each": False}  # keys are made of the states' norm
-    return _Parts(nn.Identity(), layers, base.pooler, nn.Identity(), **more)
+    return _Parts(
+        nn.Identity(),
+        layers,
+        base.pooler,
+        nn.Identity(),
+        final_norm=base.final_norm,
+        words_are_looked_up=False,  # the matrices of all layers are made of them
+        one_attention_each=False,  # keys are made of the states' norm
+    )
 
 
 _ADAPTERS = {

@@ -24,30 +24,31 @@ Attention = Callable[..., tuple[Tensor, None]]  # as `transformers` calls it
 
 @dataclass(frozen=True)
 class _Part:
-    """Examples that are padded together, and where their tokens lie end to end."""
+    """Examples that are padded together."""
 
     mask: Tensor  # (examples, 1, 1, tokens), bool: true at real tokens
-    begin: int  # of their tokens among the real ones of all examples
-    end: int
     places: Tensor  # of the real tokens among all of the part, (real tokens,), int64
 
     @classmethod
-    def of(cls, mask: Tensor, begin: int, places: Tensor) -> _Part:
-        return cls(mask, begin, begin + len(places), places)
+    def of(cls, mask: Tensor) -> _Part:
+        return cls(mask, mask.flatten().nonzero()[:, 0])
 
-    def padded(self, states: Tensor) -> Tensor:
-        """(examples, heads, tokens, size), zeros at pads, from (1, heads, all real tokens, size)."""
-        own = states[0, :, self.begin : self.end].transpose(0, 1)
+    def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict) -> Tensor:
+        """(real tokens, heads, size) from query, key and value, (real tokens, heads, size) each."""
         examples, _, _, tokens = self.mask.shape
-        if len(self.places) < examples * tokens:
-            own = own.new_zeros(examples * tokens, *own.shape[1:]).index_copy(0, self.places, own)
-        return own.unflatten(0, (examples, tokens)).transpose(1, 2)
-
-    def attend(self, attend: Attention, module: nn.Module, states: tuple[Tensor, ...], more: dict) -> Tensor:
-        """(real tokens of the part, heads, size) from query, key and value of all."""
-        padded = [self.padded(of_all) for of_all in states]
+        padded = [self._padded(of_all).unflatten(0, (examples, tokens)).transpose(1, 2) for of_all in states]
         mixed, _ = attend(module, *padded, self.mask, **more)
-        return mixed.flatten(0, 1)[self.places]
+        return mixed.flatten(0, 1) if self._is_full else mixed.flatten(0, 1).index_select(0, self.places)
+
+    def _padded(self, states: Tensor) -> Tensor:
+        """Zeros at pads."""
+        if self._is_full:
+            return states
+        return states.new_zeros(self.mask.numel(), *states.shape[1:]).index_copy(0, self.places, states)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.places) == self.mask.numel()
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Places:
         """One part: its size is known without waiting for a device."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
-        return cls(mask, places, lengths.cumsum(0) - lengths, (_Part.of(mask, 0, places),))
+        return cls(mask, places, lengths.cumsum(0) - lengths, (_Part(mask, places),))
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
@@ -79,8 +80,7 @@ class Places:
         parts: list[_Part] = []
         for rows in order.split(sizes.tolist()):
             own = real[rows, : int(real[rows[-1]].sum())]
-            begin = parts[-1].end if parts else 0
-            parts.append(_Part.of(own[:, None, None], begin, own.flatten().nonzero()[:, 0]))
+            parts.append(_Part.of(own[:, None, None]))
         example, token = real[order].nonzero(as_tuple=True)
         firsts = torch.empty_like(order).index_copy(0, order, lengths.cumsum(0) - lengths)
         return cls(mask, order[example] * real.shape[1] + token, firsts, tuple(parts))
@@ -93,7 +93,7 @@ class Places:
 
     def packed(self, states: Tensor) -> Tensor:
         """(1, real tokens, ...) from (batch, tokens, ...)."""
-        return states.flatten(0, 1)[None, self.places]
+        return states.flatten(0, 1).index_select(0, self.places)[None]
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,10 @@ def without_waste(attend: Attention) -> Attention:
             return attend(module, query, key, value, mask.mask if isinstance(mask, Places) else mask, **more)
         if not isinstance(attention_mask, Places):
             return attend(module, query, key, value, attention_mask, **more)
+        sizes = [len(part.places) for part in attention_mask.parts]
         # (1, heads, real tokens, head size) each; what comes back is (1, real tokens, heads, head size)
-        mixed = [part.attend(attend, module, (query, key, value), more) for part in attention_mask.parts]
+        split = (states[0].transpose(0, 1).split(sizes) for states in (query, key, value))
+        mixed = [part.attend(attend, module, of_part, more) for part, *of_part in zip(attention_mask.parts, *split)]
         return torch.cat(mixed)[None], None
 
     return attend_to_real_tokens

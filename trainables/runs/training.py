@@ -44,6 +44,7 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
+from trainables.runs.used_words import training_words
 from trainables.schema import from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
@@ -77,7 +78,10 @@ class TrainingRun:
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
-        self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
+        self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
+        num_steps = self._config.epochs * steps_per_epoch
+        with self._words():
+            self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=num_steps)
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # not kept over a resume
         self._saved_model: Path | None = None
@@ -170,11 +174,12 @@ class TrainingRun:
         """Expected seconds of an epoch and its evaluation, from so many steps of each. The run is of no use then."""
         batches = self._training_batches(1)[: steps + 1]
         self._model.train()
-        self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
-        began = time.monotonic()
-        for rows in batches[1:]:
-            self._step(self._data.train.batch(rows, self._device)).item()
-        trained = time.monotonic()
+        with self._words():
+            self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
+            began = time.monotonic()
+            for rows in batches[1:]:
+                self._step(self._data.train.batch(rows, self._device)).item()
+            trained = time.monotonic()
         evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
         self._evaluate(self._data.selection.take(evaluated), 1)
         train_share = sum(map(len, batches[1:])) / len(self._data.train)
@@ -261,6 +266,7 @@ class TrainingRun:
         self._model.train()
         losses = FiniteLosses(self._optimiser.steps + 1)
         with (
+            self._words(),
             own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
