@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = self._train(epoch)
+        train_loss = self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
@@ -261,8 +262,12 @@ class TrainingRun:
         self._model.load_state_dict(present)
         return evaluation
 
-    def _train(self, epoch: int) -> float:
-        """One pass over the training examples: the mean loss of its steps."""
+    def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> float:
+        """A step on each of these batches of rows of the training data: the mean loss. `run_epoch` takes all rows.
+
+        Raises:
+            TrainingError: as `run_epoch`.
+        """
         self._model.train()
         losses = FiniteLosses(self._optimiser.steps + 1)
         with (
@@ -270,7 +275,7 @@ class TrainingRun:
             own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
-            for rows in self._training_batches(epoch):
+            for rows in batches:
                 rate = self._optimiser.learning_rate
                 losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
         return losses.mean()
