@@ -31,7 +31,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 import search_spaces
 import trainables
 from benchmarks.results_file import write_results
-from benchmarks.training import PADDED, device, device_name, has_task, minilm_folder
+from benchmarks.training import has_task
+from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
 from study.facts.record import read_records
 from study.facts.study_folder import RECORDS
 from trainables.configuration import TrainingConfig

