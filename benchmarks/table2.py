@@ -31,8 +31,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 import search_spaces
 import trainables
 from benchmarks.results_file import write_results
-from benchmarks.training import has_task
 from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
+from benchmarks.training_speed import has_task
 from study.facts.record import read_records
 from study.facts.study_folder import RECORDS
 from trainables.configuration import TrainingConfig

