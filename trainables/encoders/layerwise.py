@@ -36,6 +36,8 @@ class _Parts:
     activation: Callable[[Tensor], Tensor]  # of the pooler
     pooler_dropout: float = 0.0  # below the pooler, in training
     final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, where layers do not end in one
+    words_are_looked_up: bool = True  # and not also the stuff of other weights
+    one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
 
 
 class LayerwiseEncoder(nn.Module):
@@ -57,6 +59,9 @@ class LayerwiseEncoder(nn.Module):
         self.pooler = parts.pooler
         self.activation = parts.activation
         self.pooler_dropout = parts.pooler_dropout
+        self.words_are_looked_up = parts.words_are_looked_up
+        softmax = model.config._attn_implementation == "padding_free"
+        self.first_tokens_alone = softmax and parts.one_attention_each
 
     def walk(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -66,6 +71,23 @@ class LayerwiseEncoder(nn.Module):
         for index in range(self.num_layers):
             states = self.layer(index, states)
             yield states
+
+    def first_tokens(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """The states of the first token after each layer, (batch, hidden); arguments as for `embed`.
+
+        No other token's state after the last layer is computed, where the layers are of softmax attention.
+        """
+        states = self.embed(input_ids, attention_mask, token_type_ids)
+        last = self.num_layers - 1
+        for index in range(last):
+            states = self.layer(index, states)
+            yield states.first()
+        if self.first_tokens_alone:
+            yield states.first_through(self.layers[self.layer_order[last]])
+        else:
+            yield self.layer(last, states).first()
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
         """The states below the first layer.
@@ -118,7 +140,8 @@ def _albert(model: Any, num_layers: int) -> _Parts:
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)
-    return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh)
+    one = config.inner_group_num == 1
+    return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh, one_attention_each=one)
 
 
 def _bert(model: Any, num_layers: int) -> _Parts:
@@ -142,7 +165,16 @@ def _electra(model: Any, num_layers: int) -> _Parts:
 
 def _sharebert(model: Any, num_layers: int) -> _Parts:
     base = model.base_model
-    return _Parts(nn.Identity(), list(base.layers[:num_layers]), base.pooler, nn.Identity(), final_norm=base.final_norm)
+    layers = list(base.layers[:num_layers])
+    return _Parts(
+        nn.Identity(),
+        layers,
+        base.pooler,
+        nn.Identity(),
+        final_norm=base.final_norm,
+        words_are_looked_up=False,  # the matrices of all layers are made of them
+        one_attention_each=False,  # keys are made of the states' norm
+    )
 
 
 _ADAPTERS = {

@@ -83,8 +83,7 @@ class EarlyExitModel(nn.Module, ABC):
 
     def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
         """The states of the first token after each layer, (batch, hidden)."""
-        for states in self.encoder.walk(**_texts(batch)):
-            yield states.first()
+        return self.encoder.first_tokens(**_texts(batch))
 
     def autocast(self, batch: Batch) -> AbstractContextManager:
         """Context of the configured precision; parameters stay float32."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
+from trainables.runs.used_words import training_words
 from trainables.schema import from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
@@ -80,7 +81,10 @@ class TrainingRun:
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
-        self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
+        self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
+        num_steps = self._config.epochs * steps_per_epoch
+        with self._words():
+            self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=num_steps)
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # not kept over a resume
         self._saved_model: Path | None = None
@@ -134,7 +138,7 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = self._train(epoch)
+        train_loss = self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
@@ -173,11 +177,12 @@ class TrainingRun:
         """Expected seconds of an epoch and its evaluation, from so many steps of each. The run is of no use then."""
         batches = self._training_batches(1)[: steps + 1]
         self._model.train()
-        self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
-        began = time.monotonic()
-        for rows in batches[1:]:
-            self._step(self._data.train.batch(rows, self._device)).item()
-        trained = time.monotonic()
+        with self._words():
+            self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
+            began = time.monotonic()
+            for rows in batches[1:]:
+                self._step(self._data.train.batch(rows, self._device)).item()
+            trained = time.monotonic()
         evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
         self._evaluate(self._data.selection.take(evaluated), 1)
         train_share = sum(map(len, batches[1:])) / len(self._data.train)
@@ -199,7 +204,10 @@ class TrainingRun:
         }
         with disk_errors(folder):
             if self.best_epoch and selected != self._saved_model:
-                write_model(selected, self._save_weights, self._description(), self._data.tokenizer)
+                weights = self._selected_weights
+                write_model(
+                    selected, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer
+                )
                 self._saved_model = selected
             write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
@@ -253,15 +261,20 @@ class TrainingRun:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         return evaluation
 
-    def _train(self, epoch: int) -> float:
-        """One pass over the training examples: the mean loss of its steps."""
+    def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> float:
+        """A step on each of these batches of rows of the training data: the mean loss. `run_epoch` takes all rows.
+
+        Raises:
+            TrainingError: as `run_epoch`.
+        """
         self._model.train()
         losses = FiniteLosses(self._optimiser.steps + 1)
         with (
+            self._words(),
             own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
-            for rows in self._training_batches(epoch):
+            for rows in batches:
                 rate = self._optimiser.learning_rate
                 losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
         return losses.mean()
@@ -303,9 +316,6 @@ class TrainingRun:
         if self.spec.start is not None:
             _start_encoder(model, Path(self.spec.start))
         return model
-
-    def _save_weights(self, folder: Path) -> None:
-        save_file(self._selected_weights, folder / WEIGHTS)
 
     def _description(self) -> dict[str, Any]:
         selected = self.history[self.best_epoch - 1]

@@ -10,13 +10,13 @@ from trainables.encoders import layerwise
 from trainables.encoders.loading import load_encoder
 from trainables.encoders.token_states import Places
 
-LENGTHS = [9, 3, 1, 12, 5]
+LENGTHS = [20, 3, 1, 32, 5]
 FAMILIES = ["albert", "bert", "electra", "roberta", "sharebert"]
 NYSTROM = {"attention": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3}
 both = pytest.mark.parametrize("attention", [{}, NYSTROM], ids=["softmax", "nystrom"])
 
 
-def texts(lengths=tuple(LENGTHS), tokens=12):
+def texts(lengths=tuple(LENGTHS), tokens=32):
     generator = torch.Generator().manual_seed(0)
     real = torch.arange(tokens) < torch.tensor(lengths)[:, None]
     ids = torch.randint(1, 30, (len(lengths), tokens), generator=generator)
@@ -43,10 +43,34 @@ def without_pads(monkeypatch):
 def test_places_there_and_back():
     mask = texts()["attention_mask"][:, None, None, :].bool()
     places = Places.of(mask)
-    states = torch.randn(5, 12, 4) * mask[:, 0, 0, :, None]
+    states = torch.randn(5, 32, 4) * mask[:, 0, 0, :, None]
     assert places.packed(states).shape == (1, sum(LENGTHS), 4)
     assert torch.equal(places.padded(places.packed(states)), states)
     assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
+
+
+def test_on_a_cpu_examples_of_similar_length_are_padded_together():
+    lengths = [20, 3, 40, 17, 33, 16]
+    mask = texts(lengths, 40)["attention_mask"][:, None, None, :].bool()
+    places = Places.of(mask)
+    assert [tuple(part.mask.shape) for part in places.parts] == [(2, 1, 1, 16), (2, 1, 1, 20), (2, 1, 1, 40)]
+    states = torch.randn(6, 40, 4) * mask[:, 0, 0, :, None]
+    assert torch.equal(places.padded(places.packed(states)), states)
+    assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
+
+
+@pytest.mark.parametrize("width", [10**9, 0], ids=["pads", "no pads"])
+def test_the_last_layer_is_asked_for_the_first_token_alone(width, monkeypatch):
+    monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
+    for family in FAMILIES:
+        encoder = model_of(family).encoder
+        seen = []
+        encoder.layers[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[:2].numel()))
+        firsts = list(encoder.first_tokens(**texts()))
+        alone = family != "sharebert"
+        assert (seen[-1] == len(LENGTHS)) == alone, family
+        for first, states in zip(firsts, encoder.walk(**texts()), strict=True):
+            torch.testing.assert_close(first, states.first(), rtol=0, atol=2e-6, msg=family)
 
 
 @both
@@ -92,5 +116,5 @@ def test_batch_mates_do_not_matter(without_pads):
 
 def test_pads_stay_where_there_are_hardly_any(without_pads):
     encoder = model_of("bert").encoder
-    assert encoder.embed(**texts([12, 12, 12, 12, 11])).hidden.shape[:2] == (5, 12)
-    assert encoder.embed(**texts([12, 12, 12, 9, 11])).hidden.shape[:2] == (1, 56)
+    assert encoder.embed(**texts([32, 32, 32, 32, 31])).hidden.shape[:2] == (5, 32)
+    assert encoder.embed(**texts([32, 32, 32, 9, 31])).hidden.shape[:2] == (1, 136)
