@@ -82,7 +82,7 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
         if idle := [name for name, value in asked_for.items() if value]:
             raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
-    corpus = options.corpus or (asked.corpus if asked else "mini" if plan.data == "mini" else None)
+    corpus = options.corpus or ("mini" if plan.data == "mini" else asked.corpus if asked else None)
     if corpus is None:
         raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
     settings = {**(asked.settings if asked else {}), **_attention(options), **given}

@@ -31,6 +31,7 @@ from study.plans.plan import Plan
 from study.plans.pretraining_arm import (
     asked_pretraining,
     check_begun_with,
+    check_family,
     check_pretraining,
     check_starts_from_it,
     kind_of,
@@ -121,6 +122,7 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         depth = config.num_hidden_layers
         _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
+        _content(lambda: check_family(arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:

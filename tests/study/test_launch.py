@@ -274,9 +274,7 @@ def test_a_setting_is_fixed_and_no_longer_tuned():
 
 
 def test_the_paper_grid_has_12_points_for_baselines_and_36_for_palbert():
-    plan = plan_from(
-        "--method", "albert,pabee,pondernet,palbert", "--task", "rte", "--profile", "paper", "--data", "mini"
-    )
+    plan = plan_from("--method", "albert,pabee,pondernet,palbert", "--task", "rte", "--profile", "paper")
     samples = {
         method: len(resolve_configuration(plan, method, "rte").first)
         for method in ("albert", "pabee", "pondernet", "palbert")

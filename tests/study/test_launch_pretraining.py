@@ -89,6 +89,24 @@ PRETRAINED_WITH_NYSTROM = [
         (["--pretrain", "mlm", "--pretrain-set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
         (["--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
         (["--attention", "nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
+        (["--pretrain", "mlm", "--method", "sharebert", "--attention", "nystrom"], f"'mini-sharebert' is {NO_NYSTROM}"),
+        (
+            ["--pretrain", "mlm", "--method", "sharebert", "--backbone", "mini-albert"],
+            "sharebert is for backbones of family sharebert; backbone 'mini-albert' is of family 'albert'; allowed: "
+            "--backbone with mini-sharebert, sharebert-small, sharebert-base, sharebert-large, a folder or a hub name",
+        ),
+        (
+            ["--method", "sharebert", "--backbone", "mini-bert"],
+            "sharebert is for backbones of family sharebert; backbone 'mini-bert' is of family 'bert'",
+        ),
+        (
+            ["--pretrain", "mlm", "--method", "sharebert,electra-small"],
+            "electra-small is for backbones of family electra or bert; backbone 'mini-sharebert' is of family",
+        ),
+        (
+            ["--pretrain", "albert-mlm", "--method", "sharebert"],
+            "objective albert-mlm has no model of family 'sharebert'; available: albert",
+        ),
         (
             ["--attention", "nystrom", "--backbone", "mini-roberta"],
             "'mini-roberta' is a 'roberta' model; available",
