@@ -49,6 +49,7 @@ from trainables.encoders.backbones import (
     check_backbone,
     check_depth,
     hub_revision,
+    is_hub_name,
 )
 from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
@@ -113,7 +114,8 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Passes if all that trials begin with is there, and fits them."""
     loaded = [arm for arm in plan.all_arms if arm.pretrained_by is UNSET]
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in loaded}:
-        _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
+        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
+        _content(lambda: check_backbone(backbone, tokenizer), hub_revision(asked)[0], unchecked)
     if (pretraining := plan.pretraining) is not UNSET:
         _content(lambda: check_begun_with(pretraining), pretraining.backbone, unchecked)
         check_starts_from_it(plan.arms, pretraining)
