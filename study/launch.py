@@ -20,6 +20,7 @@ from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
+from study.plans.unknown_words import unknown_in_words
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
 
@@ -109,6 +110,8 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     forecast = forecast_plan(resolved, folder, with_probe=options.probe)
+    for line in unknown_in_words(resolved):
+        print(line, file=sys.stderr)
     if options.json:
         print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
         return 0

@@ -32,6 +32,7 @@ from study.mlflow_mirror.tracking import sqlite_uri
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
+from study.plans.unknown_words import unknown_in_words
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
@@ -71,7 +72,8 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             table = dev_table(folder) or analyse(folder)
         else:
             check_pretrained(folder, journal.facts)
-            print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
+            for line in [f"study {folder} ({resolved.protocol_hash}), {why}", *unknown_in_words(resolved)]:
+                print(line, file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options)
     return conclude(scheduler, folder, table, options)
 

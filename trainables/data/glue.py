@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from trainables.data import mini_glue
-from trainables.data.tasks import Task
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable
 
@@ -70,6 +70,19 @@ def load_split(task: Task, split: str, data: str) -> Split:
         official = f"the official {task.title} {split} has {task.sizes[split]:,}"
         warnings.warn(f"{source}: {len(rows):,} rows; {official}", stacklevel=2)
     return _split_of(task, rows)
+
+
+def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
+    """The texts whose words a tiny backbone's tokenizer knows: those to train on.
+
+    Of mini-GLUE, of all tasks, so that one task can start from another's model.
+
+    Raises:
+        ValueError: see `load_split`.
+    """
+    for one in [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]:
+        for row in load_split(one, one.train_split, data).texts:
+            yield from row
 
 
 def read_texts(task: Task, file: Path) -> Split:
