@@ -25,7 +25,7 @@ import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from study.plans.departures import departures
-from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
+from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
 from study.plans.pretraining_arm import (
@@ -48,6 +48,7 @@ from trainables.encoders.backbones import (
     check_attention,
     check_backbone,
     check_depth,
+    check_spelling,
     hub_revision,
     is_hub_name,
 )
@@ -159,6 +160,10 @@ def explain(plan: Plan, method: str, task: str) -> str:
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
+    if plan.pretraining is not UNSET:
+        rows.append(("pretrained by", arm_name(plan.pretraining.objective, PRETRAINING, 0), "--pretrain"))
+    if (source := plan.start_of(method, task)) is not None:
+        rows.append(("starts from", f"the best model of {source}", "--start-from"))
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
     first = f"  first tried: {len(resolution.first)} {what}"
     return "\n".join([f"{method}/{task}", *in_columns(rows), *([first] if resolution.first else [])])
@@ -304,6 +309,9 @@ def _check_plan(plan: Plan) -> None:
     _check_some("method", plan.methods, search_spaces.available())
     _check_some("task", plan.tasks, TRAINABLE_TASKS)
     check_pretraining(plan)
+    for name, kind in ((plan.backbone, "backbone"), (plan.tokenizer, "tokenizer")):
+        if name is not None:
+            check_spelling(name, kind=kind)
     for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
         search_spaces.check(method)
     for task in plan.tasks:

@@ -249,6 +249,26 @@ def test_a_pretraining_is_explained_and_told_of_by_a_dry_run(capsys, tmp_path):
     )
 
 
+def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_path):
+    asked = ["--task", "rte,mnli", "--pretrain", "albert-mlm", "--start-from", "RTE=MNLI", "--dry-run"]
+    asked += ["--profile", "mini", "--out", str(tmp_path)]
+    assert launch.main(asked) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    pretrained = "  on mini-albert pretrained by albert-mlm/pretraining"
+    assert lines["palbert/mnli"].endswith(pretrained)
+    assert lines["palbert/rte"].endswith(f"{pretrained}, from the best model of palbert/mnli")
+    assert lines["albert-mlm/pretraining"].endswith("  on mini-albert")
+
+    def explained(arm: str) -> list[str]:
+        assert launch.main([*asked, "--explain", arm]) == 0
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    assert "starts from the best model of palbert/mnli --start-from" in explained("palbert/rte")
+    mnli = explained("palbert/mnli")
+    assert "pretrained by albert-mlm/pretraining --pretrain" in mnli
+    assert not [line for line in mnli if line.startswith("starts from")]
+
+
 def test_a_plan_without_a_pretraining_says_nothing_of_one():
     """So keys, hashes and names of studies stay what they were."""
     plain = to_plain(resolve(plan_from("--task", "rte")))
