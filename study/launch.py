@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from study.plans.resolution import explain
 from study.plans.unknown_words import unknown_in_words
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
+
+_OF_NUMBERS = "0123456789.eE+-_"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,10 +151,25 @@ def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:
 
 def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
     field, value = _pair(option, text, "FIELD=VALUE")
+    return field, _number(value) if value.strip(_OF_NUMBERS) == "" else _plain(value)
+
+
+def _number(text: str) -> Value:
+    """A whole number wherever it is one, however it is written: 1e3 is 1000; the field makes of it what it holds."""
     try:
-        return field, json.loads(value)
+        value = float(text)
     except ValueError:
-        return field, value
+        return text
+    if not math.isfinite(value):
+        return text
+    return int(value) if value.is_integer() else value
+
+
+def _plain(text: str) -> Value:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:

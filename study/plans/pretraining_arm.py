@@ -21,6 +21,7 @@ from study.plans.layers import Layered, in_columns, last_of
 from study.plans.plan import Plan, Pretraining
 from study.plans.resolved_plan import Arm
 from trainables import objectives
+from trainables.configuration import EncoderConfig
 from trainables.corpora.corpus import check_corpus, check_pairs
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
@@ -30,7 +31,7 @@ from trainables.encoders.backbones import (
     check_positions,
     family_of,
 )
-from trainables.schema import Value
+from trainables.schema import Configuration, Value
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Ar
     backbone, tokenizer = resolution.backbone.value, resolution.tokenizer.value
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
     config = objectives.configure(asked.objective, fixed)
+    fixed = as_configured(fixed, config)
     check_positions(backbone, config.max_length, of=asked.objective)
     check_pairs(asked.corpus, config.packing)
     return Arm(
@@ -127,6 +129,11 @@ def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Ar
         start_from=None,
         corpus=asked.corpus,
     )
+
+
+def as_configured(fixed: Configuration, config: EncoderConfig) -> Configuration:
+    """The fields with values of their kinds: `0`, for a share, is the 0.0 that the same share is elsewhere."""
+    return {name: getattr(config, name) for name in fixed}
 
 
 def check_pretraining(plan: Plan) -> None:

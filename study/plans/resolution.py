@@ -29,6 +29,7 @@ from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, 
 from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
 from study.plans.pretraining_arm import (
+    as_configured,
     asked_pretraining,
     check_begun_with,
     check_family,
@@ -206,8 +207,9 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
     )
-    trainables.configure(method, arm.any_configuration).check_task(TASKS[task])
-    return arm
+    config = trainables.configure(method, arm.any_configuration)
+    config.check_task(TASKS[task])
+    return replace(arm, fixed=as_configured(arm.fixed, config))
 
 
 def _from_pretraining(arm: Arm, plan: ResolvedPlan) -> Arm:

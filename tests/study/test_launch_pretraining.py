@@ -82,6 +82,18 @@ PRETRAINED_WITH_NYSTROM = [
             "backbone 'owner/name' is not in the local cache",
         ),
         (["--pretrain", "mlm", "--pretrain-set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=many"], "mlm: steps is 'many'; allowed: a whole number"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=1e"], "mlm: steps is '1e'; allowed: a whole number"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=1e999"], "mlm: steps is '1e999'; allowed: a whole number"),
+        (
+            ["--pretrain", "mlm", "--pretrain-set", "mask_probability=1e0"],
+            "_probability is 1; allowed: a number < 1",
+        ),
+        (
+            ["--pretrain", "mlm", "--pretrain-set", "mask_probability=nan"],
+            "_probability is 'nan'; allowed: a number",
+        ),
         (
             ["--pretrain", "mlm", "--pretrain-set", "masking=word"],
             "masking is 'word'; allowed: bernoulli, token",
@@ -247,6 +259,18 @@ def test_a_pretraining_is_explained_and_told_of_by_a_dry_run(capsys, tmp_path):
     assert (
         "--pretrain albert-mlm, from search_spaces/objectives/albert_mlm.py BACKBONE['mini']" in capsys.readouterr().out
     )
+
+
+def test_numbers_may_be_written_as_numbers_are():
+    written = ("steps=1e3", "warmup_steps=+1_0", "max_length=64.0", "mask_probability=.9", "weight_decay=0")
+    settings = [word for text in (*written, "learning_rate=1e-3") for word in ("--pretrain-set", text)]
+    asked = ["--task", "rte", "--pretrain", "mlm", *settings, "--set", "weight_decay=0", "--set", "max_length=64"]
+    plan = resolve(plan_from(*asked))
+    (arm,), first = plan.arms, plan.pretraining
+    assert first is not UNSET
+    fields = ("steps", "warmup_steps", "max_length", "mask_probability", "weight_decay", "learning_rate")
+    assert repr([first.fixed[field] for field in fields]) == "[1000, 10, 64, 0.9, 0.0, 0.001]"
+    assert repr(arm.fixed["weight_decay"]) == "0.0"
 
 
 def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_path):
