@@ -89,7 +89,7 @@ def read_texts(task: Task, file: Path) -> Split:
     """The texts of any TSV file that has the task's columns of texts, by their names in GLUE's own files.
 
     Other columns are not read. CoLA's train and dev files may lack their header line, as they come; rows that QQP's
-    hold cut in two are left out, as by `load_split`.
+    hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
 
     Raises:
         ValueError: it is no such file; the line names file, line and value.
@@ -198,8 +198,11 @@ def _rows(
             continue
         if len(cells) != len(header):
             raise ValueError(f"{where}: {len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}")
+        texts = tuple(cells[place] for place in text_places)
+        if not any(text.strip() for text in texts):
+            raise ValueError(f"{where}: row {row_id} has no text in {', '.join(task.file_columns)}; allowed: some text")
         label = None if label_place is None else _parsed_label(task, cells[label_place], where)
-        rows.append(_Row(row_id, tuple(cells[place] for place in text_places), label))
+        rows.append(_Row(row_id, texts, label))
     return rows
 
 
