@@ -108,16 +108,15 @@ def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Ar
     """
     asked, resolution = asked_pretraining(plan), resolve_pretraining(plan)
     backbone, tokenizer = resolution.backbone.value, resolution.tokenizer.value
-    fixed = {name: layered.value for name, layered in resolution.fixed.items()}
-    config = objectives.configure(asked.objective, fixed)
-    fixed = as_configured(fixed, config)
+    values = {name: layered.value for name, layered in resolution.fixed.items()}
+    config = objectives.configure(asked.objective, values)
     check_positions(backbone, config.max_length, of=asked.objective)
     check_pairs(asked.corpus, config.packing)
     return Arm(
         method=asked.objective,
         task=PRETRAINING,
         space={},
-        fixed=fixed,
+        fixed=as_configured(values, config),
         first=(),
         samples=0,
         seeds=(FIRST_SEED,),
