@@ -36,6 +36,7 @@ class SearchSpace:
     published: Mapping[str, Sequence[Configuration]]  # task -> best configurations known, over fields of `space`
     backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
     tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, where that lies elsewhere
+    families: Sequence[str]  # of the backbones that may stand under its name; empty: any
     mini_space: Mapping[str, BaseDistribution]  # on a tiny random backbone, laid over `space`
     mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
     mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
@@ -87,6 +88,7 @@ def load(method: str) -> SearchSpace:
         published={} if variant else module.PUBLISHED,
         backbone=module.BACKBONE,
         tokenizer=getattr(module, "TOKENIZER", {}),
+        families=getattr(module, "FAMILIES", ()),
         mini_space=module.MINI_SPACE,
         mini_grid=module.MINI_GRID,
         mini_fixed=module.MINI_FIXED,

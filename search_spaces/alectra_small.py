@@ -34,6 +34,7 @@ FIXED_BY_TASK: dict[str, Configuration] = {
 # The checkpoint comes without a tokenizer: its model card names BERT's.
 BACKBONE = {"mini": "mini-albert", "paper": "shoarora/alectra-small-owt"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
+FAMILIES = ("albert",)
 
 MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID

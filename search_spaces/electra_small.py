@@ -42,6 +42,7 @@ FIXED: dict[str, Value] = {
 FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}
 
 BACKBONE = {"mini": "mini-electra", "paper": "google/electra-small-discriminator"}
+FAMILIES = ("electra", "bert")  # lmtuners' ELECTRA-small is a BERT
 
 MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID

@@ -39,6 +39,7 @@ FIXED: dict[str, Value] = {
 # Sizes without weights: `--pretrain mlm` makes them. Its tokenizer is BERT's.
 BACKBONE = {"mini": "mini-sharebert", "paper": "sharebert-small"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
+FAMILIES = ("sharebert",)
 
 MINI_SPACE: dict[str, BaseDistribution] = {}
 MINI_GRID: dict[str, list[Value]] = {}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from study.early_interrupt import end_in_one_line
+
+    end_in_one_line("study.launch")
+
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +26,11 @@ from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
+from study.plans.unknown_words import unknown_in_words
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
+
+_OF_NUMBERS = "0123456789.eE+-_"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,7 +91,7 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
         if idle := [name for name, value in asked_for.items() if value]:
             raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
-    corpus = options.corpus or (asked.corpus if asked else "mini" if plan.data == "mini" else None)
+    corpus = options.corpus or ("mini" if plan.data == "mini" else asked.corpus if asked else None)
     if corpus is None:
         raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
     settings = {**(asked.settings if asked else {}), **_attention(options), **given}
@@ -109,6 +118,8 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     forecast = forecast_plan(resolved, folder, with_probe=options.probe)
+    for line in unknown_in_words(resolved):
+        print(line, file=sys.stderr)
     if options.json:
         print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
         return 0
@@ -145,10 +156,25 @@ def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:
 
 def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
     field, value = _pair(option, text, "FIELD=VALUE")
+    return field, _number(value) if value.strip(_OF_NUMBERS) == "" else _plain(value)
+
+
+def _number(text: str) -> Value:
+    """A whole number wherever it is one, however it is written: 1e3 is 1000; the field makes of it what it holds."""
     try:
-        return field, json.loads(value)
+        value = float(text)
     except ValueError:
-        return field, value
+        return text
+    if not math.isfinite(value):
+        return text
+    return int(value) if value.is_integer() else value
+
+
+def _plain(text: str) -> Value:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:

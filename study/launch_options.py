@@ -26,6 +26,7 @@ EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the stu
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
 _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
+_DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
@@ -82,7 +83,7 @@ def build_parser() -> Parser:
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     menu = "|".join(["auto", *profiles.available()])
     what.add_argument("--profile", default="auto", metavar=menu, help="auto: paper where there are GPUs, else mini")
-    what.add_argument("--data", metavar="mini|hub|FOLDER", help="FOLDER holds the GLUE TSV files, RTE/train.tsv ...")
+    what.add_argument("--data", metavar="mini|hub|FOLDER", help=_DATA)
     what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial, or the pretraining, starts from")
     what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")
     what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")

@@ -32,6 +32,7 @@ from study.mlflow_mirror.tracking import sqlite_uri
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
+from study.plans.unknown_words import unknown_in_words
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
@@ -50,7 +51,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             from study.launch_on_ray import connected  # Ray, where trials are to be run
 
             stack.enter_context(connected(options))  # before anything is created
-        if options.storage:
+        if options.storage and plan_on_disk(folder) is None:
             make_writable(join(storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
@@ -59,21 +60,30 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         faults = Faults(max_failures=options.max_failures)
         limit = options.max_gpu_hours
         scheduler = Scheduler(folder.name, resolved, journal, code, max_gpu_hours=limit, faults=faults)
-        storage = storage_for(options.storage, folder, journal.facts)
-        make_writable(join(storage, "trials"))
         is_over = is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed)
+        storage = storage_for(None if is_over else options.storage, folder, journal.facts)
+        if not is_over:
+            make_writable(join(storage, "trials"))
         keep_plan(folder, resolved, code, is_over=is_over)
         for line in raised_in_words(options, resolved):
             print(line, file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
-            print(f"study {folder}: nothing is left to do", file=sys.stderr)
+            print(f"study {folder}: nothing is left to do{_not_stored(options.storage, storage)}", file=sys.stderr)
             table = dev_table(folder) or analyse(folder)
         else:
             check_pretrained(folder, journal.facts)
-            print(f"study {folder} ({resolved.protocol_hash}), {why}", file=sys.stderr)
+            for line in [f"study {folder} ({resolved.protocol_hash}), {why}", *unknown_in_words(resolved)]:
+                print(line, file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options)
     return conclude(scheduler, folder, table, options)
+
+
+def _not_stored(asked: str | None, storage: str) -> str:
+    """What is said of a storage that a finished study is given."""
+    if asked is None or storage_address(asked) == storage:
+        return ""
+    return f", and nothing is stored in {asked}: what there is stays in {storage}"
 
 
 def check_pretrained(folder: Path, facts: StudyFacts) -> None:

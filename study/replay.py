@@ -17,9 +17,9 @@ from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import Bounds, Choice, Search, search_under
 from study.decisions.progress import StudyProgress
 from study.facts.events import read_events
+from study.facts.plan_on_disk import require_plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.plans.plan import AtLeastTwo, EarlyStopping
-from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Protocol
 from study.screen.words import clock
 from trainables.configuration import AtLeastOne
@@ -92,7 +92,7 @@ def replay_of(folder: Path, options: Options) -> Replay:
     Raises:
         ValueError: the folder is no study, or no rule follows from the options.
     """
-    file, events, facts = require_plan(folder), read_events(folder), StudyFacts()
+    file, events, facts = require_plan_on_disk(folder), read_events(folder), StudyFacts()
     stopping = stopping_from(options, file.plan.protocol)
     for event in events:
         facts.apply(event)

@@ -16,9 +16,9 @@ from study.command_line import Parser, guarded
 from study.decisions.progress import StudyProgress
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
+from study.facts.plan_on_disk import require_plan_on_disk
 from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
-from study.plans.plan_file import require_plan
 from study.screen.arms_table import arms_table
 from study.screen.words import clock, describe_failure, describe_notice, describe_retries, trial_name
 from trainables.schema import Typed, to_plain
@@ -78,7 +78,7 @@ def read_progress(folder: Path) -> StudyProgress:
     Raises:
         ValueError: the folder is no study, or is broken.
     """
-    plan = require_plan(folder).plan
+    plan = require_plan_on_disk(folder).plan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
         facts = read_facts(folder)

@@ -19,6 +19,7 @@ class Recipe:
     """What one objective's file says."""
 
     objective: str
+    file: str  # where it is said
     fixed: Configuration  # every field
     mini_fixed: Configuration  # on a tiny random backbone, laid over `fixed`
     backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
@@ -43,9 +44,11 @@ def load(objective: str) -> Recipe:
     """
     if objective not in available():
         raise ValueError(f"no objective named {objective!r}; available: {', '.join(available())}")
-    module = importlib.import_module(f"search_spaces.objectives.{objective.replace('-', '_')}")
+    name = objective.replace("-", "_")
+    module = importlib.import_module(f"search_spaces.objectives.{name}")
     return Recipe(
         objective=objective,
+        file=f"search_spaces/objectives/{name}.py",
         fixed=module.FIXED,
         mini_fixed=module.MINI_FIXED,
         backbone=module.BACKBONE,

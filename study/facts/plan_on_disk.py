@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from study.facts.events import LaunchBegan, read_events
-from study.plans.plan_file import PlanFile, read_plan
+from study.plans.plan_file import FILE, PlanFile, read_plan, require_plan
 
 
 def plan_on_disk(folder: Path) -> PlanFile | None:
@@ -15,6 +15,20 @@ def plan_on_disk(folder: Path) -> PlanFile | None:
         ValueError: the plan is none or was edited, or the journal that is read in its place is broken.
     """
     return read_plan(folder) or _plan_in_journal(folder)
+
+
+def require_plan_on_disk(folder: Path) -> PlanFile:
+    """The plan of a study folder; its launch has the plan of the journal, everything else the file.
+
+    Raises:
+        ValueError: as `require_plan`; where the journal has the plan, the line says how the file comes back.
+    """
+    if read_plan(folder) is None and (lost := _plan_in_journal(folder)):
+        raise ValueError(
+            f"{folder} has lost its {FILE}; its journal has the plan, and the same launch writes the file again: "
+            f"{lost.command}"
+        )
+    return require_plan(folder)
 
 
 def _plan_in_journal(folder: Path) -> PlanFile | None:

@@ -15,6 +15,8 @@ from random import Random
 from statistics import fmean
 from typing import Literal
 
+from msgspec import UNSET
+
 from study.decisions import asha
 from study.facts.record import Record
 from study.plans.identity import is_pretraining
@@ -88,7 +90,14 @@ def describe_estimate(item: ArmEstimate) -> str:
         return f"{arm.name:24} {_steps_in_words(arm)}  {_cost_in_words(item)}  on {arm.backbone}"
     search = f"{arm.samples:4} search ({item.bound} {item.search_epochs:.0f} epochs)"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
-    return f"{arm.name:24} {trials}  {_cost_in_words(item)}  on {arm.backbone}"
+    return f"{arm.name:24} {trials}  {_cost_in_words(item)}  {_beginning_in_words(arm)}"
+
+
+def _beginning_in_words(arm: Arm) -> str:
+    """The backbone, who pretrains it, and the arm whose model trials start from, each where there is one."""
+    pretrained = "" if arm.pretrained_by is UNSET else f" pretrained by {arm.pretrained_by}"
+    start = "" if arm.start_from is None else f", from the best model of {arm.start_from}"
+    return f"on {arm.backbone}{pretrained}{start}"
 
 
 def _steps_in_words(arm: Arm) -> str:

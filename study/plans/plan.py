@@ -39,7 +39,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     methods: tuple[str, ...]
     tasks: tuple[str, ...]
     data: str  # "mini", "hub" or a folder
-    backbone: str | None = None  # None: each method's own for this profile, or the objective's
+    backbone: str | None = None  # None: each method's own for this profile and data, or the objective's
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
     samples: int | None  # search trials per arm; None: the whole grid
     search_repeats: SearchRepeats = 1  # searches per arm, each with seeds, a winner and confirm trials of its own

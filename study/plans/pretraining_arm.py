@@ -12,22 +12,26 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+import search_spaces
 import trainables
 from search_spaces import objectives as recipes
+from search_spaces.objectives import Recipe
 from study.plans.identity import FIRST_SEED, PRETRAINING, arm_name
 from study.plans.layers import Layered, in_columns, last_of
 from study.plans.plan import Plan, Pretraining
 from study.plans.resolved_plan import Arm
 from trainables import objectives
+from trainables.configuration import EncoderConfig
 from trainables.corpora.corpus import check_corpus, check_pairs
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
+    UNTRAINED,
     check_attention,
     check_convolution,
     check_positions,
     family_of,
 )
-from trainables.schema import Value
+from trainables.schema import Configuration, Value
 
 
 @dataclass(frozen=True)
@@ -47,20 +51,53 @@ def resolve_pretraining(plan: Plan) -> PretrainingResolution:
     """
     asked = asked_pretraining(plan)
     recipe = recipes.load(asked.objective)
-    file, kind = f"search_spaces/objectives/{asked.objective.replace('-', '_')}.py", kind_of(plan)
     for name in asked.settings:
         if name not in recipe.fixed:
             menu = ", ".join(sorted(recipe.fixed))
             raise ValueError(f"--pretrain-set {name}: {asked.objective} has no such field; it has {menu}")
-    if plan.backbone is not None:
-        backbone, own = Layered(plan.backbone, "--backbone"), Layered[str | None](None, "--backbone")
-    else:
-        backbone = Layered(recipe.backbone[kind], f"{file} BACKBONE[{kind!r}]")
-        own = Layered(recipe.tokenizer.get(kind), f"{file} TOKENIZER[{kind!r}]")
+    backbone, own = _begun_with(plan, recipe)
     tokenizer = own if plan.tokenizer is None else Layered[str | None](plan.tokenizer, "--tokenizer")
     mini = recipe.mini_fixed if backbone.value in MINI_BACKBONES else {}
+    file = recipe.file
     layers = [(f"{file} FIXED", recipe.fixed), (f"{file} MINI_FIXED", mini), ("--pretrain-set", asked.settings)]
     return PretrainingResolution(last_of(layers), backbone, tokenizer)
+
+
+def _begun_with(plan: Plan, recipe: Recipe) -> tuple[Layered[str], Layered[str | None]]:
+    """The backbone and its tokenizer: --backbone, else the objective's, else that of a method of another family.
+
+    A method whose own backbone is trained already leaves the objective's, which is refused: see `check_family`.
+    """
+    if plan.backbone is not None:
+        return Layered(plan.backbone, "--backbone"), Layered(None, "--backbone")
+    kind = kind_of(plan)
+    spaces = [search_spaces.load(method) for method in plan.methods]
+    others = [space for space in spaces if not fits(space.method, recipe.backbone[kind])]
+    own = [space for space in others if space.backbone[kind] in UNTRAINED]
+    said = own[0] if own else recipe
+    backbone = Layered(said.backbone[kind], f"{said.file} BACKBONE[{kind!r}]")
+    return backbone, Layered(said.tokenizer.get(kind), f"{said.file} TOKENIZER[{kind!r}]")
+
+
+def fits(method: str, backbone: str) -> bool:
+    """Whether a backbone may stand under the name of a method, which may have families of its own."""
+    families = search_spaces.load(method).families
+    return not families or family_of(backbone) in families
+
+
+def check_family(method: str, backbone: str) -> None:
+    """Passes if the backbone may stand under the method's name.
+
+    Raises:
+        ValueError: it is of a family that is not the method's.
+    """
+    if not fits(method, backbone):
+        families = search_spaces.load(method).families
+        menu = ", ".join(name for name in UNTRAINED if family_of(name) in families)
+        raise ValueError(
+            f"{method} is for backbones of family {' or '.join(families)}; backbone {backbone!r} is of family "
+            f"{family_of(backbone)!r}; allowed: --backbone with {menu}, a folder or a hub name of that family"
+        )
 
 
 def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Arm:
@@ -71,15 +108,15 @@ def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Ar
     """
     asked, resolution = asked_pretraining(plan), resolve_pretraining(plan)
     backbone, tokenizer = resolution.backbone.value, resolution.tokenizer.value
-    fixed = {name: layered.value for name, layered in resolution.fixed.items()}
-    config = objectives.configure(asked.objective, fixed)
+    values = {name: layered.value for name, layered in resolution.fixed.items()}
+    config = objectives.configure(asked.objective, values)
     check_positions(backbone, config.max_length, of=asked.objective)
     check_pairs(asked.corpus, config.packing)
     return Arm(
         method=asked.objective,
         task=PRETRAINING,
         space={},
-        fixed=fixed,
+        fixed=as_configured(values, config),
         first=(),
         samples=0,
         seeds=(FIRST_SEED,),
@@ -91,6 +128,11 @@ def pretraining_arm(plan: Plan, fingerprint_of: Callable[[str, str], str]) -> Ar
         start_from=None,
         corpus=asked.corpus,
     )
+
+
+def as_configured(fixed: Configuration, config: EncoderConfig) -> Configuration:
+    """The fields with values of their kinds: `0`, for a share, is the 0.0 that the same share is elsewhere."""
+    return {name: getattr(config, name) for name in fixed}
 
 
 def check_pretraining(plan: Plan) -> None:
@@ -148,8 +190,8 @@ def explain_pretraining(plan: Plan) -> str:
 
 
 def kind_of(plan: Plan) -> str:
-    """Which of a method's or an objective's backbones the profile asks for."""
-    return "mini" if plan.profile == "mini" else "paper"
+    """Which of a method's or an objective's backbones the plan asks for: on generated data the tiny ones."""
+    return "mini" if "mini" in (plan.profile, plan.data) else "paper"
 
 
 def asked_pretraining(plan: Plan) -> Pretraining:

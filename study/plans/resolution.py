@@ -25,12 +25,14 @@ import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from study.plans.departures import departures
-from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
+from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
 from study.plans.pretraining_arm import (
+    as_configured,
     asked_pretraining,
     check_begun_with,
+    check_family,
     check_pretraining,
     check_starts_from_it,
     kind_of,
@@ -47,7 +49,9 @@ from trainables.encoders.backbones import (
     check_attention,
     check_backbone,
     check_depth,
+    check_spelling,
     hub_revision,
+    is_hub_name,
 )
 from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
@@ -112,7 +116,8 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Passes if all that trials begin with is there, and fits them."""
     loaded = [arm for arm in plan.all_arms if arm.pretrained_by is UNSET]
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in loaded}:
-        _content(lambda: check_backbone(backbone, tokenizer), hub_revision(backbone)[0], unchecked)
+        asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
+        _content(lambda: check_backbone(backbone, tokenizer), hub_revision(asked)[0], unchecked)
     if (pretraining := plan.pretraining) is not UNSET:
         _content(lambda: check_begun_with(pretraining), pretraining.backbone, unchecked)
         check_starts_from_it(plan.arms, pretraining)
@@ -121,6 +126,7 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         depth = config.num_hidden_layers
         _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
+        _content(lambda: check_family(arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
@@ -155,6 +161,10 @@ def explain(plan: Plan, method: str, task: str) -> str:
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
+    if plan.pretraining is not UNSET:
+        rows.append(("pretrained by", arm_name(plan.pretraining.objective, PRETRAINING, 0), "--pretrain"))
+    if (source := plan.start_of(method, task)) is not None:
+        rows.append(("starts from", f"the best model of {source}", "--start-from"))
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
     first = f"  first tried: {len(resolution.first)} {what}"
     return "\n".join([f"{method}/{task}", *in_columns(rows), *([first] if resolution.first else [])])
@@ -197,8 +207,9 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
     )
-    trainables.configure(method, arm.any_configuration).check_task(TASKS[task])
-    return arm
+    config = trainables.configure(method, arm.any_configuration)
+    config.check_task(TASKS[task])
+    return replace(arm, fixed=as_configured(arm.fixed, config))
 
 
 def _from_pretraining(arm: Arm, plan: ResolvedPlan) -> Arm:
@@ -300,6 +311,9 @@ def _check_plan(plan: Plan) -> None:
     _check_some("method", plan.methods, search_spaces.available())
     _check_some("task", plan.tasks, TRAINABLE_TASKS)
     check_pretraining(plan)
+    for name, kind in ((plan.backbone, "backbone"), (plan.tokenizer, "tokenizer")):
+        if name is not None:
+            check_spelling(name, kind=kind)
     for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
         search_spaces.check(method)
     for task in plan.tasks:

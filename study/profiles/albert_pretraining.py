@@ -1,7 +1,7 @@
 """PALBERT's protocol on an ALBERT-base of one's own: pretrained by ALBERT's recipe, then the paper profile's grid.
 
     python -m study.launch --profile albert-pretraining
-    python -m study.launch --profile albert-pretraining --data mini --corpus mini --backbone mini-albert --task rte
+    python -m study.launch --profile albert-pretraining --data mini --task rte
 
 The second is the whole way, tiny and without a network. Pretraining is 125,000 steps of 4096 examples of 512
 tokens with LAMB (search_spaces/objectives/albert_mlm.py); the original's corpus has books beside Wikipedia.

@@ -3,7 +3,7 @@
     python -m study.launch --profile electra
     python -m study.launch --profile electra --method all --name electra-and-alectra
     python -m study.launch --profile electra --pretrain electra-rtd --corpus hub:Skylion007/openwebtext
-    python -m study.launch --profile electra --pretrain electra-rtd --data mini --corpus mini --backbone mini-electra
+    python -m study.launch --profile electra --pretrain electra-rtd --data mini
 
 The third makes the checkpoint itself, in ELECTRA-small's million steps, before MNLI and the rest; of ALECTRA it is
 --pretrain alectra-rtd --method alectra-small. The fourth is the same way, tiny and without a network.

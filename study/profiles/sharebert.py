@@ -1,7 +1,7 @@
 """ShareBERT-small pretrained and fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.
 
     python -m study.launch --profile sharebert
-    python -m study.launch --profile sharebert --data mini --corpus mini --backbone mini-sharebert --task rte
+    python -m study.launch --profile sharebert --data mini --task rte
 
 The second is the whole way, tiny and without a network. Pretraining is 23,000 steps of 4000 examples of 128
 tokens (search_spaces/objectives/mlm.py); the original's corpus has books beside Wikipedia. `--method all` are exits on

@@ -2,6 +2,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 COMMAND = """
@@ -15,6 +16,25 @@ def main():
 atexit.register(lambda: (print("ends", flush=True), time.sleep(1000)))
 raise SystemExit(guarded("study.launch", main))
 """
+
+
+EARLY = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "study.launch_options":
+            os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("study.launch", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_while_a_launch_is_imported_ends_it_in_one_line(name):
+    done = subprocess.run([sys.executable, "-c", EARLY, name], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "study.launch: interrupted, nothing was begun\n")
 
 
 def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():

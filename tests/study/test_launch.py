@@ -79,6 +79,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--task", "qqp", "--data", "/nowhere"], "no file /nowhere/QQP/train.tsv"),
         (["--backbone", "/nowhere"], "backbone '/nowhere' is not a folder"),
         (["--backbone", "nobody/nothing"], "HF_HUB_OFFLINE=1"),
+        (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; near it are albert-base, "),
         (["--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one: a folder, a hub name"),
         (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
         (["--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
@@ -274,9 +275,7 @@ def test_a_setting_is_fixed_and_no_longer_tuned():
 
 
 def test_the_paper_grid_has_12_points_for_baselines_and_36_for_palbert():
-    plan = plan_from(
-        "--method", "albert,pabee,pondernet,palbert", "--task", "rte", "--profile", "paper", "--data", "mini"
-    )
+    plan = plan_from("--method", "albert,pabee,pondernet,palbert", "--task", "rte", "--profile", "paper")
     samples = {
         method: len(resolve_configuration(plan, method, "rte").first)
         for method in ("albert", "pabee", "pondernet", "palbert")

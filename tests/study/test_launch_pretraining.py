@@ -82,6 +82,18 @@ PRETRAINED_WITH_NYSTROM = [
             "backbone 'owner/name' is not in the local cache",
         ),
         (["--pretrain", "mlm", "--pretrain-set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=many"], "mlm: steps is 'many'; allowed: a whole number"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=1e"], "mlm: steps is '1e'; allowed: a whole number"),
+        (["--pretrain", "mlm", "--pretrain-set", "steps=1e999"], "mlm: steps is '1e999'; allowed: a whole number"),
+        (
+            ["--pretrain", "mlm", "--pretrain-set", "mask_probability=1e0"],
+            "_probability is 1; allowed: a number < 1",
+        ),
+        (
+            ["--pretrain", "mlm", "--pretrain-set", "mask_probability=nan"],
+            "_probability is 'nan'; allowed: a number",
+        ),
         (
             ["--pretrain", "mlm", "--pretrain-set", "masking=word"],
             "masking is 'word'; allowed: bernoulli, token",
@@ -89,6 +101,24 @@ PRETRAINED_WITH_NYSTROM = [
         (["--pretrain", "mlm", "--pretrain-set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
         (["--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
         (["--attention", "nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
+        (["--pretrain", "mlm", "--method", "sharebert", "--attention", "nystrom"], f"'mini-sharebert' is {NO_NYSTROM}"),
+        (
+            ["--pretrain", "mlm", "--method", "sharebert", "--backbone", "mini-albert"],
+            "sharebert is for backbones of family sharebert; backbone 'mini-albert' is of family 'albert'; allowed: "
+            "--backbone with mini-sharebert, sharebert-small, sharebert-base, sharebert-large, a folder or a hub name",
+        ),
+        (
+            ["--method", "sharebert", "--backbone", "mini-bert"],
+            "sharebert is for backbones of family sharebert; backbone 'mini-bert' is of family 'bert'",
+        ),
+        (
+            ["--pretrain", "mlm", "--method", "sharebert,electra-small"],
+            "electra-small is for backbones of family electra or bert; backbone 'mini-sharebert' is of family",
+        ),
+        (
+            ["--pretrain", "albert-mlm", "--method", "sharebert"],
+            "objective albert-mlm has no model of family 'sharebert'; available: albert",
+        ),
         (
             ["--attention", "nystrom", "--backbone", "mini-roberta"],
             "'mini-roberta' is a 'roberta' model; available",
@@ -229,6 +259,38 @@ def test_a_pretraining_is_explained_and_told_of_by_a_dry_run(capsys, tmp_path):
     assert (
         "--pretrain albert-mlm, from search_spaces/objectives/albert_mlm.py BACKBONE['mini']" in capsys.readouterr().out
     )
+
+
+def test_numbers_may_be_written_as_numbers_are():
+    written = ("steps=1e3", "warmup_steps=+1_0", "max_length=64.0", "mask_probability=.9", "weight_decay=0")
+    settings = [word for text in (*written, "learning_rate=1e-3") for word in ("--pretrain-set", text)]
+    asked = ["--task", "rte", "--pretrain", "mlm", *settings, "--set", "weight_decay=0", "--set", "max_length=64"]
+    plan = resolve(plan_from(*asked))
+    (arm,), first = plan.arms, plan.pretraining
+    assert first is not UNSET
+    fields = ("steps", "warmup_steps", "max_length", "mask_probability", "weight_decay", "learning_rate")
+    assert repr([first.fixed[field] for field in fields]) == "[1000, 10, 64, 0.9, 0.0, 0.001]"
+    assert repr(arm.fixed["weight_decay"]) == "0.0"
+
+
+def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_path):
+    asked = ["--task", "rte,mnli", "--pretrain", "albert-mlm", "--start-from", "RTE=MNLI", "--dry-run"]
+    asked += ["--profile", "mini", "--out", str(tmp_path)]
+    assert launch.main(asked) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    pretrained = "  on mini-albert pretrained by albert-mlm/pretraining"
+    assert lines["palbert/mnli"].endswith(pretrained)
+    assert lines["palbert/rte"].endswith(f"{pretrained}, from the best model of palbert/mnli")
+    assert lines["albert-mlm/pretraining"].endswith("  on mini-albert")
+
+    def explained(arm: str) -> list[str]:
+        assert launch.main([*asked, "--explain", arm]) == 0
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    assert "starts from the best model of palbert/mnli --start-from" in explained("palbert/rte")
+    mnli = explained("palbert/mnli")
+    assert "pretrained by albert-mlm/pretraining --pretrain" in mnli
+    assert not [line for line in mnli if line.startswith("starts from")]
 
 
 def test_a_plan_without_a_pretraining_says_nothing_of_one():

@@ -104,6 +104,19 @@ def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
     journal.close()
 
 
+def test_a_study_that_has_lost_its_plan_is_told_how_it_comes_back(tmp_path, capsys):
+    folder = study_folder(tmp_path / "study")
+    began, *others = read_events(folder)
+    command = "python -m study.launch --name mine"
+    write_journal(folder, map(msgspec.json.encode, [replace(began, command=command), *others]))
+    (folder / "plan.json").unlink()
+    assert status.main([str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        f"study.status: {folder} has lost its plan.json; its journal has the plan, and the same launch writes the file "
+        f"again: {command}\n"
+    )
+
+
 @pytest.mark.parametrize("content", [None, "{}", "not json"])
 def test_a_folder_that_is_no_study_is_refused_in_one_line(tmp_path, capsys, content):
     if content is not None:

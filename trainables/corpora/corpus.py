@@ -8,6 +8,8 @@ from typing import Literal
 
 from trainables.corpora import hub_corpus, mini_corpus, text_folder
 from trainables.corpora.sentences import Document
+from trainables.data import glue
+from trainables.data.tasks import TASKS
 
 Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
 PAIRED = ("sentence_pairs", "random_lines")  # ways of packing that make pairs of a document's sentences
@@ -87,6 +89,18 @@ def documents(corpus: str) -> Iterator[Document]:
             yield from hub_corpus.hub_documents(corpus)
         case "folder":
             yield from text_folder.folder_documents(Path(corpus))
+
+
+def vocabulary_texts(corpus: str) -> Iterator[str]:
+    """The texts whose words a tiny backbone's tokenizer knows: the corpus's; of a generated one mini-GLUE's, as its
+    tasks have them.
+
+    Raises:
+        ValueError: see `documents`.
+    """
+    if is_generated(corpus):
+        return glue.vocabulary_texts(TASKS["rte"], "mini")
+    return (text for document in documents(corpus) for text in document)
 
 
 @lru_cache(maxsize=None)

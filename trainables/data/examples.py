@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from trainables.data.glue import Split, hold_out, load_split
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.data.glue import Split, hold_out, vocabulary_texts
+from trainables.data.tasks import Task
 from trainables.data.tokenised import TokenisedSplit, encode, tokenise
 from trainables.encoders.loading import load_tokenizer
 from trainables.models.early_exit import Batch
@@ -93,11 +93,9 @@ def _examples(parts: Sequence[TokenisedSplit], splits: tuple[str, ...], tokenize
 
 @lru_cache(maxsize=8)  # a worker runs many trials of few tasks
 def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of this name (see `load_tokenizer`). Those of tiny backbones know the words of the task; of
-    mini-GLUE, of all tasks, so that one task can start from another's model."""
-    tasks = [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]
-    splits = (load_split(task, task.train_split, data) for task in tasks)
-    return load_tokenizer(name, texts=lambda: (text for split in splits for row in split.texts for text in row))
+    """The tokenizer of this name (see `load_tokenizer`). Those of tiny backbones know the words of
+    `vocabulary_texts`."""
+    return load_tokenizer(name, texts=lambda: vocabulary_texts(task, data))
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from trainables.data import mini_glue
-from trainables.data.tasks import Task
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable
 
@@ -72,11 +72,24 @@ def load_split(task: Task, split: str, data: str) -> Split:
     return _split_of(task, rows)
 
 
+def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
+    """The texts whose words a tiny backbone's tokenizer knows: those to train on.
+
+    Of mini-GLUE, of all tasks, so that one task can start from another's model.
+
+    Raises:
+        ValueError: see `load_split`.
+    """
+    for one in [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]:
+        for row in load_split(one, one.train_split, data).texts:
+            yield from row
+
+
 def read_texts(task: Task, file: Path) -> Split:
     """The texts of any TSV file that has the task's columns of texts, by their names in GLUE's own files.
 
     Other columns are not read. CoLA's train and dev files may lack their header line, as they come; rows that QQP's
-    hold cut in two are left out, as by `load_split`.
+    hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
 
     Raises:
         ValueError: it is no such file; the line names file, line and value.
@@ -185,8 +198,11 @@ def _rows(
             continue
         if len(cells) != len(header):
             raise ValueError(f"{where}: {len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}")
+        texts = tuple(cells[place] for place in text_places)
+        if not any(text.strip() for text in texts):
+            raise ValueError(f"{where}: row {row_id} has no text in {', '.join(task.file_columns)}; allowed: some text")
         label = None if label_place is None else _parsed_label(task, cells[label_place], where)
-        rows.append(_Row(row_id, tuple(cells[place] for place in text_places), label))
+        rows.append(_Row(row_id, texts, label))
     return rows
 
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,19 @@ NYSTROM_FAMILIES = ("albert", "bert", "electra")
 MINI_BACKBONES = tuple(f"mini-{family}" for family in FAMILIES)
 MINI_LAYERS = 6
 UNTRAINED = (*MINI_BACKBONES, *PUBLISHED_SIZES)  # made here, with random weights: neither folders nor hub names
+
+# Names without an owner that the hub has for models of these families: its first ones, which it forwards to an owner.
+BARE_HUB_NAMES = (
+    *(f"albert-{size}-v{version}" for size in ("base", "large", "xlarge", "xxlarge") for version in (1, 2)),
+    *(f"bert-{size}-{case}" for size in ("base", "large") for case in ("uncased", "cased")),
+    *(f"bert-large-{case}-whole-word-masking" for case in ("uncased", "cased")),
+    *(f"bert-large-{case}-whole-word-masking-finetuned-squad" for case in ("uncased", "cased")),
+    *(f"bert-base-multilingual-{case}" for case in ("uncased", "cased")),
+    *(f"bert-base-german-{name}" for name in ("cased", "dbmdz-cased", "dbmdz-uncased")),
+    *("bert-base-chinese", "bert-base-cased-finetuned-mrpc"),
+    *("roberta-base", "roberta-large", "roberta-large-mnli", "distilroberta-base"),
+    *("roberta-base-openai-detector", "roberta-large-openai-detector"),
+)
 
 _WEIGHTS = (
     "model.safetensors",
@@ -49,6 +63,25 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
         raise ValueError(f"backbone {backbone!r} has no tokenizer; name one: {_MENUS['tokenizer']}")
     elif backbone not in MINI_BACKBONES:
         _check_files("backbone", backbone, {"tokenizer": _TOKENIZERS})
+
+
+def check_spelling(name: str, *, kind: str = "backbone") -> None:
+    """Passes if a name is no near miss of a backbone that is made here or of a hub name without an owner.
+
+    A name with an owner, or one that is like no other, is left to the hub; one in the local cache is what it is.
+
+    Raises:
+        ValueError: it is a near miss; the line has the nearest names.
+    """
+    bare = hub_revision(name)[0]
+    known = BARE_HUB_NAMES if kind == "tokenizer" else (*UNTRAINED, *BARE_HUB_NAMES)
+    if not is_hub_name(name) or "/" in bare or bare in known:
+        return
+    near = get_close_matches(bare, known)
+    if near and not _cached_files(name):
+        raise ValueError(
+            f"no {kind} is named {name!r}; near it are {', '.join(near)}; allowed: {_MENUS[kind]}, OWNER/NAME"
+        )
 
 
 def check_weights(backbone: str) -> None:
@@ -201,7 +234,7 @@ def _depth(backbone: str) -> int | None:
 
 def _sources(backbone: str) -> tuple[str, ...]:
     """Files of this folder that say what a backbone that is made here is like."""
-    made_by = ("mini_backbones.py",) if backbone in MINI_BACKBONES else ()
+    made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
     model = (
         ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
     )  # the others are those of `transformers`

@@ -1,7 +1,6 @@
-"""The tiny untrained backbones and their tokenizer. This file, with `families.py`, is their content: its hash is their
-fingerprint (`backbone_fingerprint`), so a change here makes other backbones."""
+"""The tiny untrained backbones and their tokenizer. This file, with `families.py` and `word_vocabulary.py`, is their
+content: its hash is their fingerprint (`backbone_fingerprint`), so a change here makes other backbones."""
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,9 +9,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 from trainables.configuration import EncoderConfig
 from trainables.encoders.backbones import MINI_LAYERS
 from trainables.encoders.families import dropouts, family_options, reserved_positions
-
-MINI_VOCABULARY = 8_000  # words
-_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+from trainables.encoders.word_vocabulary import word_model
 
 
 def mini_model(family: str, vocab_size: int, config: EncoderConfig) -> PreTrainedModel:
@@ -51,24 +48,9 @@ def _widths(family: str, vocab_size: int) -> dict[str, Any]:
 
 
 def word_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """Lower-cased words and punctuation marks; the same texts give the same tokenizer."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    splitter = pre_tokenizers.BertPreTokenizer()
-    normalizer = normalizers.BertNormalizer(lowercase=True)
-    words = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
-    ranked = sorted(words, key=lambda word: (-words[word], word))
-    vocabulary = list(dict.fromkeys([*_SPECIAL_TOKENS, *ranked[:MINI_VOCABULARY]]))
-    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, _SPECIAL_TOKENS.index(token)) for token in ("[CLS]", "[SEP]")],
-    )
+    """The tokenizer of a tiny backbone; the same texts give the same one."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=word_model(texts),
         pad_token="[PAD]",
         unk_token="[UNK]",
         cls_token="[CLS]",

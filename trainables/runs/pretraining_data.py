@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora.corpus import documents, is_generated
+from trainables.corpora.corpus import vocabulary_texts
 from trainables.corpora.example_packing import pack
 from trainables.corpora.pretraining_batches import Order, PretrainingBatches
 from trainables.corpora.tokenised_corpus import tokenise_corpus
-from trainables.data.examples import tokenizer_of
-from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.failures import available
@@ -59,8 +57,5 @@ class PretrainingData:
 
 
 def _tokenizer(spec: PretrainingSpec) -> PreTrainedTokenizerBase:
-    """Of a tiny backbone: mini-GLUE's words on a generated corpus, as its tasks have them; else the corpus's own."""
-    name = spec.tokenizer or spec.backbone
-    if is_generated(spec.corpus):
-        return tokenizer_of(name, TASKS["rte"], "mini")
-    return load_tokenizer(name, texts=lambda: (text for document in documents(spec.corpus) for text in document))
+    """Of a tiny backbone: of the words of `vocabulary_texts`."""
+    return load_tokenizer(spec.tokenizer or spec.backbone, texts=lambda: vocabulary_texts(spec.corpus))

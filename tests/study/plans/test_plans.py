@@ -43,12 +43,12 @@ def key_of(plan: ResolvedPlan) -> str:
     ],
 )
 def test_a_variant_has_the_grid_of_what_it_does_not_fix(method, points):
-    plan = plan_from("--profile", "paper", "--data", "mini")
+    plan = plan_from("--profile", "paper")
     assert len(resolve_configuration(plan, method, "rte").first) == points
 
 
 def test_a_variant_is_an_arm_with_its_own_fields_beside_its_method():
-    plan = plan_from("--profile", "ablation", "--data", "mini")
+    plan = plan_from("--profile", "ablation")
     found = {method: resolve_configuration(plan, method, "rte") for method in ("palbert", "palbert:c")}
     assert {method: found[method].fixed.get("num_lambda_layers") for method in found}["palbert"] is None
     assert found["palbert:c"].fixed["num_lambda_layers"].value == 3
@@ -90,7 +90,7 @@ def test_all_methods_of_the_paper_are_the_rows_of_its_table():
 def test_a_profile_that_pretrains_has_the_published_steps(profile, steps, told, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     corpus = str(write_corpus(tmp_path / "text", [["One.", "Two."], ["Three.", "Four."]]))
-    asked = ["--profile", *profile, "--corpus", corpus, "--data", "mini", "--out", str(tmp_path / "runs")]
+    asked = ["--profile", *profile, "--corpus", corpus, "--out", str(tmp_path / "runs")]
     assert launch.main([*asked, "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert told.format(corpus=corpus) in printed and f"{steps} steps" in printed and "nothing was run" in printed
@@ -100,15 +100,47 @@ def test_a_profile_that_pretrains_has_the_published_steps(profile, steps, told, 
 @pytest.mark.parametrize(
     ("profile", "mini"),
     [
+        (["sharebert"], "mini-sharebert"),
         (["sharebert", "--method", "all"], "mini-sharebert"),
         (["albert-pretraining", "--method", "all"], "mini-albert"),
         (["electra", "--pretrain", "electra-rtd"], "mini-electra"),
+        (["electra", "--pretrain", "alectra-rtd", "--method", "alectra-small"], "mini-albert"),
     ],
 )
-def test_a_profile_that_pretrains_has_a_mini_form(profile, mini):
-    plan = resolve(plan_from("--profile", *profile, "--data", "mini", "--corpus", "mini", "--backbone", mini))
-    assert plan.pretraining is not UNSET and plan.pretraining.fixed["steps"] == 2_000
-    assert {arm.pretrained_by for arm in plan.arms} == {plan.pretraining.name}
+def test_a_profile_that_pretrains_is_tiny_on_generated_data(profile, mini):
+    plan = resolve(plan_from("--profile", *profile, "--data", "mini"))
+    first = plan.pretraining
+    assert first is not UNSET and (first.fixed["steps"], first.corpus, first.backbone) == (2_000, "mini", mini)
+    assert {(arm.pretrained_by, arm.backbone) for arm in plan.arms} == {(first.name, mini)}
+
+
+@pytest.mark.parametrize(("profile", "mini"), [("paper", "mini-albert"), ("electra", "mini-electra")])
+def test_a_profile_is_tiny_on_generated_data_unless_a_backbone_is_named(profile, mini):
+    asked = ["--profile", profile, "--data", "mini"]
+    assert {arm.backbone for arm in resolve(plan_from(*asked)).arms} == {mini}
+    named = plan_from(*asked, "--backbone", "google/electra-small-discriminator", "--method", "electra-small")
+    assert resolve_configuration(named, "electra-small", "rte").fixed["epochs"].value == 10
+
+
+@pytest.mark.parametrize(
+    ("asked", "backbone"),
+    [
+        (["--pretrain", "mlm", "--method", "sharebert"], "mini-sharebert"),
+        (["--pretrain", "mlm", "--method", "palbert,sharebert"], "mini-sharebert"),
+        (["--pretrain", "mlm", "--method", "electra-small"], "mini-electra"),
+        (["--pretrain", "mlm", "--method", "alectra-small,palbert"], "mini-albert"),
+        (["--pretrain", "mlm", "--method", "electra-small", "--backbone", "mini-bert"], "mini-bert"),
+    ],
+)
+def test_a_method_with_a_family_of_its_own_gets_a_backbone_of_it(asked, backbone):
+    plan = resolved_from(*asked)
+    assert {arm.backbone for arm in plan.all_arms} == {backbone}
+
+
+def test_a_checkpoint_is_not_pretrained_again_unless_it_is_named():
+    asked = ["--profile", "paper", "--pretrain", "mlm", "--corpus", "mini", "--method", "electra-small"]
+    with pytest.raises(ValueError, match="of family electra or bert; backbone 'sharebert-small' is of family"):
+        resolve(plan_from(*asked), unchecked=[])
 
 
 @pytest.mark.parametrize("objective", ["mlm", "alectra-rtd"])

@@ -40,8 +40,28 @@ def test_columns_are_found_by_their_names_and_labels_are_not_read(name, lines, t
 
 def test_columns_may_stand_anywhere_and_lines_end_as_they_like(tmp_path):
     file = tmp_path / "any.tsv"
-    file.write_bytes(b"\xef\xbb\xbfsentence2\tcolour\tsentence1\r\nTwo .\tred\tOne .\r\n\xe2\x80\xa8\tred\t\r\n")
-    assert read_texts(TASKS["rte"], file).texts == [("One .", "Two ."), ("", "\u2028")]
+    file.write_bytes(b"\xef\xbb\xbfsentence2\tcolour\tsentence1\r\nTwo .\tred\tOne .\r\nTwo\xe2\x80\xa8.\tred\t\r\n")
+    assert read_texts(TASKS["rte"], file).texts == [("One .", "Two ."), ("", "Two\u2028.")]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "message"),
+    [
+        ("sst2", ["sentence", "fine", ""], "line 3: row 1 has no text in sentence; allowed: some text"),
+        ("sst2", ["sentence\tlabel", " \t1"], "line 2: row 0 has no text in sentence; allowed"),
+        ("rte", ["sentence1\tsentence2", "\t\u3000"], "line 2: row 0 has no text in sentence1, sentence2; allowed"),
+    ],
+)
+def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        read_texts(TASKS[name], write(tmp_path, *rows))
+
+
+def test_a_row_without_any_text_is_refused_in_a_data_set_too(tmp_path):
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n\t0\n")
+    with pytest.raises(ValueError, match="dev.tsv, line 3: row 1 has no text in sentence"):
+        load_split(TASKS["sst2"], "dev", str(tmp_path))
 
 
 def test_rows_that_qqp_has_cut_in_two_are_left_out_of_labelled_files_alone(tmp_path):

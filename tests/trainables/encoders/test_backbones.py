@@ -11,7 +11,7 @@ from helpers import configurations
 from helpers.places import SHARED
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, check_backbone
+from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, check_backbone, check_spelling
 from trainables.encoders.layerwise import initialised, layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.classifiers import LastLayerModel
@@ -266,6 +266,33 @@ def test_unreachable_name_says_how_to_work_offline(backbone):
     with pytest.raises(ValueError, match="mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
         check_backbone(backbone)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "nearest"),
+    [
+        ("albert-bsae", "backbone", "albert-base"),
+        ("mini-abert", "backbone", "mini-albert"),
+        ("sharebert-smal", "backbone", "sharebert-small"),
+        ("bert-base-uncasd@main", "backbone", "bert-base-uncased"),
+        ("bert-base-uncasd", "tokenizer", "bert-base-uncased"),
+    ],
+)
+def test_near_miss_of_a_name_is_refused_with_the_nearest(name, kind, nearest):
+    with pytest.raises(ValueError, match=f"no {kind} is named '{name}'; near it are .*{nearest}.*; allowed: a folder"):
+        check_spelling(name, kind=kind)
+
+
+@pytest.mark.parametrize(
+    "name", ["albert-base", "mini-bert", "albert-base-v2", "roberta-base@main", "albert/albert-bsae", "gpt2", "/a/b"]
+)
+def test_names_that_may_be_meant_pass(name):
+    check_spelling(name)
+
+
+def test_near_miss_that_is_in_the_cache_is_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainables.encoders.backbones._cached_files", lambda name: {"config.json": tmp_path})
+    check_spelling("albert-bsae")
 
 
 def test_cached_hub_backbone_passes_the_check_offline(tmp_path, monkeypatch):

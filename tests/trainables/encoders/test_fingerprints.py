@@ -45,7 +45,7 @@ def test_fingerprint_of_a_tiny_backbone_is_of_the_code_that_makes_it(tmp_path, m
     name, _, digest = backbone_fingerprint("mini-albert").partition("@")
     assert name == "mini-albert" and len(digest) == 16
     folder = Path(backbones.__file__).parent
-    for file in ("mini_backbones.py", "families.py"):
+    for file in ("mini_backbones.py", "word_vocabulary.py", "families.py"):
         (tmp_path / file).write_bytes((folder / file).read_bytes())
     monkeypatch.setattr(backbones, "__file__", str(tmp_path / "backbones.py"))
     assert backbone_fingerprint("mini-albert") == f"{name}@{digest}"

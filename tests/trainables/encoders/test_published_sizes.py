@@ -145,7 +145,7 @@ def test_fingerprint_of_sharebert_is_of_its_code(changed, tmp_path, monkeypatch)
     names = ("sharebert-small", "mini-sharebert", "albert-base")
     before = [backbone_fingerprint(name) for name in names]
     folder = backbones.Path(backbones.__file__).parent
-    for file in ("families.py", "mini_backbones.py", "sharebert.py", "sharebert_slices.py"):
+    for file in ("families.py", "mini_backbones.py", "word_vocabulary.py", "sharebert.py", "sharebert_slices.py"):
         (tmp_path / file).write_bytes((folder / file).read_bytes())
     monkeypatch.setattr(backbones, "__file__", str(tmp_path / "backbones.py"))
     assert [backbone_fingerprint(name) for name in names] == before
