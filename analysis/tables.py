@@ -24,6 +24,7 @@ from analysis.layouts.cost_tables import (
     equal_compute_table,
     equal_layers_table,
     equal_score_table,
+    latency_table,
     speed_table,
 )
 from analysis.layouts.evidence import Evidence, gather
@@ -59,6 +60,7 @@ LAYOUTS = (
     claims_table,
     optimism_table,
     speed_table,
+    latency_table,
     equal_compute_table,
     equal_layers_table,
     equal_score_table,

@@ -24,11 +24,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.encoders.nystrom import nystrom_attention
+from trainables.runs.flops import count_flops
 
 RESULTS = Path(__file__).parent / "results" / "attention.json"
 LENGTHS = (128, 256, 512, 1024, 2048, 4096)
@@ -64,8 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
 def measure(length: int, arguments: argparse.Namespace, device: str) -> dict[str, Any]:
     """FLOPs and median seconds of both at one length."""
     ways = both_ways(length, arguments, device)
-    with sdpa_kernel(SDPBackend.MATH):
-        flops = {name: counted(way) for name, way in ways.items()}  # also warms up
+    flops = {name: count_flops(way) for name, way in ways.items()}  # also warms up
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(arguments.rounds):
         for name, way in ways.items():
@@ -94,13 +92,6 @@ def both_ways(length: int, arguments: argparse.Namespace, device: str) -> dict[s
         return lambda: attention().square().mean().backward()
 
     return {"softmax": there_and_back(softmax), "nystrom": there_and_back(nystrom)}
-
-
-def counted(run: Callable[[], None]) -> int:
-    """FLOPs of products of matrices and convolutions."""
-    with FlopCounterMode(display=False) as counter:
-        run()
-    return counter.get_total_flops()
 
 
 def timed(run: Callable[[], None], device: str) -> float:

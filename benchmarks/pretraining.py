@@ -140,14 +140,12 @@ def features(backbone: str, task: Task) -> list[tuple[Tensor, Tensor]]:
 
 
 def first_states(encoder: LayerwiseEncoder, examples: Examples) -> Tensor:
-    states = []
+    firsts = []
     for rows in np.array_split(np.arange(len(examples)), len(examples) // 100):
         batch = examples.batch(rows, torch.device("cpu"))
-        hidden, mask = encoder.embed(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
-        for index in range(encoder.num_layers):
-            hidden = encoder.layer(index, hidden, mask)
-        states.append(hidden[:, 0])
-    return torch.cat(states)
+        *_, states = encoder.walk(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+        firsts.append(states.first())
+    return torch.cat(firsts)
 
 
 def probe_values() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 MODEL is what `study.export` wrote, or a study's folder. The input has a header line with the columns of texts of the
 model's task, named as in GLUE's own files, which can be answered as they are. The answers are those of a submission to
 GLUE (row number and prediction) with the layer after which each row left; what is printed is the layers run and the
-milliseconds per example, with exits and with all layers.
+milliseconds and FLOPs per example, with exits and with all layers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainables.models.exit_rules import ExitResult
     from trainables.runs.trained_model import TrainedModel
 
-TIMED = {1: 200, INFERENCE_BATCH: 8}  # batch size -> batches, at most
+TIMED = {1: 100, 8: 12, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -124,14 +124,19 @@ def _answer(trained: TrainedModel, examples: Examples) -> ExitResult:
 
 
 def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
+    from trainables.models.exit_rules import LastLayer
     from trainables.runs.latency import measure_latency
 
-    for size, num_batches in {min(size, len(examples)): number for size, number in TIMED.items()}.items():
-        latency = measure_latency(trained.model, examples, size, _generator(trained), num_batches=num_batches)
+    rules = list(dict.fromkeys([trained.model.exit_rule, LastLayer()]))
+    latency = measure_latency(trained.model, examples, rules, num_batches=TIMED)
+    for own, whole in zip(latency.own.timings, latency.all_layers.timings, strict=True):
         yield (
-            f"batches of {size}: {latency.with_exits:.2f} ms per example with exits, {latency.all_layers:.2f} ms with "
-            "all layers (medians)"
+            f"batches of {own.batch_size}: {own.milliseconds:.2f} ms per example with exits, {whole.milliseconds:.2f} "
+            f"ms with all layers (means of {own.examples:,})"
         )
+    billions = [measured.flops / 1e9 for measured in (latency.own, latency.all_layers)]
+    yield "{:.3f} GFLOPs per example with exits, {:.3f} with all layers".format(*billions)
+    yield f"measured on {latency.device}, {latency.threads} thread(s)"
 
 
 def _generator(trained: TrainedModel) -> torch.Generator:

@@ -283,7 +283,7 @@ def _ponder_training(case: Case, model: EarlyExitModel) -> tuple[Quantities, Qua
 
 
 def _posterior(model: PonderModel, batch: Batch) -> Quantities:
-    posterior = model.posterior(model.walk_until_cut(batch)[1])
+    posterior = model.posterior(model.heads_until_cut(batch)[1])
     kl = divergence(posterior, model.config.kl_direction).mean()
     return {"exit_pdf": posterior.probabilities(), "kl": kl}
 

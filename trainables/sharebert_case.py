@@ -99,10 +99,8 @@ def _compare_states(
 def _walked(model: ShareBertModel, batch: Batch) -> Tensor:
     """Pooled as the methods here run the encoder, (batch, hidden)."""
     encoder = layerwise(model)
-    hidden, mask = encoder.embed(**batch)
-    for index in range(encoder.num_layers):
-        hidden = encoder.layer(index, hidden, mask)
-    return encoder.pool(hidden)
+    *_, states = encoder.walk(**batch)
+    return encoder.pool(states.first())
 
 
 def _compare_gradients(expected: _Expected, model: ShareBertModel, batch: Batch, where: str) -> Iterator[Comparison]:

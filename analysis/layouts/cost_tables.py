@@ -12,10 +12,13 @@ from analysis.statistics.calibration import Calibration, LayerCalibration, calib
 from analysis.statistics.comparisons import Place
 from analysis.statistics.costs import row_ledger, speed_facts
 from analysis.statistics.equal_compute import UNITS, EqualBudget, at_equal_budget
+from analysis.statistics.latencies import MeasuredExit, devices_in_words, latencies_of, measured_exits
 from analysis.statistics.trade_off import Spread, TradeOff, trade_off
 from analysis.studies.cells import Row
 from analysis.studies.protocol_words import seeds_in_words
 from trainables.data.tasks import TASKS
+from trainables.runs.trial import TIMED_BATCHES
+from trainables.schema import to_plain
 
 SHARES_OF_DEPTH = (0.25, 0.5, 0.75)  # at which scores are compared
 
@@ -35,6 +38,7 @@ def speed_table(evidence: Evidence) -> Table:
             "mean_layers": "layers",
             "range": "range",
             "layer_ratio": "ratio",
+            **{f"time_ratio_{size}": f"time, {size}" for size in TIMED_BATCHES},
             "eval_seconds_per_epoch": "eval s",
             "train_examples_per_second": "ex/s",
             "seconds_per_trial": "trial s",
@@ -45,7 +49,8 @@ def speed_table(evidence: Evidence) -> Table:
             for task, cell in row.cells.items()
         ],
         caption=(
-            "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers. "
+            "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers, so many "
+            f"times fewer layers. {_time_in_words(rows)}"
             "Parameters in millions, of the whole model. Measured: seconds of one dev evaluation, which is one pass at "
             "full depth for every exit rule at once and so does not fall with the layers run; ex/s, training examples "
             f"per second; wall-clock seconds of a confirm trial. {origin_in_words(studies)}"
@@ -53,6 +58,54 @@ def speed_table(evidence: Evidence) -> Table:
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
     )
+
+
+def _time_in_words(rows: list[Row]) -> str:
+    """What the measured ratios are; said where anything was timed."""
+    devices = devices_in_words(cell for row in rows for cell in row.cells.values())
+    if not devices:
+        return ""
+    sizes = ", ".join(map(str, TIMED_BATCHES))
+    return (
+        f"Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of {sizes} "
+        f"on {devices}, timed in the trial's own process after its training, on a few examples of the split that "
+        "selects, while other trials may have shared the machine. "
+    )
+
+
+def latency_table(evidence: Evidence) -> Table | None:
+    """Milliseconds per example at each timed setting of the exit; None where nothing was timed."""
+    studies, rows = evidence.studies, evidence.rows
+    found = {(label, cell.task): measured_exits(cell) for label, cell in evidence.cells}
+    if not any(found.values()):
+        return None
+    return Table(
+        name="latency",
+        title=f"Milliseconds per example{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        first_column="arm",
+        columns={"layer_ratio": "ratio", "gigaflops": "GFLOPs"}
+        | {f"milliseconds_{size}": f"ms, {size}" for size in TIMED_BATCHES}
+        | {f"time_ratio_{size}": f"time, {size}" for size in TIMED_BATCHES},
+        lines=[
+            Line(f"{label}/{task}, {own.name}{' (its own)' if own is exits[0] else ''}", _latency_entries(own))
+            for (label, task), exits in found.items()
+            for own in exits
+        ],
+        caption=(
+            f"{_time_in_words(rows)}Ratio: of layers, by the examples of the largest batches, as are GFLOPs per "
+            f"example (products of matrices alone). {origin_in_words(studies)}"
+        ),
+        notes=seed_notes(rows),
+        sidecar=sidecar(evidence, lambda cell: cell_names(cell) | {"latencies": to_plain(latencies_of(cell))}),
+    )
+
+
+def _latency_entries(own: MeasuredExit) -> dict[str, Entry]:
+    sizes = own.by_batch_size
+    entries = {f"milliseconds_{size}": number_entry(timed.milliseconds, 2) for size, timed in sizes.items()}
+    entries |= {f"time_ratio_{size}": number_entry(timed.time_ratio, 2) for size, timed in sizes.items()}
+    ratio = number_entry(sizes[max(sizes)].layer_ratio, 2)
+    return {"layer_ratio": ratio, "gigaflops": number_entry(own.flops / 1e9, 3), **entries}
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:

@@ -44,6 +44,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "picture-score-against-q",
             "picture-exit-layers",
             "table-speed",
+            "table-latency",
             "table-calibration",
             "picture-reliability",
         ),

@@ -10,11 +10,13 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.statistics import uncertainty
+from analysis.statistics.latencies import measured_exits
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.record import Record
 from study.plans.resolved_plan import Arm
+from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
@@ -196,7 +198,10 @@ def hours(seconds: float) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Medians over the confirm records: parameters (millions), layers run, layer ratio, and measured seconds."""
+    """Medians over the confirm records: parameters (millions), layers run, layer ratio, and measured time.
+
+    `time_ratio_N` is of all layers to the model's own exit in batches of N.
+    """
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
@@ -204,6 +209,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     parameters = median(lambda record: record.num_parameters)
+    own_exit = next((measured.by_batch_size for measured in measured_exits(cell)), {})
     depth, run = median(lambda record: record.num_layers), median(lambda record: record.mean_layers)
     return {
         "parameters": None if parameters is None else parameters / 1e6,
@@ -212,6 +218,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
         "fewest_layers": min(layers, default=None),
         "most_layers": max(layers, default=None),
         "layer_ratio": depth / run if depth and run else None,
+        **{f"time_ratio_{size}": own_exit[size].time_ratio if size in own_exit else None for size in TIMED_BATCHES},
         "eval_seconds_per_epoch": median(lambda record: record.eval_seconds / record.epochs if record.epochs else None),
         "train_examples_per_second": median(
             lambda record: record.train_examples / record.train_seconds if record.train_seconds else None

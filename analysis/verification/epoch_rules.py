@@ -107,6 +107,7 @@ class EpochRules:
             names = ("metrics", "mean_layers")
             expected |= {name: getattr(selected, name) for name in names}
             expected |= {"score": selected.selection_score, "eval_seconds": row.eval_seconds, "model": None}
+            expected["latency"] = None
         lines = [f"report outcome {line}" for line in unlike(outcome, expected)]
         if outcome.eval_seconds < row.eval_seconds:
             lines += differences("report outcome eval_seconds", outcome.eval_seconds, row.eval_seconds)

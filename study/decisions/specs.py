@@ -166,6 +166,7 @@ def build_record(
         tokenizer_fingerprint=arm.tokenizer_fingerprint,
         data_fingerprint=arm.data_fingerprint,
         data_differences=outcome.data_differences if outcome else None,
+        latency=outcome.latency if outcome else None,
         tokens_digest=trial.attested.tokens_digest if trial.attested else None,
         backbone_digest=trial.attested.backbone_digest if trial.attested else None,
         versions=provenance.versions,

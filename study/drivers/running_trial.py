@@ -156,7 +156,9 @@ class RunningTrial:
         return row
 
     def _outcome(self) -> Outcome:
-        """The run's outcome, with the address of its model if that stays."""
+        """The run's outcome; of a run whose model stays with that model's address and, of a trial, its latency."""
+        from trainables.runs.training import TrainingRun, latency_of
+
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions
@@ -165,7 +167,8 @@ class RunningTrial:
         if predictions is None and self._assigned.pretraining is None:
             return replace(outcome, model=None)
         assert outcome.model is not None
-        return replace(outcome, model=self._place.send_outcome(Path(outcome.model)))
+        latency = latency_of(self._run) if isinstance(self._run, TrainingRun) else None
+        return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
 
     def _report(self, row: EpochRow, outcome: Outcome | None) -> Report:
         wall_seconds, gpu_seconds = self._clock.read()

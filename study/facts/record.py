@@ -9,7 +9,7 @@ from typing import Literal
 from study.facts.json_lines import read_lines
 from study.plans.identity import arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
-from trainables.runs.trial import Score
+from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Reader, Typed
 
 Phase = Literal["pretrain", "search", "confirm", "claim", "audit"]
@@ -61,6 +61,7 @@ class Record(Typed, frozen=True, kw_only=True):
     started: str  # UTC, ISO 8601
     ended: str
     repeat: Count = 0  # of the arm's search
+    latency: Latency | None = None  # of a completed confirm trial, measured once
 
     def __post_init__(self) -> None:
         if self.status == "completed" and (self.score is None or self.selection_score is None):

@@ -5,7 +5,7 @@ import pytest
 
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
-from benchmarks import attention, overhead, scale, search_strategies, statistics, utilisation
+from benchmarks import attention, early_exit_speed, overhead, scale, search_strategies, statistics, utilisation
 from study.facts.journal import Journal
 
 
@@ -129,3 +129,24 @@ def test_the_crossing_point_is_where_every_longer_text_is_faster_too(softmax, ny
     times = zip((128, 256, 512), softmax, nystrom)
     rows = [{"tokens": tokens, "seconds": {"softmax": s, "nystrom": n}} for tokens, s, n in times]
     assert attention.crossing_point(rows) == crossing
+
+
+def test_all_ways_of_answering_leave_at_the_same_layers():
+    sizes = ["--layers", "3", "--hidden-size", "64", "--examples", "8", "--batch-size", "4", "--rounds", "1"]
+    arguments = early_exit_speed.build_parser().parse_args(sizes)
+    model = early_exit_speed.random_palbert(arguments.layers, arguments.hidden_size).eval()
+    examples = early_exit_speed.random_examples(arguments.examples)
+    early, whole = (early_exit_speed.measure(model, examples, q, arguments) for q in (0.2, 1.0))
+    assert early["same_exit_layers"] == whole["same_exit_layers"] == [True, True]
+    assert early["layer_ratio"] > whole["layer_ratio"] == 1.0
+    assert min(early["seconds"].values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("layer_ratio", "speed_up", "reached"),
+    [(2.0, 1.8, True), (2.0, 1.79, False), (1.0, 0.98, True), (1.0, 0.97, False)],
+)
+def test_compaction_reaches_its_share_of_the_layer_ratio_or_not(layer_ratio, speed_up, reached):
+    row = {"q": 0.5, "layer_ratio": layer_ratio, "speed_up_against_full": speed_up}
+    assert early_exit_speed.reaches(row) is reached
+    assert early_exit_speed.missed_in_words(row).startswith(f"MISSED at q = 0.50: speed-up {speed_up:.2f}; wanted: ")

@@ -92,13 +92,15 @@ def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, cap
     file = write_rows(tmp_path / "test.tsv", "sst2", "test")
     assert main([str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
     rows = f"{len(load_split(TASKS['sst2'], 'test', 'mini').ids):,}"
-    wrote, layers, one, many = capsys.readouterr().out.splitlines()
+    wrote, layers, *times, flops, device = capsys.readouterr().out.splitlines()
     assert wrote == f"wrote {tmp_path}/answers.tsv: {rows} rows answered by pabee for SST-2"
     assert layers.endswith("by exit patience 1")
-    for line, size in ((one, 1), (many, 128)):
+    for line, size in zip(times, (1, 8, 32, 128), strict=True):
         words = line.split()
-        assert line.startswith(f"batches of {size}: ") and line.endswith("ms with all layers (medians)")
+        assert line.startswith(f"batches of {size}: ") and " ms with all layers (means of " in line
         assert 0 < float(words[3]) and 0 < float(words[9])
+    assert flops.endswith(" with all layers") and 0 < float(flops.split()[0]) <= float(flops.split()[6])
+    assert device.startswith("measured on ") and device.endswith(" thread(s)")
 
 
 def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):

@@ -74,7 +74,7 @@ def test_the_cell_is_the_median_of_the_confirm_scores(study):
 def test_confirm_trials_keep_model_and_predictions_and_search_trials_nothing(study):
     for record in read_records(study / "records.jsonl"):
         predictions = study / "predictions" / f"{record.key}.npz"
-        assert predictions.exists() == (record.phase == "confirm")
+        assert predictions.exists() == (record.latency is not None) == (record.phase == "confirm")
         if record.phase == "confirm":
             assert (Path(record.model) / "model.safetensors").exists()
         else:

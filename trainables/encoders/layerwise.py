@@ -3,12 +3,13 @@
 The modules are those of `transformers` (ShareBERT's ours); only the walk over the layers is ours, and a family is one
 small adapter that says where its modules are. With the same weights the full walk equals the model of `transformers`.
 Attention goes through PyTorch's scaled_dot_product_attention or is Nystrom's, with the padding mask prepared once.
+Wide encoders run without pads (`token_states.py`).
 `pool` is what the family's own sequence classifier does below its last dropout and linear layer: tanh(dense([CLS]))
 for ALBERT and BERT, tanh(dense(dropout([CLS]))) for RoBERTa, gelu(dense(dropout([CLS]))) for ELECTRA,
 dense(norm([CLS])) for ShareBERT.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from trainables.encoders.activations import one_kernel_gelu
 from trainables.encoders.backbones import FAMILIES
 from trainables.encoders.sharebert import ShareBertConfig
+from trainables.encoders.token_states import Places, TokenStates
+
+PADDING_FREE_WIDTH = 128  # hidden size from which on leaving pads out saves more than it costs
+LARGEST_SHARE = 0.95  # of real tokens; with fewer pads than that they stay
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class _Parts:
     activation: Callable[[Tensor], Tensor]  # of the pooler
     pooler_dropout: float = 0.0  # below the pooler, in training
     final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, where layers do not end in one
+    words_are_looked_up: bool = True  # and not also the stuff of other weights
+    one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
 
 
 class LayerwiseEncoder(nn.Module):
@@ -51,31 +59,64 @@ class LayerwiseEncoder(nn.Module):
         self.pooler = parts.pooler
         self.activation = parts.activation
         self.pooler_dropout = parts.pooler_dropout
+        self.words_are_looked_up = parts.words_are_looked_up
+        softmax = model.config._attn_implementation == "padding_free"
+        self.first_tokens_alone = softmax and parts.one_attention_each
 
-    def embed(
+    def walk(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Hidden states (batch, tokens, hidden) below the first layer, and the mask that `layer` takes.
+    ) -> Iterator[TokenStates]:
+        """The states after each layer; arguments as for `embed`."""
+        states = self.embed(input_ids, attention_mask, token_type_ids)
+        for index in range(self.num_layers):
+            states = self.layer(index, states)
+            yield states
+
+    def first_tokens(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """The states of the first token after each layer, (batch, hidden); arguments as for `embed`.
+
+        No other token's state after the last layer is computed, where the layers are of softmax attention.
+        """
+        states = self.embed(input_ids, attention_mask, token_type_ids)
+        last = self.num_layers - 1
+        for index in range(last):
+            states = self.layer(index, states)
+            yield states.first()
+        if self.first_tokens_alone:
+            yield states.first_through(self.layers[self.layer_order[last]])
+        else:
+            yield self.layer(last, states).first()
+
+    def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
+        """The states below the first layer.
 
         Args:
-            input_ids: (batch, tokens), int64; so the two others.
+            input_ids: (batch, tokens), int64; so the two others. Pads are behind the real tokens.
             token_type_ids: ignored by backbones that have none.
         """
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
-        return self.project(hidden), attention_mask[:, None, None, :].bool()  # (batch, 1, 1, tokens)
+        mask = attention_mask[:, None, None, :].bool()
+        if self.hidden_size < PADDING_FREE_WIDTH:
+            return TokenStates(self.project(hidden), mask)
+        places = Places.of(mask)
+        if len(places.places) > LARGEST_SHARE * mask.numel():
+            return TokenStates(self.project(hidden), mask)
+        return TokenStates(self.project(places.packed(hidden)), places)
 
-    def layer(self, index: int, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states (batch, tokens, hidden) after the layer `index`, from 0."""
-        return self.layers[self.layer_order[index]](hidden, mask)
+    def layer(self, index: int, states: TokenStates) -> TokenStates:
+        """The states after the layer `index`, from 0."""
+        return states.through(self.layers[self.layer_order[index]])
 
-    def first_token(self, hidden: Tensor) -> Tensor:
-        """(batch, hidden): what the model would give out for [CLS] if these were the states after its last layer."""
-        return self.final_norm(hidden[:, 0])
+    def as_output(self, first: Tensor) -> Tensor:
+        """What the model would give out for [CLS] if these, (..., hidden), were its states after the last layer."""
+        return self.final_norm(first)
 
-    def pool(self, hidden: Tensor) -> Tensor:
-        """(batch, hidden) from the first token."""
-        first = nn.functional.dropout(self.first_token(hidden), self.pooler_dropout, self.training)
-        return self.activation(self.pooler(first))
+    def pool(self, first: Tensor) -> Tensor:
+        """(..., hidden) from the states of [CLS] after a layer, (..., hidden)."""
+        output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
+        return self.activation(self.pooler(output))
 
     def parameter_depths(self) -> dict[str, int]:
         """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.
@@ -99,7 +140,8 @@ def _albert(model: Any, num_layers: int) -> _Parts:
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)
-    return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh)
+    one = config.inner_group_num == 1
+    return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh, one_attention_each=one)
 
 
 def _bert(model: Any, num_layers: int) -> _Parts:
@@ -123,7 +165,16 @@ def _electra(model: Any, num_layers: int) -> _Parts:
 
 def _sharebert(model: Any, num_layers: int) -> _Parts:
     base = model.base_model
-    return _Parts(nn.Identity(), list(base.layers[:num_layers]), base.pooler, nn.Identity(), final_norm=base.final_norm)
+    layers = list(base.layers[:num_layers])
+    return _Parts(
+        nn.Identity(),
+        layers,
+        base.pooler,
+        nn.Identity(),
+        final_norm=base.final_norm,
+        words_are_looked_up=False,  # the matrices of all layers are made of them
+        one_attention_each=False,  # keys are made of the states' norm
+    )
 
 
 _ADAPTERS = {
@@ -146,7 +197,10 @@ def layerwise(model: PreTrainedModel, num_layers: int = 0) -> LayerwiseEncoder:
     Raises:
         ValueError: another family, or fewer layers.
     """
-    assert model.config._attn_implementation in ("sdpa", "nystrom"), "the mask of `embed` is for these"
+    if model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation("padding_free")
+    assert model.config._attn_implementation in ("padding_free", "nystrom"), "the masks of `TokenStates` are for these"
+    one_kernel_gelu(model)
     family, depth = model.config.model_type, model.config.num_hidden_layers
     if family not in _ADAPTERS:
         raise ValueError(f"no layerwise encoder for architecture {family!r}; available: {', '.join(FAMILIES)}")

@@ -22,6 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.utils import cached_file
 
 from trainables.configuration import EncoderConfig
+from trainables.encoders.token_states import without_waste
 
 ITERATIONS = 6  # of the inverse, as in the paper
 _CONVOLUTION = "convolution"  # parameter of an attention module, (heads, 1, kernel, 1)
@@ -173,5 +174,5 @@ def _convolved(value: Tensor, kernel: Tensor) -> Tensor:
     return nn.functional.conv2d(value, kernel, padding=padding, groups=kernel.shape[0])
 
 
-AttentionInterface.register("nystrom", _attend)
+AttentionInterface.register("nystrom", without_waste(_attend))
 AttentionMaskInterface.register("nystrom", _padding_mask)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
+from trainables.encoders.activations import one_kernel_gelu
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
     UNTRAINED,
@@ -57,7 +58,7 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
     _load_weights(backbone, kept)
     for part in model.children():
         if isinstance(part, PreTrainedModel):
-            with_attention(part, config)
+            one_kernel_gelu(with_attention(part, config))
     if pretrained_convolution(backbone) is not None:
         load_convolutions(kept, *hub_revision(backbone))
 

@@ -24,6 +24,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
 
 from trainables.encoders.sharebert_slices import SIZES, slices_of
+from trainables.encoders.token_states import Places, softmax_attention
 
 
 class ShareBertConfig(PreTrainedConfig):
@@ -137,18 +138,17 @@ class ShareBertLayer(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.attention_dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """(batch, tokens, hidden); the mask (batch, 1, 1, tokens) is true where a token may be attended to."""
+    def forward(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
+        """(batch, tokens, hidden), or those of the real tokens alone; the mask as that of `TokenStates`."""
         hidden = hidden + self.dropout(self._attend(self.attention_norm(hidden), mask))
         inner = nn.functional.gelu(self._linear("intermediate", self.feed_forward_norm(hidden)))
         return hidden + self.dropout(self._linear("output", inner))
 
-    def _attend(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def _attend(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
         query, key, value = (self._heads(self._linear(name, hidden)) for name in ("query", "key", "value"))
         rate = self.attention_dropout.p if self.training else 0.0
-        attend = nn.functional.scaled_dot_product_attention
-        context = attend(query, key, value, attn_mask=mask, dropout_p=rate, scale=self.scale)
-        return self._linear("attention_output", context.transpose(1, 2).flatten(2))
+        context, _ = softmax_attention(self, query, key, value, mask, dropout=rate, scaling=self.scale)
+        return self._linear("attention_output", context.flatten(2))
 
     def _linear(self, name: str, hidden: Tensor) -> Tensor:
         return nn.functional.linear(hidden, self.shared[name].T, self.biases[name])

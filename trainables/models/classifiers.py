@@ -19,21 +19,19 @@ class LastLayerModel(EarlyExitModel):
         super().__init__(encoder, LastLayer(), num_labels, config)
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
 
-    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
+    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
         """The classifier's logits; of a layer before the last what it would say there, which it was not trained for."""
-        return self.classifier(self.dropout(self.pooled(hidden))), None, None
+        return self.classifier(self.dropout(self.pooled(first))), None, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Mean task loss of the last layer."""
-        hidden, mask = self._embed(batch)
-        for index in range(self.encoder.num_layers):
-            hidden = self.encoder.layer(index, hidden, mask)
-        logits, _, _ = self.exit_head(self.encoder.num_layers - 1, hidden, None)
+        *_, last = self.first_tokens(batch)
+        logits, _, _ = self.exit_heads(self.encoder.num_layers - 1, last[None], None)
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
 
-    def pooled(self, hidden: Tensor) -> Tensor:
-        """What the classifier stands on, (batch, hidden)."""
-        return self.encoder.pool(hidden)
+    def pooled(self, first: Tensor) -> Tensor:
+        """What the classifier stands on, as wide as the states of the first token, (..., hidden)."""
+        return self.encoder.pool(first)
 
 
 class ClassifierPerLayer(EarlyExitModel):
@@ -46,13 +44,15 @@ class ClassifierPerLayer(EarlyExitModel):
         heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
         self.classifiers = nn.ModuleList(heads)
 
-    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
-        """The logits of this layer's own classifier."""
-        return self.classifiers[index](self.dropout(self.encoder.pool(hidden))), None, None
+    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
+        """The logits of each layer's own classifier."""
+        features = self.dropout(self.encoder.pool(first))
+        own = self.classifiers[index : index + len(first)]
+        return torch.stack([classifier(layer) for classifier, layer in zip(own, features, strict=True)]), None, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
-        losses = torch.stack([self.task_losses(logits, batch["labels"]).mean() for logits, _ in self.walk(batch)])
+        losses = self.task_losses(self.heads(batch)[0], batch["labels"]).mean(dim=1)
         weights = torch.arange(1, len(losses) + 1).to(losses)
         return {"loss": (weights * losses).sum() / weights.sum()}
 
@@ -81,9 +81,9 @@ class ElectraModel(LastLayerModel):
         self.layer_decay_convention = layer_decay_convention
         encoder.pooler.requires_grad_(self.uses_pooler)
 
-    def pooled(self, hidden: Tensor) -> Tensor:
-        """(batch, hidden)."""
-        return super().pooled(hidden) if self.uses_pooler else self.encoder.first_token(hidden)
+    def pooled(self, first: Tensor) -> Tensor:
+        """(..., hidden)."""
+        return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:
         """In the released code everything below the head lies one step further down."""

@@ -1,15 +1,18 @@
 """What every method's model can do: a loss, all layers' outputs, and inference that stops computing."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
-from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs
+from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 
@@ -22,7 +25,7 @@ def is_decayed(parameter: nn.Parameter) -> bool:
 class EarlyExitModel(nn.Module, ABC):
     """An encoder with heads on its layers and a rule for leaving early.
 
-    A subclass says what stands on a layer (`exit_head`) and how it is trained (`loss`).
+    A subclass says what stands on the layers (`exit_heads`) and how it is trained (`loss`).
     """
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
@@ -35,15 +38,18 @@ class EarlyExitModel(nn.Module, ABC):
         self.dropout = nn.Dropout(config.classifier_dropout)
 
     @abstractmethod
-    def exit_head(
-        self, index: int, hidden: Tensor, carried: Tensor | None
+    def exit_heads(
+        self, index: int, first: Tensor, carried: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Logits (batch, labels), logits of λ (batch,) or None, and what the next layer's head is given.
+        """The heads of consecutive layers: all of them in training, one at a time where inference may stop.
 
         Args:
-            index: of the layer, from 0.
-            hidden: states after this layer, (batch, tokens, hidden).
+            index: of the first of these layers, from 0.
+            first: states of the first token after each layer, (layers, batch, hidden).
             carried: what the layer before handed on, first dimension the example; None at the first layer.
+
+        Returns:
+            Logits (layers, batch, labels), logits of λ (layers, batch) or None, and what the layer behind is handed.
         """
 
     @abstractmethod
@@ -58,28 +64,26 @@ class EarlyExitModel(nn.Module, ABC):
     def all_exits(self, batch: Batch) -> LayerOutputs:
         """Every layer's logits (layers, batch, labels) and λ (layers, batch), float32."""
         with self.autocast(batch):
-            steps = list(self.walk(batch))
-        logits = torch.stack([logits.float() for logits, _ in steps])
-        lambdas = [exit_logits.sigmoid() for _, exit_logits in steps if exit_logits is not None]
-        return LayerOutputs(logits, torch.stack(lambdas) if lambdas else None)
+            logits, exit_logits = self.heads(batch)
+        return LayerOutputs(logits.float(), None if exit_logits is None else exit_logits.sigmoid())
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:
         """The exit rule's answers, computing for every example only the layers up to its exit.
 
-        Finished examples leave the batch after each layer. A sampled exit draws from `generator`.
+        Finished examples leave the batch at once. A sampled exit draws from `generator`.
         """
         with self.autocast(batch):
             return self._infer(batch, generator)
 
-    def walk(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Logits and logits of λ, layer by layer; a layer is computed when it is asked for."""
-        hidden, mask = self._embed(batch)
-        carried = None
-        for index in range(self.encoder.num_layers):
-            hidden = self.encoder.layer(index, hidden, mask)
-            logits, exit_logits, carried = self.exit_head(index, hidden, carried)
-            yield logits, exit_logits
+    def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Every layer's logits (layers, batch, labels) and logits of λ (layers, batch), the heads run once."""
+        logits, exit_logits, _ = self.exit_heads(0, torch.stack(list(self.first_tokens(batch))), None)
+        return logits, exit_logits
+
+    def first_tokens(self, batch: Batch) -> Iterator[Tensor]:
+        """The states of the first token after each layer, (batch, hidden)."""
+        return self.encoder.first_tokens(**_texts(batch))
 
     def autocast(self, batch: Batch) -> AbstractContextManager:
         """Context of the configured precision; parameters stay float32."""
@@ -88,10 +92,12 @@ class EarlyExitModel(nn.Module, ABC):
         return torch.autocast(batch["input_ids"].device.type, dtype=torch.bfloat16)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross-entropy, or squared error of a regression, of every example, (batch,)."""
+        """Cross-entropy, or squared error of a regression, of logits (..., batch, labels) for every example."""
+        wanted = labels.expand(logits.shape[:-1])
         if self.num_labels == 1:
-            return nn.functional.mse_loss(logits[:, 0].float(), labels.float(), reduction="none")
-        return nn.functional.cross_entropy(logits.float(), labels, reduction="none")
+            return nn.functional.mse_loss(logits[..., 0].float(), wanted.float(), reduction="none")
+        losses = nn.functional.cross_entropy(logits.flatten(0, -2).float(), wanted.flatten(), reduction="none")
+        return losses.view(wanted.shape)
 
     def parameter_groups(self, config: TrainingConfig) -> list[dict]:
         """Groups for AdamW, each with `name`, `params`, `lr` and `weight_decay`.
@@ -123,29 +129,57 @@ class EarlyExitModel(nn.Module, ABC):
         """How many times `layer_decay` is applied at a depth: none to the heads, once to the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
-    def _embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.encoder.embed(batch["input_ids"], batch["attention_mask"], batch.get("token_type_ids"))
-
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
-        hidden, mask = self._embed(batch)
-        rows = torch.arange(len(hidden), device=hidden.device)  # of the examples still in the batch
-        answers = torch.zeros(len(hidden), self.num_labels, device=hidden.device)
-        exit_layer = torch.full_like(rows, self.encoder.num_layers)
-        state, carried = None, None
-        for index in range(self.encoder.num_layers):
-            hidden = self.encoder.layer(index, hidden, mask)
-            logits, exit_logits, carried = self.exit_head(index, hidden, carried)
-            if state is None:
-                state = self.exit_rule.start(self.encoder.num_layers, logits, generator)
-            lambdas = None if exit_logits is None else exit_logits.sigmoid()
-            step = self.exit_rule.step(state, index + 1, self.encoder.num_layers, logits.float(), lambdas)
+        rule, num_layers = self.exit_rule, self.encoder.num_layers
+        going = _Going(torch.arange(len(batch["input_ids"]), device=batch["input_ids"].device))
+        answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
+        exit_layer = torch.full_like(going.rows, num_layers)
+        states, first = self.encoder.embed(**_texts(batch)), []
+        for index in range(num_layers):
+            states = self.encoder.layer(index, states)
+            first.append(states.first())
+            if index + 1 < rule.earliest(num_layers):
+                continue  # nobody may leave yet: the heads of these layers are run together
+            step, going = self._decide(torch.stack(first), index + 1, going, generator)
+            first = []
             # An answer is overwritten by every later layer that still runs for its example.
-            answers[rows] = step.logits
-            exit_layer[rows] = index + 1
+            answers[going.rows], exit_layer[going.rows] = step.logits, index + 1
             stays = ~step.leaves
-            if not stays.any():
+            num_staying = int(stays.sum())
+            if num_staying == 0 or index + 1 == num_layers:
                 break
-            rows, hidden, mask = rows[stays], hidden[stays], mask[stays]
-            carried = None if carried is None else carried[stays]
-            state = {name: values[stays] for name, values in step.state.items()}
+            if num_staying < len(stays):
+                states, going = states.of(stays), going.of(stays)
         return ExitResult(answers, exit_layer)
+
+    def _decide(
+        self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
+    ) -> tuple[Step, _Going]:
+        """What the rule says at a layer (from 1), by the first tokens (layers, batch, hidden) of those up to it."""
+        below, num_layers = layer - len(first), self.encoder.num_layers
+        logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
+        state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
+        for index in range(len(first)):
+            lambdas = None if exit_logits is None else exit_logits[index].sigmoid()
+            step = self.exit_rule.step(state, below + index + 1, num_layers, logits[index].float(), lambdas)
+            state = step.state
+        return step, _Going(going.rows, carried, state)
+
+
+@dataclass(frozen=True)
+class _Going:
+    """The examples that still run, and what their next heads and the rule's next step need of them."""
+
+    rows: Tensor  # in the batch, (going,), int64
+    carried: Tensor | None = None  # by the heads, first dimension the example
+    state: State | None = None  # of the rule; None before its first step
+
+    def of(self, stays: Tensor) -> _Going:
+        """Those of them that stay, (going,), bool."""
+        carried = None if self.carried is None else self.carried[stays]
+        state = self.state and {name: values[stays] for name, values in self.state.items()}
+        return _Going(self.rows[stays], carried, state)
+
+
+def _texts(batch: Batch) -> Batch:
+    return {name: values for name, values in batch.items() if name != "labels"}

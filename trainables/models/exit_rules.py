@@ -61,6 +61,10 @@ class ExitRule(Protocol):
         """How often an evaluation repeats the exit: one, unless it is left to chance."""
         ...
 
+    def earliest(self, num_layers: int) -> int:
+        """The first layer (from 1) after which an example may leave."""
+        ...
+
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """State before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
         ...
@@ -77,6 +81,10 @@ class LastLayer:
     name = "last"
     setting = None
     draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The last one."""
+        return num_layers
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """Nothing to remember."""
@@ -102,6 +110,10 @@ class Threshold:
     @property
     def setting(self) -> float:
         return self.q
+
+    def earliest(self, num_layers: int) -> int:
+        """The first one, at q = 1 the last."""
+        return 1 if self.q < 1 else num_layers
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """Probability of not having left yet, and of having left."""
@@ -132,6 +144,10 @@ class Patience:
     def setting(self) -> float:
         return self.patience
 
+    def earliest(self, num_layers: int) -> int:
+        """The one above as many as have to agree."""
+        return min(self.patience + 1, num_layers)
+
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """No agreements yet; layer 1 is its own predecessor, which is not counted."""
         return {"previous": logits, "agreements": torch.zeros(len(logits), dtype=torch.int64, device=logits.device)}
@@ -157,6 +173,10 @@ class Sampled:
     draws: int
     name = "sample"
     setting = None
+
+    def earliest(self, num_layers: int) -> int:
+        """The first one."""
+        return 1
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """One uniform number per example and layer, from the given generator (on the CPU)."""
@@ -185,6 +205,10 @@ class Expectation:
     def name(self) -> str:
         """One name per variant."""
         return "expectation_legacy" if self.legacy else "expectation"
+
+    def earliest(self, num_layers: int) -> int:
+        """The last one."""
+        return num_layers
 
     def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
         """Probability of not having left yet, and the weighted sum so far."""

@@ -17,6 +17,7 @@ Behind the cut (`posterior_tail`):
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from math import log, log1p
 
 import torch
@@ -28,6 +29,7 @@ from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, every_threshold
 
 LAMBDA_ARCHS = ("linear", "linear_cat", "linear_diff", "rnn")
+LAYERS_PER_LOOK = 6  # heads are run, and it is asked whether all examples are cut, once for so many layers
 
 
 @dataclass(frozen=True)
@@ -52,40 +54,43 @@ class PonderModel(EarlyExitModel):
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
         self.lambda_head = LambdaHead(encoder.hidden_size, config, shape)
 
-    def exit_head(self, index: int, hidden: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of the classifier and of λ, and what Λ carries to the next layer."""
-        pooled = self.encoder.pool(hidden)
+        pooled = self.encoder.pool(first)
         logits = self.classifier(self.dropout(pooled))
         with torch.autocast(pooled.device.type, enabled=False):
             exit_logits, carried = self.lambda_head(pooled.float(), carried)
         return logits, exit_logits, carried
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        """`loss`, `task_loss` and `kl`. Layers behind every example's cut are not computed."""
-        logits, exit_logits = self.walk_until_cut(batch)
+        """`loss`, `task_loss` and `kl`."""
+        logits, exit_logits = self.heads_until_cut(batch)
         posterior = self.posterior(exit_logits)
-        weights = posterior.probabilities()[: len(logits)]
-        task_loss = sum(
-            (weight * self.task_losses(layer, batch["labels"])).mean() for weight, layer in zip(weights, logits)
-        )
+        weights = posterior.weights()[: len(logits)]
+        task_loss = (weights * self.task_losses(logits, batch["labels"])).mean(dim=1).sum()
         kl = divergence(posterior, self.config.kl_direction).mean()
         return {"loss": task_loss + self.config.beta * kl, "task_loss": task_loss, "kl": kl}
 
-    def walk_until_cut(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
-        """Logits per layer and logits of λ (layers, batch), of the layers until every example's posterior is cut."""
-        all_logits: list[Tensor] = []
-        all_exit_logits: list[Tensor] = []
-        for logits, exit_logits in self.walk(batch):
-            assert exit_logits is not None
-            all_logits.append(logits)
-            all_exit_logits.append(exit_logits)
-            cdf = log_posterior(torch.stack(all_exit_logits).detach()).exp().sum(0)
-            if (cdf > 1 - self.config.epsilon).all():
+    def heads_until_cut(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Logits (computed, batch, labels) and logits of λ (computed, batch) of the first layers.
+
+        Not computed are layers behind every example's cut, to the next multiple of `LAYERS_PER_LOOK`: each look waits
+        for the device, and runs the heads.
+        """
+        parts: list[tuple[Tensor, Tensor]] = []
+        carried, log_survived = None, torch.zeros((), device=batch["input_ids"].device)
+        first_tokens = self.first_tokens(batch)
+        while first := list(islice(first_tokens, LAYERS_PER_LOOK)):
+            logits, exit_logits, carried = self.exit_heads(len(parts) * LAYERS_PER_LOOK, torch.stack(first), carried)
+            parts.append((logits, exit_logits))
+            log_survived = log_survived + log_survival(exit_logits.detach())[-1]
+            if (log_survived.exp() < self.config.epsilon).all():
                 break
-        return all_logits, torch.stack(all_exit_logits)
+        all_logits, all_exit_logits = zip(*parts, strict=True)
+        return torch.cat(all_logits), torch.cat(all_exit_logits)
 
     def posterior(self, exit_logits: Tensor) -> Posterior:
-        """The posterior of all layers from the logits of λ (layers, batch) of the computed ones."""
+        """The posterior of all layers from the logits of λ (computed, batch) of the first ones."""
         config = self.config
         return cut_posterior(
             exit_logits,
@@ -116,13 +121,13 @@ class LambdaHead(nn.Module):
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
-        """For pooled outputs (batch, size)."""
+        """For pooled outputs of this size."""
         super().__init__()
         self.arch = shape.arch
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":
-            self.recurrent = nn.RNN(width, width, shape.num_layers, batch_first=True)
+            self.recurrent = nn.RNN(width, width, shape.num_layers)
         else:
             self.hidden = nn.ModuleList(nn.Linear(width, width) for _ in range(shape.num_layers))
         self.output = nn.Linear(width, 1)
@@ -130,20 +135,23 @@ class LambdaHead(nn.Module):
             nn.init.constant_(self.output.bias, log(config.prior_lambda) - log1p(-config.prior_lambda))
 
     def forward(self, pooled: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits (batch,), and what to carry: the recurrent state (batch, layers, size) or the pooled output."""
+        """Logits (layers, batch) of consecutive layers from their pooled outputs (layers, batch, size).
+
+        Handed on is the recurrent state (batch, recurrent layers, size), or the last pooled output (batch, size).
+        """
         if self.arch == "rnn":
             state = None if carried is None else carried.transpose(0, 1).contiguous()
-            features, state = self.recurrent(self.dropout(pooled)[:, None], state)
-            return self.output(features[:, 0])[:, 0], state.transpose(0, 1)
-        before = torch.zeros_like(pooled) if carried is None else carried
-        features = self.dropout(self._merged(pooled, before))
+            features, state = self.recurrent(self.dropout(pooled), state)
+            return self.output(features)[..., 0], state.transpose(0, 1)
+        below = torch.zeros_like(pooled[:1]) if carried is None else carried[None]
+        features = self.dropout(self._merged(pooled, torch.cat([below, pooled[:-1]])))
         for layer in self.hidden:
             features = torch.tanh(layer(features))
-        return self.output(features)[:, 0], pooled
+        return self.output(features)[..., 0], pooled[-1]
 
     def _merged(self, pooled: Tensor, before: Tensor) -> Tensor:
         if self.arch == "linear_cat":
-            return torch.cat([pooled, before], dim=1)
+            return torch.cat([pooled, before], dim=-1)
         return pooled - before if self.arch == "linear_diff" else pooled
 
 
@@ -154,10 +162,15 @@ class Posterior:
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)
     counts: Tensor  # (layers, batch), bool: enters the loss
+    is_reached: Tensor  # (layers, 1), bool: lies not behind the cut of every example
 
     def probabilities(self) -> Tensor:
         """(layers, batch), 0 where a layer does not count."""
         return self.log_probabilities.exp() * self.counts
+
+    def weights(self) -> Tensor:
+        """Of the layers in the task loss, (layers, batch)."""
+        return self.probabilities() * self.is_reached
 
 
 def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail: str, prior_lambda: float) -> Posterior:
@@ -172,17 +185,18 @@ def cut_posterior(exit_logits: Tensor, *, num_layers: int, epsilon: float, tail:
     above = (0, 0, 0, num_layers - len(exit_logits))  # rows for the layers that were not computed
     is_cut = nn.functional.pad(cdf_before > 1 - epsilon, above, value=True)
     log_probabilities = nn.functional.pad(log_probabilities, above)
+    is_reached = ~is_cut.all(dim=1, keepdim=True)
     log_prior = log_geometric_prior(prior_lambda, num_layers).to(exit_logits)[:, None].expand_as(log_probabilities)
     if tail == "constant":
         log_probabilities = log_probabilities.masked_fill(is_cut, log(epsilon / num_layers))
-        return Posterior(log_probabilities, log_prior, torch.ones_like(is_cut))
+        return Posterior(log_probabilities, log_prior, torch.ones_like(is_cut), is_reached)
     if tail == "remainder":
         is_last = ~is_cut & nn.functional.pad(is_cut[1:], (0, 0, 0, 1), value=True)
         remaining = nn.functional.pad(shifted(log_survival(exit_logits), first=0.0), above)
         prior_remaining = log1p(-prior_lambda) * torch.arange(num_layers).to(exit_logits)[:, None]
         log_probabilities = torch.where(is_last, remaining, log_probabilities)
         log_prior = torch.where(is_last, prior_remaining, log_prior)
-    return Posterior(log_probabilities, log_prior, ~is_cut)
+    return Posterior(log_probabilities, log_prior, ~is_cut, is_reached)
 
 
 def divergence(posterior: Posterior, direction: str) -> Tensor:

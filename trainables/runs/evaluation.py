@@ -71,7 +71,7 @@ def evaluate(
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
     """Outputs of all layers for all examples, on the CPU, in their order."""
     batches, back = _batches_by_length(examples, batch_size)
-    with _evaluating(model) as device:
+    with evaluating(model) as device:
         parts = [model.all_exits(examples.batch(rows, device)) for rows in batches]
     logits = torch.cat([part.logits for part in parts], dim=1).cpu()[:, back]  # (layers, n, labels)
     lambdas = [part.lambdas for part in parts if part.lambdas is not None]
@@ -81,7 +81,7 @@ def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: in
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
     """Answers and exit layers of all examples, on the CPU, in their order, computing no layer behind an exit."""
     batches, back = _batches_by_length(examples, batch_size)
-    with _evaluating(model) as device:
+    with evaluating(model) as device:
         parts = [model.infer(examples.batch(rows, device), generator) for rows in batches]
     logits = torch.cat([part.logits for part in parts]).cpu()[back]
     return ExitResult(logits, torch.cat([part.exit_layer for part in parts]).cpu()[back])
@@ -97,7 +97,7 @@ def _batches_by_length(examples: Examples, batch_size: int) -> tuple[list[np.nda
 
 
 @contextmanager
-def _evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
+def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
     """Without dropout; gives the device."""
     was_training = model.training
     model.eval()

@@ -1,60 +1,135 @@
-"""How long an example takes, with the model's exits and without."""
+"""How long an example takes: by the settings of a model's exit and by batch size, beside layers and FLOPs."""
 
 from __future__ import annotations
 
-import statistics
+import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trainables.data.examples import Examples
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer
+from trainables.runs.evaluation import evaluating
+from trainables.runs.flops import count_flops
+from trainables.runs.trial import ExitLatency, Latency, Timing
+
+ROUNDS = 3  # that are timed
+CPU_FACTS = Path("/proc/cpuinfo")
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Medians over the batches, in milliseconds per example."""
-
-    with_exits: float
-    all_layers: float  # the same model, heads included, where nobody leaves
+def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
+    """The model's own exit, all layers, and the settings a third and two thirds along its sweep, each once."""
+    swept = model.sweep_rules()
+    some = [swept[len(swept) * third // 3] for third in (1, 2)] if swept else []
+    return list(dict.fromkeys([model.exit_rule, LastLayer(), *some]))
 
 
 def measure_latency(
-    model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator, *, num_batches: int
+    model: EarlyExitModel, examples: Examples, rules: Sequence[ExitRule], *, num_batches: Mapping[int, int]
 ) -> Latency:
-    """Latency over batches spread over the examples, each answered both ways in turn, after one that is not counted.
+    """Latency under each rule, in batches spread over the examples.
+
+    Every batch is answered under all rules in turn, round after round, the first one uncounted. A batch's time is that
+    of its fastest round, since what else runs on the machine only adds to it; an example's the mean over the batches.
 
     Args:
-        num_batches: at most.
+        num_batches: by batch size, at most. A batch has no more examples than there are.
     """
-    rule, device = model.exit_rule, next(model.parameters()).device
-    ways: tuple[ExitRule, ...] = (rule, LastLayer())
-    milliseconds: list[list[float]] = []
-    batches = _spread_batches(len(examples), batch_size, num_batches)
-    for rows in (batches[0], *batches):
-        batch = examples.batch(rows, device)
-        milliseconds.append([1000 * _seconds(_answering(model, way, batch, generator)) / len(rows) for way in ways])
-    model.exit_rule = rule
-    return Latency(*(statistics.median(times) for times in zip(*milliseconds[1:], strict=True)))
+    sizes = {min(size, len(examples)): number for size, number in num_batches.items()}
+    with evaluating(model) as device:
+        answers = [
+            _Answer(model, rule, examples.batch(rows, device), number)
+            for size, most in sizes.items()
+            for number, rows in enumerate(_spread_batches(len(examples), size, most))
+            for rule in rules
+        ]
+        layers = [answer().double().mean().item() for answer in answers]
+        timed = [_Timed(*pair) for pair in zip(answers, layers, _fewest_seconds(answers), strict=True)]
+        exits = tuple(_exit_latency([own for own in timed if own.answer.rule == rule]) for rule in rules)
+    return Latency(device=_name_of(device), threads=torch.get_num_threads(), exits=exits)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """One batch under one rule. A sampled exit has the same luck each time."""
+
+    model: EarlyExitModel
+    rule: ExitRule
+    batch: Batch
+    seed: int
+
+    @property
+    def size(self) -> int:
+        return len(self.batch["input_ids"])
+
+    def __call__(self) -> Tensor:
+        """Exit layers (batch,), on the CPU: on a GPU this waits for the answers."""
+        own, self.model.exit_rule = self.model.exit_rule, self.rule
+        try:
+            return self.model.infer(self.batch, torch.Generator().manual_seed(self.seed)).exit_layer.cpu()
+        finally:
+            self.model.exit_rule = own
+
+
+@dataclass(frozen=True)
+class _Timed:
+    answer: _Answer
+    mean_layers: float
+    seconds: float  # of the batch
+
+
+def _exit_latency(timed: list[_Timed]) -> ExitLatency:
+    """Of all batches under one rule."""
+    rule, sizes = timed[0].answer.rule, dict.fromkeys(own.answer.size for own in timed)
+    largest = max((own.answer for own in timed), key=lambda answer: answer.size)
+    return ExitLatency(
+        rule=rule.name,
+        setting=None if rule.setting is None else float(rule.setting),
+        flops=count_flops(largest) / largest.size,
+        timings=tuple(_timing([own for own in timed if own.answer.size == size]) for size in sizes),
+    )
+
+
+def _timing(timed: list[_Timed]) -> Timing:
+    """Of all batches of one size."""
+    size = timed[0].answer.size
+    return Timing(
+        batch_size=size,
+        examples=size * len(timed),
+        mean_layers=mean(own.mean_layers for own in timed),
+        milliseconds=1000 * mean(own.seconds for own in timed) / size,
+    )
 
 
 def _spread_batches(num_examples: int, batch_size: int, num_batches: int) -> list[np.ndarray]:
     """Row numbers of at most so many batches, in the order of the rows; the last row may be in none."""
-    size = min(batch_size, num_examples)
-    starts = np.linspace(0, num_examples - size, min(num_batches, num_examples // size)).astype(int)
-    return [np.arange(start, start + size) for start in starts]
+    starts = np.linspace(0, num_examples - batch_size, min(num_batches, num_examples // batch_size)).astype(int)
+    return [np.arange(start, start + batch_size) for start in starts]
 
 
-def _answering(model: EarlyExitModel, way: ExitRule, batch: Batch, generator: torch.Generator) -> Callable[[], object]:
-    model.exit_rule = way
-    return lambda: model.infer(batch, generator).logits.cpu()  # on a GPU this waits for the answers
+def _fewest_seconds(answers: list[_Answer]) -> list[float]:
+    """Of each answer over the rounds."""
+    rounds = [[_seconds(answer) for answer in answers] for _ in range(ROUNDS)]
+    return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _seconds(run: Callable[[], object]) -> float:
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
+
+
+def _name_of(device: torch.device) -> str:
+    """The name of a GPU, or the model of this machine's CPU as far as the system tells it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,11 @@ from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.failures import TrainingError, available
+from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
 from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
-from trainables.runs.trial import Content, EpochRow, Outcome, TrialSpec
+from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
     WEIGHTS,
@@ -44,6 +47,7 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
+from trainables.runs.used_words import training_words
 from trainables.schema import from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
@@ -77,8 +81,12 @@ class TrainingRun:
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
-        self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=self._config.epochs * steps_per_epoch)
+        self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
+        num_steps = self._config.epochs * steps_per_epoch
+        with self._words():
+            self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=num_steps)
         self._selected_weights: dict[str, Tensor] = {}
+        self._selected_evaluation: Evaluation | None = None  # not kept over a resume
         self._saved_model: Path | None = None
 
     @classmethod
@@ -130,12 +138,12 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = self._train(epoch)
+        train_loss = self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
-            self._selected_weights = _copied(self._model.state_dict())
+            self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
         before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = EpochRow(
@@ -169,11 +177,12 @@ class TrainingRun:
         """Expected seconds of an epoch and its evaluation, from so many steps of each. The run is of no use then."""
         batches = self._training_batches(1)[: steps + 1]
         self._model.train()
-        self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
-        began = time.monotonic()
-        for rows in batches[1:]:
-            self._step(self._data.train.batch(rows, self._device)).item()
-        trained = time.monotonic()
+        with self._words():
+            self._step(self._data.train.batch(batches[0], self._device))  # the first step pays for what comes once
+            began = time.monotonic()
+            for rows in batches[1:]:
+                self._step(self._data.train.batch(rows, self._device)).item()
+            trained = time.monotonic()
         evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
         self._evaluate(self._data.selection.take(evaluated), 1)
         train_share = sum(map(len, batches[1:])) / len(self._data.train)
@@ -195,7 +204,10 @@ class TrainingRun:
         }
         with disk_errors(folder):
             if self.best_epoch and selected != self._saved_model:
-                write_model(selected, self._save_weights, self._description(), self._data.tokenizer)
+                weights = self._selected_weights
+                write_model(
+                    selected, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer
+                )
                 self._saved_model = selected
             write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
@@ -240,24 +252,29 @@ class TrainingRun:
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:
-        """The selected epoch's model on the reported split; the run's own model is left as it is."""
-        present = _copied(self._model.state_dict())
-        self._model.load_state_dict(self._selected_weights)
-        evaluation = self._evaluate(examples, self.best_epoch)
+        """The selected epoch's model on the reported split."""
+        evaluation = self._selected_evaluation if examples is self._data.selection else None
+        if evaluation is None:
+            with _holding(self._model, self._selected_weights):  # the run's own model is left as it is
+                evaluation = self._evaluate(examples, self.best_epoch)
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
-        self._model.load_state_dict(present)
         return evaluation
 
-    def _train(self, epoch: int) -> float:
-        """One pass over the training examples: the mean loss of its steps."""
+    def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> float:
+        """A step on each of these batches of rows of the training data: the mean loss. `run_epoch` takes all rows.
+
+        Raises:
+            TrainingError: as `run_epoch`.
+        """
         self._model.train()
         losses = FiniteLosses(self._optimiser.steps + 1)
         with (
+            self._words(),
             own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
             naming_memory_errors(self._config.batch_size),
         ):
-            for rows in self._training_batches(epoch):
+            for rows in batches:
                 rate = self._optimiser.learning_rate
                 losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
         return losses.mean()
@@ -300,9 +317,6 @@ class TrainingRun:
             _start_encoder(model, Path(self.spec.start))
         return model
 
-    def _save_weights(self, folder: Path) -> None:
-        save_file(self._selected_weights, folder / WEIGHTS)
-
     def _description(self) -> dict[str, Any]:
         selected = self.history[self.best_epoch - 1]
         return {
@@ -323,6 +337,21 @@ def content_of(run: TrainingRun) -> Content:
         backbone_digest=backbone_digest(spec.backbone),
         tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
     )
+
+
+def latency_of(run: TrainingRun) -> Latency:
+    """What answering costs the selected epoch's model, on examples of the split that selected it."""
+    with _holding(run._model, run._selected_weights):
+        return measure_latency(run._model, run._data.selection, timed_rules(run._model), num_batches=TIMED_BATCHES)
+
+
+@contextmanager
+def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
+    """The model has other weights, and then its own again."""
+    present = _copied(model.state_dict())
+    model.load_state_dict(weights)
+    yield
+    model.load_state_dict(present)
 
 
 def _start_encoder(model: EarlyExitModel, folder: Path) -> None:

@@ -12,6 +12,8 @@ from trainables.schema import Configuration, Typed
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
 
+TIMED_BATCHES = {1: 4, 8: 2, 32: 1}  # batch size -> batches, at most; few, since every confirm trial pays for them
+
 
 class TrialSpec(Typed, frozen=True, kw_only=True):
     """All that a trial's numbers depend on."""
@@ -57,6 +59,46 @@ class EpochRow(Typed, frozen=True, kw_only=True):
     finished: bool
 
 
+class Timing(Typed, frozen=True, kw_only=True):
+    """How long answering takes at one batch size."""
+
+    batch_size: AtLeastOne
+    examples: AtLeastOne  # timed
+    mean_layers: Annotated[float, Meta(ge=1)]  # run per timed example
+    milliseconds: Annotated[float, Meta(gt=0)]  # per example, by the clock, of the fastest of a few rounds
+
+
+class ExitLatency(Typed, frozen=True, kw_only=True):
+    """What answering costs at one setting of the exit."""
+
+    rule: str  # as in a predictions file
+    setting: float | None  # the number that is swept
+    flops: NotNegative  # per example of a batch of the largest size, products of matrices alone
+    timings: tuple[Timing, ...]  # one per batch size
+
+    def timing(self, batch_size: int) -> Timing | None:
+        """At this batch size; None where it was not timed."""
+        return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
+
+
+class Latency(Typed, frozen=True, kw_only=True):
+    """What answering costs a model, as measured once: of two measurements all but layers and FLOPs differ."""
+
+    device: str  # name of the GPU, or model of the CPU
+    threads: AtLeastOne  # of PyTorch
+    exits: tuple[ExitLatency, ...]  # the model's own first
+
+    @property
+    def own(self) -> ExitLatency:
+        """Under the model's own exit."""
+        return self.exits[0]
+
+    @property
+    def all_layers(self) -> ExitLatency:
+        """Where nobody leaves early."""
+        return next(own for own in self.exits if own.rule == "last")
+
+
 class Outcome(Typed, frozen=True, kw_only=True):
     """What a finished trial amounts to: numbers of the selected epoch, costs of the whole trial."""
 
@@ -73,4 +115,5 @@ class Outcome(Typed, frozen=True, kw_only=True):
     eval_seconds: NotNegative
     data_differences: tuple[str, ...]  # from the official GLUE, of the splits that were read; empty: it is that
     model: str | None  # folder of the selected epoch's model; None before the first `save`
+    latency: Latency | None = None  # of a confirm trial
     model_fingerprint: str | UnsetType = UNSET  # of a pretraining: the content of that folder, as a backbone

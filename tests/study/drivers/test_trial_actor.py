@@ -89,3 +89,11 @@ def test_a_trial_that_cannot_be_run_is_news_and_the_others_go_on(tmp_path):
     first, second = said(actor).news
     actor.cleanup()
     assert "no file /nowhere/RTE/train.tsv" in first.failure.error and second.report.row.finished
+
+
+def test_only_a_trial_whose_model_stays_is_timed(tmp_path):
+    kept, left = (assigned(tmp_path, "albert", "rte", seed=seed) for seed in (1, 2))
+    actor = TrialActor(assignment(kept, msgspec.structs.replace(left, predictions=None)))
+    latencies = [news.report.outcome.latency for news in said(actor).news]
+    actor.cleanup()
+    assert [latency is not None for latency in latencies] == [True, False]

@@ -7,6 +7,10 @@ import warnings
 import numpy as np
 import pytest
 from helpers.configurations import values_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 import trainables
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, find_task, predictions_from_logits, score
@@ -131,6 +135,39 @@ def test_logits_of_classes_become_the_largest() -> None:
 
 def test_logits_of_regression_become_scores() -> None:
     assert predictions_from_logits(TASKS["stsb"], np.array([[2.5], [-1.0]])).tolist() == [2.5, -1.0]
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=50))
+def test_metrics_of_classes_are_those_of_scikit_learn(pairs) -> None:
+    predictions, labels = np.array(pairs).T
+    found = metrics_of("mrpc", predictions, labels) | metrics_of("cola", predictions, labels)
+    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predictions))
+    assert found["f1"] == pytest.approx(f1_score(labels, predictions, zero_division=0.0))
+    assert found["matthews"] == pytest.approx(matthews_corrcoef(labels, predictions))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.floats(0, 5, width=16)), min_size=2, max_size=50))
+def test_correlations_are_those_of_scipy(pairs) -> None:
+    """With ties."""
+    predictions, labels = np.array(pairs).T
+    assume(np.ptp(predictions) > 0 and np.ptp(labels) > 1e-3)
+    found = metrics_of("stsb", predictions.astype(np.float32), labels)
+    assert found["pearson"] == pytest.approx(pearsonr(predictions, labels).statistic)
+    assert found["spearman"] == pytest.approx(spearmanr(predictions, labels).statistic)
+
+
+@pytest.mark.parametrize("task", ["cola", "mrpc", "stsb"])
+def test_metrics_import_neither_scikit_learn_nor_scipy(task: str) -> None:
+    """Each takes longer to import than an epoch of a tiny model takes."""
+    code = (
+        "import sys, numpy; from trainables.data.tasks import TASKS, compute_metrics;"
+        f"compute_metrics(TASKS['{task}'], numpy.array([0, 1]), numpy.array([1, 0]));"
+        "print(sorted({'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
 def test_importing_the_table_imports_no_heavy_package() -> None:

@@ -75,11 +75,7 @@ def test_every_layer_equals_transformers(classifier):
     batch = batch_for(classifier)
     expected = classifier.base_model(**batch, output_hidden_states=True).hidden_states
     encoder = layerwise(classifier)
-    hidden, mask = encoder.embed(**batch)
-    ours = []
-    for index in range(encoder.num_layers):
-        hidden = encoder.layer(index, hidden, mask)
-        ours.append(hidden)
+    ours = [states.padded() for states in encoder.walk(**batch)]
     assert len(ours) == classifier.config.num_hidden_layers
     real = batch["attention_mask"].bool()
     step = getattr(classifier.config, "inner_group_num", 1)  # transformers records ALBERT's inner layers too
@@ -108,11 +104,9 @@ def test_logits_in_training_equal_transformers_sequence_classifier(variant):
     torch.manual_seed(5)
     expected = classifier(**batch).logits
     torch.manual_seed(5)
-    hidden, mask = model.encoder.embed(**batch)
-    for index in range(model.encoder.num_layers):
-        hidden = model.encoder.layer(index, hidden, mask)
-    logits, _, _ = model.exit_head(model.encoder.num_layers - 1, hidden, None)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
+    *_, states = model.encoder.walk(**batch)
+    logits, _, _ = model.exit_heads(model.encoder.num_layers - 1, states.first()[None], None)
+    torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["albert, 2 groups", "bert"])
@@ -121,9 +115,9 @@ def test_first_layers_are_those_of_the_whole_backbone(variant):
     model = classifier_of(variant)
     batch = batch_for(model)
     whole, half = layerwise(model), layerwise(model, num_layers=3)
-    hidden, mask = whole.embed(**batch)
+    states = whole.embed(**batch)
     for index in range(3):
-        torch.testing.assert_close(half.layer(index, hidden, mask), whole.layer(index, hidden, mask))
+        torch.testing.assert_close(half.layer(index, states).hidden, whole.layer(index, states).hidden)
     assert half.num_layers == 3
 
 
@@ -316,8 +310,7 @@ def test_cached_hub_backbone_passes_the_check_offline(tmp_path, monkeypatch):
 def first_hidden(encoder):
     torch.manual_seed(0)
     ids = torch.tensor([[2, 5, 6, 3]])
-    hidden, mask = encoder.eval().embed(ids, torch.ones_like(ids))
-    return encoder.layer(0, hidden, mask)
+    return encoder.layer(0, encoder.eval().embed(ids, torch.ones_like(ids))).hidden
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -364,12 +357,10 @@ def test_pretrained_minilm_equals_transformers():
     batch = dict(tokenizer(["A man runs.", "Hi"], ["He is fast!", "no"], padding=True, return_tensors="pt"))
     encoder = load_encoder(str(MINILM), config_of(), vocab_size=len(tokenizer)).eval()
     expected = AutoModel.from_pretrained(MINILM, attn_implementation="sdpa").eval()(**batch)
-    hidden, mask = encoder.embed(**batch)
-    for index in range(encoder.num_layers):
-        hidden = encoder.layer(index, hidden, mask)
+    *_, states = encoder.walk(**batch)
     real = batch["attention_mask"].bool()
-    torch.testing.assert_close(hidden[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
-    torch.testing.assert_close(encoder.pool(hidden), expected.pooler_output, rtol=0, atol=1e-5)
+    torch.testing.assert_close(states.padded()[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
+    torch.testing.assert_close(encoder.pool(states.first()), expected.pooler_output, rtol=0, atol=1e-5)
 
 
 @pytest.mark.skipif(not (SHARED / "tokenizers").is_dir(), reason="no real tokenizer files in ../shared/tokenizers")

@@ -246,10 +246,9 @@ def test_first_layers_are_those_of_the_whole_model():
     shorter = model_of(num_hidden_layers=1)
     shorter.load_state_dict(model.state_dict(), strict=False)
     encoder = layerwise(model, num_layers=1)
-    hidden, mask = encoder.embed(**batch)
-    hidden = encoder.layer(0, hidden, mask)
-    torch.testing.assert_close(encoder.pool(hidden), shorter(**batch).pooler_output)
-    torch.testing.assert_close(encoder.first_token(hidden), shorter(**batch).last_hidden_state[:, 0])
+    first = encoder.layer(0, encoder.embed(**batch)).first()
+    torch.testing.assert_close(encoder.pool(first), shorter(**batch).pooler_output)
+    torch.testing.assert_close(encoder.as_output(first), shorter(**batch).last_hidden_state[:, 0])
 
 
 @torch.no_grad()
@@ -258,8 +257,8 @@ def test_a_head_on_the_first_token_stands_above_the_last_normalisation():
     encoder = load_encoder("mini-sharebert", config, vocab_size=30)
     model = trainables.load("electra-small").build(config, encoder, TASKS["rte"]).eval()
     hidden = torch.randn(2, 3, 32, generator=torch.Generator().manual_seed(0))
-    logits, _, _ = model.exit_head(0, hidden, None)
-    torch.testing.assert_close(logits, model.classifier(torch.nn.functional.layer_norm(hidden[:, 0], (32,))))
+    logits, _, _ = model.exit_heads(0, hidden[None, :, 0], None)
+    torch.testing.assert_close(logits[0], model.classifier(torch.nn.functional.layer_norm(hidden[:, 0], (32,))))
 
 
 # Folders.

@@ -56,10 +56,8 @@ def test_without_layer_decay_all_learn_at_one_rate():
 def test_electra_s_first_token_head_leaves_the_pooler_alone():
     model, _ = model_of("electra-small", head="first_token")
     batch = batch_of([0, 1])
-    hidden, mask = model.encoder.embed(batch["input_ids"], batch["attention_mask"])
-    for index in range(6):
-        hidden = model.encoder.layer(index, hidden, mask)
-    torch.testing.assert_close(model.all_exits(batch).logits[-1], model.classifier(hidden[:, 0]))
+    *_, states = model.encoder.walk(batch["input_ids"], batch["attention_mask"])
+    torch.testing.assert_close(model.all_exits(batch).logits[-1], model.classifier(states.first()))
     assert not any(parameter.requires_grad for parameter in model.encoder.pooler.parameters())
 
 
@@ -84,8 +82,8 @@ def test_pooled_heads_in_training_are_those_of_transformers(backbone, kind):
     torch.manual_seed(3)
     expected = head(hidden)
     torch.manual_seed(3)
-    logits, _, _ = model.train().exit_head(5, hidden, None)
-    assert torch.equal(logits, expected)
+    logits, _, _ = model.train().exit_heads(5, hidden[None, :, 0], None)
+    assert torch.equal(logits[0], expected)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -128,3 +126,11 @@ def test_classifier_dropout_is_on_the_pooled_output_in_training_only():
     assert torch.equal(model.loss(batch)["loss"], model.loss(batch)["loss"])
     model.train()
     assert not torch.equal(model.loss(batch)["loss"], model.loss(batch)["loss"])
+
+
+def test_heads_of_layers_after_which_nobody_may_leave_are_run_together(monkeypatch):
+    model, _ = model_of("pabee", "mini-albert", patience=4)
+    calls, heads = [], model.exit_heads
+    monkeypatch.setattr(model, "exit_heads", lambda *given: calls.append((given[0], len(given[1]))) or heads(*given))
+    model.infer(batch_of([0, 1]))
+    assert calls[0] == (0, 5) and calls[1:] in ([], [(5, 1)])

@@ -198,3 +198,17 @@ def test_sweeps_cover_the_settings():
     assert SWEPT_QUANTILES[:2] == (0.05, 0.1) and SWEPT_QUANTILES[-2:] == (0.95, 1.0) and len(SWEPT_QUANTILES) == 20
     assert [rule.setting for rule in every_threshold()] == list(SWEPT_QUANTILES)
     assert [rule.setting for rule in every_patience(3, 0.2)] == [1, 2, 3]
+
+
+@given(layer_outputs())
+def test_nobody_leaves_before_a_rules_earliest_layer(outputs):
+    num_layers = len(outputs.logits)
+    others = [LastLayer(), Expectation(legacy=False), Sampled(draws=1), Threshold(0.0)]
+    for rule in [*every_threshold(), *every_patience(num_layers, 0.5), *others]:
+        result = apply_exit(rule, outputs, torch.Generator().manual_seed(0))
+        assert result.exit_layer.min() >= rule.earliest(num_layers)
+
+
+def test_the_earliest_layer_is_the_one_that_is_reached_at_best():
+    rules = {Threshold(0.95): 1, Threshold(1.0): 6, Patience(2, None): 3, Patience(6, None): 6, Sampled(draws=1): 1}
+    assert {rule: rule.earliest(6) for rule in rules} == rules

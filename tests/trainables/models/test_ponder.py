@@ -9,6 +9,7 @@ from helpers.configurations import config_of
 import trainables
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
+from trainables.models import ponder
 from trainables.models.exit_rules import Expectation, LastLayer, Sampled, Threshold, apply_exit
 from trainables.models.ponder import (
     Lambda,
@@ -123,9 +124,29 @@ def test_loss_is_task_loss_and_weighted_divergence():
     assert terms["loss"].item() == pytest.approx(terms["task_loss"].item() + 0.25 * terms["kl"].item())
 
 
-def test_layers_behind_every_cut_are_not_computed():
+def test_layers_behind_every_cut_are_not_computed(monkeypatch):
     # As released, λ starts near 0.5: the CDF passes 0.95 after five layers.
-    assert len(model_of().walk_until_cut(batch_of())[0]) == 5
+    monkeypatch.setattr(ponder, "LAYERS_PER_LOOK", 5)
+    assert len(model_of().heads_until_cut(batch_of())[0]) == 5
+    monkeypatch.setattr(ponder, "LAYERS_PER_LOOK", 4)
+    assert len(model_of().heads_until_cut(batch_of())[0]) == 6
+
+
+@pytest.mark.parametrize("tail", POSTERIOR_TAILS)
+@pytest.mark.parametrize("arch", ["linear_cat", "rnn"])
+def test_loss_does_not_depend_on_how_often_one_looks(arch, tail, monkeypatch):
+    model = model_of(lambda_layer_arch=arch, posterior_tail=tail, hidden_dropout=0.0, classifier_dropout=0.0)
+    batch, losses, gradients = batch_of(), [], []
+    for layers in (1, 6, 100):
+        monkeypatch.setattr(ponder, "LAYERS_PER_LOOK", layers)
+        model.zero_grad()
+        loss = model.loss(batch)["loss"]
+        loss.backward()
+        losses.append(loss)
+        gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]))
+    for loss, gradient in zip(losses[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(loss, losses[0])
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
 
 
 def test_bias_from_the_prior_starts_lambda_at_the_prior():
@@ -167,7 +188,7 @@ def test_posterior_under_autocast_is_that_of_float32():
     batch = batch_of()
     model = model_of(precision="bfloat16", classifier_dropout=0.0)
     with model.autocast(batch):
-        exit_logits = model.walk_until_cut(batch)[1]
+        exit_logits = model.heads_until_cut(batch)[1]
     assert exit_logits.dtype == torch.float32
     assert model.posterior(exit_logits).log_probabilities.dtype == torch.float32
 

@@ -45,10 +45,8 @@ def batch_of(folder: Path) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def last_states(trained: TrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     encoder = trained.model.encoder
-    hidden, mask = encoder.embed(**batch)
-    for index in range(encoder.num_layers):
-        hidden = encoder.layer(index, hidden, mask)
-    return encoder.final_norm(hidden)
+    *_, states = encoder.walk(**batch)
+    return encoder.final_norm(states.padded())
 
 
 @pytest.mark.parametrize("backbone", ["mini-albert", "mini-bert", "mini-electra", "mini-roberta", "mini-sharebert"])

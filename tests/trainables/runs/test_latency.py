@@ -1,51 +1,126 @@
-"""Which batches are timed, and how: pytest tests/trainables/runs/test_latency.py"""
+"""What is timed, and how: pytest tests/trainables/runs/test_latency.py"""
 
 from __future__ import annotations
 
+import itertools
+
+import msgspec
 import numpy as np
 import pytest
 import torch
-from helpers.trials import spec_of
+from helpers.trials import run_to_the_end, spec_of
 
-from trainables.models.exit_rules import LastLayer, Patience
+from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import latency
-from trainables.runs.latency import measure_latency
-from trainables.runs.training import TrainingRun
+from trainables.runs.flops import count_flops
+from trainables.runs.latency import measure_latency, timed_rules
+from trainables.runs.training import TrainingRun, latency_of
+from trainables.runs.trial import Latency
+from trainables.schema import Reader
+
+EARLY, WHOLE = Patience(1, None), LastLayer()
 
 
 @pytest.fixture
 def run(cache) -> TrainingRun:
-    return TrainingRun(spec_of("pabee", "sst2", config={"patience": 1}), cache=cache)
+    return TrainingRun(spec_of("pabee", "sst2", config={"patience": 1, "num_hidden_layers": 4}), cache=cache)
 
 
-def measured(run, batch_size: int, *, num_batches: int) -> tuple[latency.Latency, list[tuple[object, int]]]:
+def measured(run, num_batches: dict[int, int]) -> tuple[Latency, list[tuple[object, int]]]:
     """The latency, and the rule and the size of every batch that was answered."""
-    model, calls = run._model.eval(), []
+    model, calls = run._model, []
     infer = model.infer
-    model.infer = lambda batch, generator: calls.append((model.exit_rule, len(batch["input_ids"]))) or infer(batch)
-    examples = run._data.selection
-    return measure_latency(model, examples, batch_size, torch.Generator(), num_batches=num_batches), calls
+    model.infer = lambda *batch: calls.append((model.exit_rule, len(batch[0]["input_ids"]))) or infer(*batch)
+    return measure_latency(model, run._data.selection, [EARLY, WHOLE], num_batches=num_batches), calls
 
 
-def test_every_batch_is_answered_with_and_without_exits_and_the_first_twice(run):
-    rule = run._model.exit_rule
-    _, calls = measured(run, 8, num_batches=3)
-    assert calls == [(rule, 8), (LastLayer(), 8)] * 4 and isinstance(rule, Patience)
-    assert run._model.exit_rule is rule
+def test_every_batch_is_answered_under_all_rules_in_turn_in_every_round_and_once_before(run):
+    own = run._model.exit_rule
+    _, calls = measured(run, {1: 2, 8: 1})
+    counted = [(EARLY, 8), (WHOLE, 8)]  # FLOPs, at the largest size
+    in_turn = [(EARLY, 1), (WHOLE, 1)] * 2 + [(EARLY, 8), (WHOLE, 8)]
+    assert calls == in_turn * (1 + latency.ROUNDS) + counted
+    assert run._model.exit_rule is own and run._model.training
 
 
-def test_medians_are_per_example_and_without_the_first_time(run, monkeypatch):
-    seconds = iter([99.0, 99.0, 1.0, 10.0, 3.0, 30.0, 2.0, 20.0])
-    monkeypatch.setattr(latency, "_seconds", lambda answer: answer() is None or next(seconds))
-    found, _ = measured(run, 8, num_batches=3)
-    assert (found.with_exits, found.all_layers) == (2000 / 8, 20000 / 8)
+def test_times_are_per_example_means_over_batches_of_the_fastest_round(run, monkeypatch):
+    seconds = itertools.chain([1.0, 10.0, 3.0, 30.0], [5.0, 9.0, 2.0, 40.0], [4.0, 50.0, 6.0, 60.0])
+    monkeypatch.setattr(latency, "_seconds", lambda answer: next(seconds))
+    found, _ = measured(run, {8: 2})
+    assert [own.timings[0].milliseconds for own in found.exits] == [1000 * 1.5 / 8, 1000 * 19.5 / 8]
+    assert [own.timings[0].examples for own in found.exits] == [16, 16]
+
+
+def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
+    found, _ = measured(run, {1: 3, 8: 2})
+    early, whole = found.own, found.all_layers
+    assert {timing.mean_layers for timing in whole.timings} == {4}
+    assert all(2 <= timing.mean_layers < 4 for timing in early.timings)  # an untrained model agrees with itself soon
+    assert 0 < early.flops < whole.flops
+    assert [(timing.batch_size, timing.examples) for timing in early.timings] == [(1, 3), (8, 16)]
+
+
+def test_a_latency_is_written_as_it_is_read(run):
+    found, _ = measured(run, {1: 1})
+    line = msgspec.json.encode(found)
+    assert msgspec.json.encode(Reader(Latency).read(line, where="latency")) == line  # `verify` holds files against this
+
+
+def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
+    run = run_to_the_end(spec_of("pondernet", config={"epochs": 1, "num_hidden_layers": 4}), cache)
+    first, second = (latency_of(run) for _ in range(2))
+    untimed = [
+        [(own.rule, own.flops, [timing.mean_layers for timing in own.timings]) for own in found.exits]
+        for found in (first, second)
+    ]
+    assert untimed[0] == untimed[1] and first.own.rule == "sample"
+
+
+def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, monkeypatch):
+    run = run_to_the_end(spec_of("pabee", config={"epochs": 2}), cache)
+    run._selected_weights = {name: torch.zeros_like(value) for name, value in run._selected_weights.items()}
+    before = {name: value.clone() for name, value in run._model.state_dict().items()}
+    timed = []
+    monkeypatch.setattr(
+        "trainables.runs.training.measure_latency",
+        lambda model, *_, **__: timed.append(max(value.abs().max().item() for value in model.state_dict().values())),
+    )
+    latency_of(run)
+    assert timed == [0.0]
+    assert all(torch.equal(before[name], value) for name, value in run._model.state_dict().items())
+
+
+def test_a_few_settings_of_the_sweep_are_timed_beside_the_models_own_and_all_layers(cache):
+    methods = {"palbert": ["threshold", "last", "threshold", "threshold"], "albert": ["last"]}
+    for method, expected in methods.items():
+        rules = timed_rules(TrainingRun(spec_of(method, "rte"), cache=cache)._model)
+        assert [rule.name for rule in rules] == expected
+    assert Threshold(0.35) in timed_rules(TrainingRun(spec_of("palbert", "rte"), cache=cache)._model)
+
+
+def test_batches_are_no_larger_than_the_examples_are_many(run):
+    model, few = run._model, run._data.selection.take(np.arange(3))
+    found = measure_latency(model, few, [WHOLE], num_batches={1: 2, 8: 1, 32: 1})
+    assert [(timing.batch_size, timing.examples) for timing in found.own.timings] == [(1, 2), (3, 3)]
 
 
 @pytest.mark.parametrize(
     ("num_examples", "batch_size", "num_batches", "starts"),
-    [(10, 1, 3, [0, 4, 9]), (10, 4, 8, [0, 6]), (3, 128, 8, [0]), (2, 1, 200, [0, 1])],
+    [(10, 1, 3, [0, 4, 9]), (10, 4, 8, [0, 6]), (3, 3, 8, [0]), (2, 1, 200, [0, 1])],
 )
 def test_batches_are_spread_over_the_rows(num_examples, batch_size, num_batches, starts):
     batches = latency._spread_batches(num_examples, batch_size, num_batches)
-    size = min(batch_size, num_examples)
-    assert [rows.tolist() for rows in batches] == [np.arange(start, start + size).tolist() for start in starts]
+    assert [rows.tolist() for rows in batches] == [np.arange(start, start + batch_size).tolist() for start in starts]
+
+
+def test_the_cpu_is_named_as_the_system_does(tmp_path, monkeypatch):
+    facts = tmp_path / "cpuinfo"
+    monkeypatch.setattr(latency, "CPU_FACTS", facts)
+    assert latency._name_of(torch.device("cpu"))
+    facts.write_text("processor\t: 0\nmodel name\t: A Processor @ 2.5GHz\nprocessor\t: 1\nmodel name\t: Another\n")
+    assert latency._name_of(torch.device("cpu")) == "A Processor @ 2.5GHz"
+
+
+def test_a_product_of_matrices_counts_two_flops_for_every_multiplication():
+    left, right = torch.ones(3, 5), torch.ones(5, 7)
+    assert count_flops(lambda: left @ right + 1) == 2 * 3 * 5 * 7

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.places import ROOT
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 
 import trainables
+from trainables.runs import training
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingError, TrainingRun
@@ -234,6 +236,19 @@ def test_the_last_epoch_is_reported_even_if_it_is_worse(cache, tmp_path):
     assert scores[-1] < max(scores)  # or this test says nothing
     assert run.outcome().score == scores[-1]
     assert run.outcome(predictions=tmp_path / "predictions.npz").score == scores[-1]
+
+
+def test_what_the_selected_epoch_said_is_written_without_asking_the_model_again(cache, tmp_path, monkeypatch):
+    """A resumed trial asks it again, and hears the same."""
+    run = run_to_the_end(spec_of("pondernet"), cache)  # whose exit is drawn
+    run.save(tmp_path)
+    resumed = TrainingRun.resume(tmp_path, cache=cache)
+    asked = resumed.outcome(predictions=tmp_path / "asked.npz")
+    monkeypatch.setattr(training, "full_depth_outputs", None)
+    kept = run.outcome(predictions=tmp_path / "kept.npz")
+    assert (kept.score, kept.metrics, kept.mean_layers) == (asked.score, asked.metrics, asked.mean_layers)
+    with np.load(tmp_path / "kept.npz") as mine, np.load(tmp_path / "asked.npz") as theirs:
+        assert all(np.array_equal(mine[name], theirs[name], equal_nan=mine[name].dtype.kind == "f") for name in mine)
 
 
 def test_resumed_where_the_last_epoch_is_selected_equals_uninterrupted(cache, tmp_path):

@@ -1,0 +1,284 @@
+"""What PALBERT's Table 2 costs on the device that is here: five methods on eight tasks, a search and five seeds each.
+
+    python -m benchmarks.table2 --glue FOLDER --study STUDY
+
+Measured, with random weights and random texts of realistic length: tokens per second of every method's step and of its
+evaluation, as studies here run them; and examples per second of the naive way, one model for all methods, eager
+attention, float32, every text padded to 128 tokens, evaluation at batch size 1. All else is arithmetic, and printed:
+
+    device seconds of a task = trials x epochs x (train rows x tokens / training rate + dev rows x tokens / its rate)
+
+Epochs and trials are those that a study has run (`--study`, means of all its arms), or stated. The naive way runs the
+paper's grid, one trial per device. Tokens per example are counted in GLUE's files; where a file is missing they are
+assumed, and the line says so. Hours are hours of this device, for none other. Results: benchmarks/results/table2.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
+
+import search_spaces
+import trainables
+from benchmarks.results_file import write_results
+from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
+from benchmarks.training_speed import has_task
+from study.facts.record import read_records
+from study.facts.study_folder import RECORDS
+from trainables.configuration import TrainingConfig
+from trainables.data.examples import Examples
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS, Task
+from trainables.data.tokenised import encode
+from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.early_exit import EarlyExitModel
+from trainables.runs.evaluation import full_depth_outputs
+from trainables.runs.optimiser import Optimiser
+
+METHODS = ("albert", "albert:9-layers", "pabee", "pondernet", "palbert")
+PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")
+SEEDS = 5
+COUNTED = 1_000  # examples of a file, for the mean of its tokens
+VOCABULARY = 1_000  # random tokens are of so many
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one arm runs: means over the arms."""
+
+    search_trials: float
+    search_epochs: float  # of a trial, stopped ones too
+    confirm_epochs: float
+
+    @property
+    def epochs(self) -> float:
+        return self.search_trials * self.search_epochs + SEEDS * self.confirm_epochs
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per second."""
+
+    training: float
+    evaluation: float
+
+
+def main() -> None:
+    arguments = build_parser().parse_args()
+    torch.set_num_threads(arguments.threads)
+    try:
+        ours = work_of(arguments.study) if arguments.study else stated(arguments)
+        tokens = {task: tokens_of(task, arguments) for task in PAPER_TASKS}
+        rates = {method: rates_of(method, arguments) for method in METHODS}
+        naive_rates = naive_rates_of(arguments)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    lines = list(our_lines(ours, tokens, rates, arguments.gain))
+    naive = list(naive_lines(Work(0, arguments.naive_epochs, arguments.naive_epochs), naive_rates))
+    hours = {"ours": sum(line["hours"] for line in lines), "naive": sum(line["hours"] for line in naive)}
+    facts = {"device": device_name(), "threads": arguments.threads, "backbone": arguments.backbone}
+    write_results("table2", {**facts, "hours": hours, "lines": {"ours": lines, "naive": naive}})
+    print_lines(facts, tokens, {"ours": lines, "naive": naive}, hours)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table2", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
+    parser.add_argument("--study", type=Path, help="folder of a study that says epochs and trials")
+    parser.add_argument("--samples", type=int, default=12, help="search trials of an arm, without --study")
+    parser.add_argument("--search-epochs", type=float, default=4.0, help="mean of them, without --study")
+    parser.add_argument("--confirm-epochs", type=float, default=10.0, help="of a seed, without --study")
+    parser.add_argument("--naive-epochs", type=float, default=10.0, help="of every trial of the naive way")
+    parser.add_argument("--gain", type=float, default=1.0, help="trials per hour in all slots of a device against one")
+    parser.add_argument("--assumed-tokens", type=float, default=40.0, help="per example where a file is missing")
+    parser.add_argument("--backbone", default="albert-base", help="with random weights")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of ours")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=3, help="measured, after one that is not")
+    parser.add_argument("--threads", type=int, default=1)
+    return parser
+
+
+def stated(arguments: argparse.Namespace) -> Work:
+    """What the options say."""
+    return Work(arguments.samples, arguments.search_epochs, arguments.confirm_epochs)
+
+
+def work_of(folder: Path) -> Work:
+    """What a study has run.
+
+    Raises:
+        ValueError: it has no records of both phases.
+    """
+    records = read_records(folder / RECORDS)
+    epochs = {phase: [r.epochs for r in records if r.phase == phase] for phase in ("search", "confirm")}
+    if not all(epochs.values()):
+        raise ValueError(f"{folder}: a study with search and confirm trials is wanted, here are {len(records)} records")
+    arms = len({(r.method, r.task) for r in records if r.phase == "search"})
+    return Work(len(epochs["search"]) / arms, statistics.fmean(epochs["search"]), statistics.fmean(epochs["confirm"]))
+
+
+def tokens_of(name: str, arguments: argparse.Namespace) -> tuple[float, str]:
+    """Mean tokens of an example, and whether they were counted or assumed."""
+    if not has_task(arguments.glue, name):
+        return arguments.assumed_tokens, "assumed"
+    task = TASKS[name]
+    split = load_split(task, task.dev_splits[0], str(arguments.glue))
+    tokenizer: PreTrainedTokenizerBase = load_tokenizer(minilm_folder(), texts=list)
+    lengths = encode(split, tokenizer, PADDED).lengths[:COUNTED]
+    return float(lengths.mean()), "counted"
+
+
+def config_of(method: str, arguments: argparse.Namespace) -> TrainingConfig:
+    """The first point of the paper's grid."""
+    space = search_spaces.load(method)
+    first = {field: menu[0] for field, menu in space.paper_grid.items()}
+    changes = {"batch_size": arguments.batch_size, "precision": arguments.precision}
+    return trainables.configure(method, {**space.fixed, **first, **changes, **space.variant})
+
+
+def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
+    """Tokens per second of a method, as a trial runs it."""
+    config, task = config_of(method, arguments), TASKS["rte"]
+    model = new_model(method, config, task, arguments.backbone)
+    optimiser = Optimiser.of_trial(model, config, num_steps=arguments.steps + 1)
+    examples = random_examples(arguments.batch_size)
+    batch = examples.batch(np.arange(len(examples)), torch.device(device()))
+
+    def step() -> None:
+        with model.autocast(batch):
+            loss = model.loss(batch)["loss"]
+        optimiser.step([loss]).item()
+
+    tokens = float(examples.lengths.sum())
+    training = seconds_of(step, arguments.steps)
+    evaluation = seconds_of(lambda: full_depth_outputs(model, examples, len(examples)), arguments.steps)
+    return Rates(tokens / training, tokens / evaluation)
+
+
+def new_model(method: str, config: TrainingConfig, task: Task, backbone: str) -> EarlyExitModel:
+    """With random weights, on the device."""
+    torch.manual_seed(0)
+    encoder = load_encoder(backbone, config, vocab_size=VOCABULARY)
+    return trainables.load(method).build(config, encoder, task).to(device()).train()
+
+
+def naive_rates_of(arguments: argparse.Namespace) -> Rates:
+    """Examples per second of the naive way."""
+    config = config_of("albert", arguments)
+    shape = load_encoder(arguments.backbone, config, vocab_size=VOCABULARY).configuration
+    model = AutoModelForSequenceClassification.from_config(shape, attn_implementation="eager").to(device())
+    optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate)
+    ids = torch.randint(1, VOCABULARY, (arguments.batch_size, PADDED), device=device())
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, 0] % 2}
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = model.train()(**batch).loss
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+    @torch.no_grad()
+    def answer() -> None:
+        model.eval()(**{name: values[:1] for name, values in batch.items()}).loss.item()
+
+    training, evaluation = seconds_of(step, arguments.steps), seconds_of(answer, arguments.steps)
+    return Rates(len(ids) / training, 1 / evaluation)
+
+
+def random_examples(number: int) -> Examples:
+    """Random texts: lengths of an exponential distribution around 40 tokens, as those of pairs of sentences."""
+    generator = np.random.default_rng(0)
+    lengths = np.clip(generator.exponential(30, number) + 10, 5, PADDED).astype(int)
+    tokens = generator.integers(1, VOCABULARY, lengths.sum())
+    return Examples(
+        ids=np.arange(number),
+        splits=np.full(number, "train"),
+        labels=generator.integers(0, 2, number),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        tokens=tokens,
+        token_types=np.zeros_like(tokens),
+        pad_token=0,
+    )
+
+
+def seconds_of(work: Callable[[], object], times: int) -> float:
+    """Median of so many times, after one that is not counted."""
+    seconds = []
+    for _ in range(times + 1):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
+
+
+def our_lines(
+    work: Work, tokens: dict[str, tuple[float, str]], rates: dict[str, Rates], gain: float
+) -> Iterator[dict[str, Any]]:
+    """A line of the arithmetic for every method and task."""
+    for method in METHODS:
+        for task in PAPER_TASKS:
+            per_second = rates[method]
+            length = tokens[task][0]
+            yield line_of(method, task, work, Rates(per_second.training / length, per_second.evaluation / length), gain)
+
+
+def naive_lines(work: Work, rates: Rates) -> Iterator[dict[str, Any]]:
+    """The same of the naive way, whose trials are the points of the paper's grid."""
+    for method in METHODS:
+        points = prod(map(len, search_spaces.load(method).paper_grid.values()))
+        for task in PAPER_TASKS:
+            yield line_of(method, task, Work(points, work.search_epochs, work.confirm_epochs), rates, 1.0)
+
+
+def line_of(method: str, task: str, work: Work, rates: Rates, gain: float) -> dict[str, Any]:
+    """Device hours of an arm, from examples per second, with all that they are made of."""
+    sizes = TASKS[task].sizes
+    train, dev = sizes["train"], sum(sizes[split] for split in TASKS[task].dev_splits)
+    epoch = train / rates.training + dev / rates.evaluation
+    return {
+        "method": method,
+        "task": task,
+        "search_trials": work.search_trials,
+        "epochs": work.epochs,
+        "train": train,
+        "dev": dev,
+        "training_rate": rates.training,
+        "evaluation_rate": rates.evaluation,
+        "gain": gain,
+        "hours": work.epochs * epoch / gain / 3600,
+    }
+
+
+def print_lines(
+    facts: dict[str, Any],
+    tokens: dict[str, tuple[float, str]],
+    lines: dict[str, list[dict[str, Any]]],
+    hours: dict[str, float],
+) -> None:
+    print(f"hours of this device: {facts['device']}, {facts['threads']} thread(s), {facts['backbone']}")
+    print("tokens per example:", ", ".join(f"{task} {mean:.1f} ({how})" for task, (mean, how) in tokens.items()))
+    for way, of_way in lines.items():
+        print(f"\n{way}: epochs of all trials x (train / rate + dev / rate) / gain = hours")
+        for line in of_way:
+            print(f"  {line['method']:15} {line['task']:5} {line['epochs']:7.1f} x ({line['train']:>7,} / ", end="")
+            print(f"{line['training_rate']:.1f} + {line['dev']:>6,} / {line['evaluation_rate']:.1f}) ", end="")
+            print(f"/ {line['gain']:.2f} = {line['hours']:,.2f} h")
+        print(f"  {way} together: {hours[way]:,.1f} h")
+    print(f"\nnaive / ours: {hours['naive'] / hours['ours']:.1f}")
+
+
+if __name__ == "__main__":
+    main()

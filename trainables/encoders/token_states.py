@@ -1,0 +1,170 @@
+"""The states of a batch's tokens between two layers: with pads, or those of the real tokens alone.
+
+Nearly all work of a layer is done token by token, and needs no pads: there the real tokens of all examples lie end to
+end. Only attention asks which tokens belong together; it gets them padded (`without_waste`), on a CPU examples of
+similar lengths at a time. Where only the first token's state is wanted, attention is asked for that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+SIMILAR = 16  # tokens: on a CPU examples are padded to the longest of those with as many tokens, rounded up to this
+
+Attention = Callable[..., tuple[Tensor, None]]  # as `transformers` calls it
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Examples that are padded together."""
+
+    mask: Tensor  # (examples, 1, 1, tokens), bool: true at real tokens
+    places: Tensor  # of the real tokens among all of the part, (real tokens,), int64
+
+    @classmethod
+    def of(cls, mask: Tensor) -> _Part:
+        return cls(mask, mask.flatten().nonzero()[:, 0])
+
+    def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict) -> Tensor:
+        """(real tokens, heads, size) from query, key and value, (real tokens, heads, size) each."""
+        examples, _, _, tokens = self.mask.shape
+        padded = [self._padded(of_all).unflatten(0, (examples, tokens)).transpose(1, 2) for of_all in states]
+        mixed, _ = attend(module, *padded, self.mask, **more)
+        return mixed.flatten(0, 1) if self._is_full else mixed.flatten(0, 1).index_select(0, self.places)
+
+    def _padded(self, states: Tensor) -> Tensor:
+        """Zeros at pads."""
+        if self._is_full:
+            return states
+        return states.new_zeros(self.mask.numel(), *states.shape[1:]).index_copy(0, self.places, states)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.places) == self.mask.numel()
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tokens without pads lie in the padded batch. On a CPU the shortest examples come first."""
+
+    mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
+    places: Tensor  # of the real tokens among all of the batch, (real tokens,), int64
+    firsts: Tensor  # of each example's first token among the real ones, (batch,), int64
+    parts: tuple[_Part, ...]  # examples that attention gets together
+
+    @classmethod
+    def of(cls, mask: Tensor) -> Places:
+        """Every example has a token, and its pads behind its tokens."""
+        return cls._by_length(mask) if mask.device.type == "cpu" else cls._in_order(mask)
+
+    @classmethod
+    def _in_order(cls, mask: Tensor) -> Places:
+        """One part: its size is known without waiting for a device."""
+        lengths = mask.flatten(1).sum(1)
+        places = mask.flatten().nonzero()[:, 0]
+        return cls(mask, places, lengths.cumsum(0) - lengths, (_Part(mask, places),))
+
+    @classmethod
+    def _by_length(cls, mask: Tensor) -> Places:
+        real = mask.flatten(1)
+        lengths, order = real.sum(1).sort(stable=True)  # stable: what is left of a batch keeps its order
+        sizes = (lengths + SIMILAR - 1).div(SIMILAR, rounding_mode="floor").unique_consecutive(return_counts=True)[1]
+        parts: list[_Part] = []
+        for rows in order.split(sizes.tolist()):
+            own = real[rows, : int(real[rows[-1]].sum())]
+            parts.append(_Part.of(own[:, None, None]))
+        example, token = real[order].nonzero(as_tuple=True)
+        firsts = torch.empty_like(order).index_copy(0, order, lengths.cumsum(0) - lengths)
+        return cls(mask, order[example] * real.shape[1] + token, firsts, tuple(parts))
+
+    def padded(self, states: Tensor) -> Tensor:
+        """(batch, tokens, ...), zeros at pads, from (1, real tokens, ...)."""
+        batch, _, _, tokens = self.mask.shape
+        zeros = states.new_zeros(batch * tokens, *states.shape[2:])
+        return zeros.index_copy(0, self.places, states[0]).unflatten(0, (batch, tokens))
+
+    def packed(self, states: Tensor) -> Tensor:
+        """(1, real tokens, ...) from (batch, tokens, ...)."""
+        return states.flatten(0, 1).index_select(0, self.places)[None]
+
+
+@dataclass(frozen=True)
+class FirstTokens:
+    """What attention is given as its mask where queries are of first tokens alone: what they look at."""
+
+    hidden: Tensor  # as that of `TokenStates`
+    mask: Tensor | Places
+
+    def keys_and_values(self, module: Any) -> tuple[Tensor, Tensor]:
+        """(batch, heads, tokens, head size) each, by the maps of an attention module of `transformers`."""
+        states = (
+            linear(self.hidden).unflatten(-1, (module.num_attention_heads, -1)) for linear in (module.key, module.value)
+        )
+        key, value = (of_all if isinstance(self.mask, Tensor) else self.mask.padded(of_all) for of_all in states)
+        return key.transpose(1, 2), value.transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class TokenStates:
+    """What a layer takes and gives."""
+
+    hidden: Tensor  # (batch, tokens, hidden), or of the real tokens alone (1, real tokens, hidden)
+    mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or where those lie
+
+    def through(self, layer: Callable[[Tensor, Any], Tensor]) -> TokenStates:
+        """The states that a layer makes of these."""
+        return TokenStates(layer(self.hidden, self.mask), self.mask)
+
+    def first_through(self, layer: Callable[[Tensor, Any], Tensor]) -> Tensor:
+        """What a layer makes of each example's first token, (batch, hidden), and of no other."""
+        return layer(self.first()[:, None], FirstTokens(self.hidden, self.mask))[:, 0]
+
+    def first(self) -> Tensor:
+        """Of each example's first token, (batch, hidden)."""
+        return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
+
+    def padded(self) -> Tensor:
+        """(batch, tokens, hidden); at pads it means nothing."""
+        return self.hidden if isinstance(self.mask, Tensor) else self.mask.padded(self.hidden)
+
+    def of(self, rows: Tensor) -> TokenStates:
+        """Those of some examples, (batch,), bool."""
+        if isinstance(self.mask, Tensor):
+            return TokenStates(self.hidden[rows], self.mask[rows])
+        stays = rows[self.mask.places // self.mask.mask.shape[-1]]
+        return TokenStates(self.hidden[:, stays], Places.of(self.mask.mask[rows]))
+
+
+def without_waste(attend: Attention) -> Attention:
+    """An attention function of `transformers` that takes `Places` and `FirstTokens` as its mask too."""
+
+    def attend_to_real_tokens(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
+    ) -> tuple[Tensor, None]:
+        if isinstance(attention_mask, FirstTokens):
+            key, value = attention_mask.keys_and_values(module)
+            mask = attention_mask.mask
+            return attend(module, query, key, value, mask.mask if isinstance(mask, Places) else mask, **more)
+        if not isinstance(attention_mask, Places):
+            return attend(module, query, key, value, attention_mask, **more)
+        sizes = [len(part.places) for part in attention_mask.parts]
+        # (1, heads, real tokens, head size) each; what comes back is (1, real tokens, heads, head size)
+        split = (states[0].transpose(0, 1).split(sizes) for states in (query, key, value))
+        mixed = [part.attend(attend, module, of_part, more) for part, *of_part in zip(attention_mask.parts, *split)]
+        return torch.cat(mixed)[None], None
+
+    return attend_to_real_tokens
+
+
+softmax_attention = without_waste(sdpa_attention_forward)
+
+AttentionInterface.register("padding_free", softmax_attention)
+AttentionMaskInterface.register("padding_free", sdpa_mask)
