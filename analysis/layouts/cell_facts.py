@@ -131,7 +131,7 @@ def range_entry(value: float | None, low: float | None, high: float | None, deci
 
 
 def speed_entries(cell: Cell, facts: dict[str, Any]) -> dict[str, Entry]:
-    decimals = {"mean_layers": 2, "layer_ratio": 2, "eval_seconds_per_epoch": 2}
+    decimals = {"mean_layers": 2, "layer_ratio": 2}
     decimals |= {name: 2 for name in facts if name.startswith("time_ratio")}
     decimals |= {"fewest_layers": 1, "most_layers": 1, "parameters": 1 if (facts["parameters"] or 1) >= 1 else 3}
     numbers = {name: number_entry(value, decimals.get(name, 0)) for name, value in facts.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from analysis.layouts.cell_facts import cell_names, range_entry, speed_entries
@@ -20,6 +22,7 @@ from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
+ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns are wider than a page
 SHARES_OF_DEPTH = (0.25, 0.5, 0.75)  # at which scores are compared
 
 
@@ -38,9 +41,7 @@ def speed_table(evidence: Evidence) -> Table:
             "mean_layers": "layers",
             "range": "range",
             "layer_ratio": "ratio",
-            **{f"time_ratio_{size}": f"time, {size}" for size in TIMED_BATCHES},
-            "eval_seconds_per_epoch": "eval s",
-            "train_examples_per_second": "ex/s",
+            **{f"time_ratio_{size}": f"time, {size}" for size in ENDS},
             "seconds_per_trial": "trial s",
         },
         lines=[
@@ -50,22 +51,21 @@ def speed_table(evidence: Evidence) -> Table:
         ],
         caption=(
             "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers, so many "
-            f"times fewer layers. {_time_in_words(rows)}"
-            "Parameters in millions, of the whole model. Measured: seconds of one dev evaluation, which is one pass at "
-            "full depth for every exit rule at once and so does not fall with the layers run; ex/s, training examples "
-            f"per second; wall-clock seconds of a confirm trial. {origin_in_words(studies)}"
+            f"times fewer layers. {_time_in_words(rows, ENDS)}"
+            "Parameters in millions, of the whole model; trial s, wall-clock seconds of a confirm trial. "
+            f"{origin_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
     )
 
 
-def _time_in_words(rows: list[Row]) -> str:
+def _time_in_words(rows: list[Row], batch_sizes: Iterable[int]) -> str:
     """What the measured ratios are; said where anything was timed."""
     devices = devices_in_words(cell for row in rows for cell in row.cells.values())
     if not devices:
         return ""
-    sizes = ", ".join(map(str, TIMED_BATCHES))
+    sizes = ", ".join(map(str, batch_sizes))
     return (
         f"Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of {sizes} "
         f"on {devices}, timed in the trial's own process after its training, on a few examples of the split that "
@@ -92,8 +92,8 @@ def latency_table(evidence: Evidence) -> Table | None:
             for own in exits
         ],
         caption=(
-            f"{_time_in_words(rows)}Ratio: of layers, by the examples of the largest batches, as are GFLOPs per "
-            f"example (products of matrices alone). {origin_in_words(studies)}"
+            f"{_time_in_words(rows, TIMED_BATCHES)}Ratio: of layers, by the examples of the largest batches, as are "
+            f"GFLOPs per example (products of matrices alone). {origin_in_words(studies)}"
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, lambda cell: cell_names(cell) | {"latencies": to_plain(latencies_of(cell))}),

@@ -219,10 +219,6 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
         "most_layers": max(layers, default=None),
         "layer_ratio": depth / run if depth and run else None,
         **{f"time_ratio_{size}": own_exit[size].time_ratio if size in own_exit else None for size in TIMED_BATCHES},
-        "eval_seconds_per_epoch": median(lambda record: record.eval_seconds / record.epochs if record.epochs else None),
-        "train_examples_per_second": median(
-            lambda record: record.train_examples / record.train_seconds if record.train_seconds else None
-        ),
         "seconds_per_trial": median(seconds_of_clock),
     }
 
