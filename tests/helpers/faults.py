@@ -168,12 +168,13 @@ class FaultyStudy:
         return bool(workers)
 
     def _damage_state(self) -> bool:
-        states = sorted(self.storage.glob("trials/*/state.pt"))
-        if not states or not self._workers():
+        """After the workers are gone: a trial that ends takes its state away."""
+        if not any(self.storage.glob("trials/*/state.pt")) or not self._kill():
             return False
+        states = sorted(self.storage.glob("trials/*/state.pt"))
         for state in states:
             state.write_bytes(state.read_bytes()[: self.random.randrange(1000)])
-        return self._kill()
+        return bool(states)
 
     def _remove_model(self) -> bool:
         """Of trials that are not over: a model that is lost after that is lost for good."""
@@ -197,6 +198,7 @@ class FaultyStudy:
         workers = self._workers()
         for worker in workers:
             worker.kill()
+        psutil.wait_procs(workers, timeout=PATIENCE_SECONDS)
         return bool(workers)
 
     def _jump(self) -> bool:
