@@ -98,12 +98,11 @@ class LayerwiseEncoder(nn.Module):
         """
         hidden = self.embeddings(input_ids, token_type_ids=token_type_ids if self.has_token_types else None)
         mask = attention_mask[:, None, None, :].bool()
-        if self.hidden_size < PADDING_FREE_WIDTH:
-            return TokenStates(self.project(hidden), mask)
-        places = Places.of(mask)
-        if len(places.places) > LARGEST_SHARE * mask.numel():
-            return TokenStates(self.project(hidden), mask)
-        return TokenStates(self.project(places.packed(hidden)), places)
+        if self.hidden_size >= PADDING_FREE_WIDTH:
+            places = Places.of(mask)
+            if len(places.places) <= LARGEST_SHARE * mask.numel():
+                return TokenStates(self.project(places.packed(hidden)), places)
+        return TokenStates(self.project(hidden), mask)
 
     def layer(self, index: int, states: TokenStates) -> TokenStates:
         """The states after the layer `index`, from 0."""

@@ -67,7 +67,7 @@ class Places:
 
     @classmethod
     def _in_order(cls, mask: Tensor) -> Places:
-        """One part: its size is known without waiting for a device."""
+        """One part: the sizes of several would be waited for once more."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
         return cls(mask, places, lengths.cumsum(0) - lengths, (_Part(mask, places),))

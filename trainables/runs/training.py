@@ -350,8 +350,10 @@ def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None
     """The model has other weights, and then its own again."""
     present = _copied(model.state_dict())
     model.load_state_dict(weights)
-    yield
-    model.load_state_dict(present)
+    try:
+        yield
+    finally:
+        model.load_state_dict(present)
 
 
 def _start_encoder(model: EarlyExitModel, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The word embeddings that a trial's training examples use, trained without the others.
 
-An embedding that no training example uses has no gradient, and without weight decay AdamW leaves it as it is. Of BERT's
-30,522 RTE uses a half. With all of them in the optimiser a step fills, clips and adds up megabytes of zeros.
+An embedding that no training example uses has no gradient, and without weight decay AdamW leaves it as it is. With all
+of them in the optimiser a step fills, clips and adds up megabytes of zeros.
 """
 
 from __future__ import annotations
