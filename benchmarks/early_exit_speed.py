@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
 
+from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from search_spaces import palbert as palbert_space
 from trainables import palbert
@@ -36,7 +37,6 @@ from trainables.runs.evaluation import full_depth_outputs, infer
 LEAST_SHARE = 0.9  # of the layer ratio
 LEAST_AT_FULL_DEPTH = 0.98
 QUANTILES = (0.2, 0.3, 0.4, 0.5, 1.0)
-VOCABULARY = 1000
 LENGTHS = (16, 64)  # tokens, from and up to
 LAMBDA_SCALE = 8.0  # of Λ's output layer, so that examples differ
 LAMBDA_BIAS = -2.0  # so that they leave all over the depth
@@ -47,7 +47,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = random_palbert(arguments.layers, arguments.hidden_size).to(device).eval()
-    examples = random_examples(arguments.examples)
+    lengths = np.random.default_rng(0).integers(*LENGTHS, size=arguments.examples, endpoint=True)
+    examples = random_examples(lengths)
     rows = [measure(model, examples, q, arguments) for q in arguments.quantiles]
     facts = {"device": device, "torch": torch.__version__, **vars(arguments)}
     write_results("exits", {**facts, "rows": rows})
@@ -88,23 +89,6 @@ def random_palbert(layers: int, hidden_size: int) -> PonderModel:
         output.weight.mul_(LAMBDA_SCALE)
         output.bias.fill_(LAMBDA_BIAS)
     return model
-
-
-def random_examples(number: int) -> Examples:
-    """Texts of random tokens and lengths."""
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(*LENGTHS, size=number, endpoint=True)
-    tokens = generator.integers(1, VOCABULARY, size=lengths.sum())
-    return Examples(
-        ids=np.arange(number),
-        splits=np.full(number, "test"),
-        labels=np.empty(0),
-        starts=np.cumsum(lengths) - lengths,
-        lengths=lengths,
-        tokens=tokens,
-        token_types=np.zeros_like(tokens),
-        pad_token=0,
-    )
 
 
 def measure(model: EarlyExitModel, examples: Examples, q: float, arguments: argparse.Namespace) -> dict[str, Any]:

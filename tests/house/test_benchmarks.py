@@ -6,6 +6,7 @@ import pytest
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
 from benchmarks import attention, early_exit_speed, overhead, scale, search_strategies, statistics, utilisation
+from benchmarks.random_texts import random_examples
 from study.facts.journal import Journal
 
 
@@ -135,7 +136,7 @@ def test_all_ways_of_answering_leave_at_the_same_layers():
     sizes = ["--layers", "3", "--hidden-size", "64", "--examples", "8", "--batch-size", "4", "--rounds", "1"]
     arguments = early_exit_speed.build_parser().parse_args(sizes)
     model = early_exit_speed.random_palbert(arguments.layers, arguments.hidden_size).eval()
-    examples = early_exit_speed.random_examples(arguments.examples)
+    examples = random_examples(np.arange(16, 64, 6))
     early, whole = (early_exit_speed.measure(model, examples, q, arguments) for q in (0.2, 1.0))
     assert early["same_exit_layers"] == whole["same_exit_layers"] == [True, True]
     assert early["layer_ratio"] > whole["layer_ratio"] == 1.0

