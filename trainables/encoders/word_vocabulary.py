@@ -22,7 +22,10 @@ def word_model(texts: Iterable[str]) -> Tokenizer:
 
     splitter = pre_tokenizers.BertPreTokenizer()
     normalizer = normalizers.BertNormalizer(lowercase=True)
-    words = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    words: Counter[str] = Counter()
+    for between_spaces, times in Counter(part for text in texts for part in text.split(" ")).items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(between_spaces)):
+            words[word] += times
     ranked = sorted(words, key=lambda word: (-words[word], word))
     vocabulary = list(dict.fromkeys([*SPECIAL_TOKENS, *ranked[:MINI_VOCABULARY]]))
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(vocabulary)}, unk_token="[UNK]"))

@@ -185,6 +185,12 @@ def test_word_tokenizer_is_made_of_the_texts_alone():
     assert first["man"] == 5 and first["the"] == 6  # by frequency, then alphabet
 
 
+def test_a_control_character_between_letters_is_no_space():
+    tokenizer = load_tokenizer("mini-albert", texts=lambda: ["a\x1cb c\u3000d\te", "f\xa0g"])
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)[5:]
+    assert words == ["ab", "c", "d", "e", "f", "g"]
+
+
 def test_word_tokenizer_keeps_the_most_frequent_words():
     words = [f"w{number}" for number in range(9_000)]
     tokenizer = load_tokenizer("mini-bert", texts=lambda: [" ".join(words), "w8999 w8999"])
