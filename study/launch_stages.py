@@ -39,6 +39,8 @@ from study.storage.secrets import masked
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.study_storage import storage_for
 
+MIRROR_NICENESS = 10  # of the operating system: where processors are short, driver and trials go first
+
 
 def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> int:
     """The launch's exit status.
@@ -198,13 +200,15 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
         return None
     command = [sys.executable, "-m", "study.mirror", str(folder), "--follow"]
     with (folder / "mirror.log").open("a") as log:
-        return subprocess.Popen(
+        mirror = subprocess.Popen(
             command + (["--tracking-uri", uri] if uri else []),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is the launcher's: the mirror ends when it has seen the launch end
         )
+    os.setpriority(os.PRIO_PROCESS, mirror.pid, MIRROR_NICENESS)
+    return mirror
 
 
 def wait_for_mirror(mirror: subprocess.Popen) -> None:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 
+from study.launch_stages import start_mirror
 from study.mirror import main
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.run_content import StudyRuns
@@ -265,3 +267,13 @@ def test_without_a_server_it_says_how_to_mirror_later(journal: MadeJournal, caps
     uri = f"http://127.0.0.1:{free_port()}"
     assert main([str(journal.folder), "--follow", "--tracking-uri", uri, "--patience", "0"]) == 1
     assert f"python -m study.mirror {journal.folder} --tracking-uri {uri}" in capsys.readouterr().err
+
+
+def test_driver_and_trials_go_before_the_mirror(tmp_path):
+    own = psutil.Process().nice()
+    follower = start_mirror(tmp_path, "sqlite:///nowhere.db")
+    try:
+        assert psutil.Process(follower.pid).nice() > own
+    finally:
+        follower.kill()
+        follower.wait()
