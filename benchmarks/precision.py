@@ -157,7 +157,8 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 def print_summary(summary: dict[str, Any]) -> None:
     """Scores in points."""
-    print(f"{summary['method']:14} scores by seed, their deviation; last loss; difference from float32, its deviation; time")
+    columns = "scores by seed, their deviation; last loss; difference from float32, its deviation; time"
+    print(f"{summary['method']:14} {columns}")
     for precision, found in summary["precisions"].items():
         scores = " ".join(f"{100 * score:5.1f}" for score in found["scores"])
         spread, of_differences = (points(found[name]) for name in ("deviation", "deviation_of_differences"))
