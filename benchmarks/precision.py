@@ -30,7 +30,7 @@ from benchmarks.results_file import write_results
 from benchmarks.training_contenders import device, device_name, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, has_task, rows_of
 from trainables.configuration import Precision
-from trainables.precision import has_tensorfloat32
+from trainables.matrix_products import has_tensorfloat32
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
+from trainables.matrix_products import computing_in
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
-from trainables.precision import computing_in
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 

@@ -27,9 +27,9 @@ from trainables.data.examples import on_device
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.pretraining_start import begin_with, encoder_configuration
+from trainables.matrix_products import check_precision, computing_in, gradients_in
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
-from trainables.precision import check_precision, computing_in, gradients_in
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.failures import available
 from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups

@@ -26,8 +26,8 @@ from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS, find_task
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
+from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
-from trainables.precision import check_precision, gradients_in
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.failures import TrainingError, available
 from trainables.runs.latency import measure_latency, timed_rules

@@ -1,14 +1,15 @@
-"""What matrices are multiplied in, and for how long: pytest tests/trainables/runs/test_precision.py"""
+"""What matrices are multiplied in, and for how long: pytest tests/trainables/runs/test_matrix_products.py"""
 
 from __future__ import annotations
+
+from contextlib import nullcontext
 
 import pytest
 import torch
 from helpers.corpora import pretraining_spec, random_documents, write_corpus
 from helpers.trials import spec_of
 
-from trainables import precision
-from trainables.precision import check_precision, computing_in, gradients_in, has_tensorfloat32
+from trainables.matrix_products import check_precision, computing_in, gradients_in, has_tensorfloat32
 from trainables.runs import pretraining_run, training
 from trainables.runs.failures import Unavailable
 from trainables.runs.pretraining_run import PretrainingRun
@@ -99,7 +100,7 @@ def test_a_trial_does_not_claim_what_its_device_does_not_have(corpus, cache):
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_gpu_is_asked_whether_it_has_tensorfloat32(answer, monkeypatch):
     asked = []
-    monkeypatch.setattr(torch.cuda, "device", lambda device: asked.append(device) or precision.gradients_in("float32"))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: asked.append(device) or nullcontext())
     monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: answer)
     assert has_tensorfloat32(torch.device("cuda:1")) is answer
     assert asked == [torch.device("cuda:1")] and not has_tensorfloat32(CPU)
