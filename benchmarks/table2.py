@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -35,11 +35,12 @@ from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
 from study.facts.record import read_records
 from study.facts.study_folder import RECORDS
-from trainables.configuration import TrainingConfig
+from trainables.configuration import Precision, TrainingConfig
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
 from trainables.data.tokenised import encode
 from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.optimiser import Optimiser
@@ -100,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--gain", type=float, default=1.0, help="trials per hour in all slots of a device against one")
     parser.add_argument("--assumed-tokens", type=float, default=40.0, help="per example where a file is missing")
     parser.add_argument("--backbone", default="albert-base", help="with random weights")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of ours")
+    parser.add_argument("--precision", choices=get_args(Precision), default="float32", help="of ours")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--steps", type=int, default=3, help="measured, after one that is not")
     parser.add_argument("--threads", type=int, default=1)
@@ -148,15 +149,17 @@ def config_of(method: str, arguments: argparse.Namespace) -> TrainingConfig:
 def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
     """Tokens per second of a method: of its step, all word embeddings trained, and of its evaluation to full depth."""
     config, task = config_of(method, arguments), TASKS["rte"]
+    check_precision(config.precision, torch.device(device()))
     model = new_model(method, config, task, arguments.backbone)
     optimiser = Optimiser.of_trial(model, config, num_steps=arguments.steps + 1)
     examples = random_examples(typical_lengths(arguments.batch_size))
     batch = examples.batch(np.arange(len(examples)), torch.device(device()))
 
     def step() -> None:
-        with model.autocast(batch):
+        with model.computing(batch):
             loss = model.loss(batch)["loss"]
-        optimiser.step([loss]).item()
+        with gradients_in(config.precision):
+            optimiser.step([loss]).item()
 
     tokens = float(examples.lengths.sum())
     training = seconds_of(step, arguments.steps)

@@ -20,7 +20,7 @@ from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.command_line import guarded
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
-from study.launch_plan import check_processes, prepare, raised_in_words
+from study.launch_plan import check_processes, check_tensorfloat32, prepare, raised_in_words
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
@@ -46,6 +46,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return dry_run(plan, options, why=why)
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
     check_processes(options, resolved)
+    check_tensorfloat32(options, resolved)
     from study.launch_stages import run_study  # Ray, where trials are to be run
 
     return run_study(plan, folder, options, why=why)
@@ -70,6 +71,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "search_repeats": options.search_repeats,
         "audit_stopped": options.audit_stopped,
         "baseline": options.baseline,
+        "search_precision": options.search_precision,
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
     plan = replace(plan, pretraining=_pretraining(plan, options))
@@ -110,6 +112,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     unchecked: list[str] = []
     resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
     check_processes(options, resolved)
+    check_tensorfloat32(options, resolved)
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
         if options.explain not in names:

@@ -15,7 +15,7 @@ from study.drivers.watchdog import IDLE_HOURS
 from study.plans.plan import Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
 from trainables import objectives
-from trainables.configuration import AtLeastOne, Count, NotNegative, Positive
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.runs.trial import Selection
 from trainables.schema import Typed
 
@@ -30,6 +30,7 @@ _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, wi
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
+_SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
 
@@ -59,6 +60,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     search_repeats: SearchRepeats | None
     audit_stopped: Count | None
     baseline: str | None
+    search_precision: Precision | None
     name: str | None
     out: str
     storage: str | None
@@ -92,6 +94,7 @@ def build_parser() -> Parser:
     what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
     what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
+    what.add_argument("--search-precision", metavar="|".join(get_args(Precision)), help=_SEARCH_PRECISION)
     nystrom = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
     what.add_argument("--attention", metavar="|".join(ATTENTION), help=_ATTENTION.format(nystrom))
     what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
@@ -173,6 +176,11 @@ def check_options(options: LaunchOptions) -> None:
         if getattr(options, name) and options.max_gpu_hours is not None:
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} trains beyond what --max-gpu-hours plans for; allowed: one of the two")
+    if options.search_precision and options.max_gpu_hours is not None:
+        raise ValueError(
+            "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
+            "makes another trial; allowed: one of the two"
+        )
     if options.name is not None:
         _check_name(options.name)
     if options.storage:

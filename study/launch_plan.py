@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.facts.plan_on_disk import plan_on_disk
-from study.launch_options import LaunchOptions
+from study.launch_options import LaunchOptions, local_gpus
 from study.plans.identity import digest, in_file_names
 from study.plans.plan import Plan
 from study.plans.plan_file import check_same_study, with_earlier
@@ -69,6 +69,20 @@ def check_processes(options: LaunchOptions, resolved: ResolvedPlan) -> None:
     if resolved.pretraining is not UNSET:
         config = objectives.configure(resolved.pretraining.method, resolved.pretraining.fixed)
         config.examples_at_once(options.pretrain_processes)
+
+
+def check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
+    """Passes unless trials are to compute in TF32 that are known to have no GPU.
+
+    Raises:
+        ValueError: they are.
+    """
+    asking = [arm for arm in resolved.all_arms if "tensorfloat32" in (arm.fixed.get("precision"), arm.search_precision)]
+    has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
+    if asking and not has_gpus:
+        raise ValueError(
+            f"trials of {asking[0].name} are to compute in tensorfloat32, but have no GPU; allowed: float32, bfloat16"
+        )
 
 
 def default_name(resolved: ResolvedPlan) -> str:

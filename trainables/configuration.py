@@ -19,6 +19,7 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
+Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # what each is: matrix_products.py
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
 
@@ -36,7 +37,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
     attention: Literal["softmax", "nystrom"]  # of every layer; nystrom has no probabilities for dropout to act on
     num_landmarks: AtLeastOne | None  # nystrom: segments that max_length is cut into
     conv_kernel_size: AtLeastOne | None  # nystrom: tokens, odd; 0 weights at first
-    precision: Literal["float32", "bfloat16"]  # of matrix products in training and evaluation
+    precision: Precision  # of matrix products in training and evaluation
 
     def __post_init__(self) -> None:
         check_finite(self)

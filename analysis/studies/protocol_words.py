@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
@@ -38,10 +38,17 @@ def protocol_in_words(studies: Sequence[Study]) -> str:
         f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({_SELECTION[rules.selection]})",
         f"sampler {rules.sampler}",
         f"early stopping of search trials {asha}",
+        *_search_precision(rules.search_precision),
         f"profile {profile}",
         f"data {data}",
     ]
     return "; ".join(sentences) + "."
+
+
+def _search_precision(precision: str | UnsetType) -> list[str]:
+    if precision is UNSET:
+        return []
+    return [f"search trials in {precision}, the best configuration repeated in the precision that its method fixes"]
 
 
 def setting_notes(studies: Sequence[Study]) -> list[str]:

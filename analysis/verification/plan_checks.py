@@ -18,8 +18,8 @@ def plan_drift(file: PlanFile) -> list[str]:
     """What in `plan.json` does not follow from the rest of it. Its digest is checked where it is read."""
     plan, asked = file.plan, file.plan.asked
     lines = differences(f"{FILE}: protocol_hash", file.protocol_hash, plan.protocol_hash)
-    for rule in ("selection", "sampler", "early_stopping"):
-        found, wanted = to_plain(getattr(plan.protocol, rule)), to_plain(getattr(asked, rule))
+    for rule in ("selection", "sampler", "early_stopping", "search_precision"):
+        found, wanted = (to_plain(getattr(source, rule) or None) for source in (plan.protocol, asked))
         lines += differences(f"{FILE}: protocol {rule}", found, wanted)
     names = [arm_name(method, task, 0) for method, task in product(asked.methods, asked.tasks)]
     searched = [arm for arm in plan.first_arms if arm.space]
@@ -61,7 +61,10 @@ def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:
     asked, where = file.plan.asked, f"{FILE}: {arm.name}"
     settings = {name: arm.fixed.get(name) for name in asked.settings}
     found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings, "audits": arm.audits}
+    found |= {"search_precision": arm.search_precision or None}
+    precision = asked.search_precision_of(arm.fixed, is_searched=bool(arm.space))
     expected = {
+        "search_precision": precision or None,  # UNSET, as `found`, where the file leaves it out
         "start_from": _start_of(file, arm),
         "seeds": list(confirm_seeds(len(arm.seeds), repeat=arm.repeat)),
         "settings": dict(asked.settings),

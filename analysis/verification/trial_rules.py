@@ -63,9 +63,9 @@ def _search_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
 
 
 def _configuration_faults(config: Configuration, arm: Arm) -> list[str]:
-    """Fixed fields are the arm's, tuned ones are in the space."""
+    """Fixed fields are those of the arm's search trials, tuned ones are in the space."""
     fixed = {name: value for name, value in config.items() if name not in arm.space}
-    lines = differences("config", fixed, dict(arm.fixed))
+    lines = differences("config", fixed, dict(arm.searched({})))
     for name, allowed in arm.space.items():
         value, attributes = config.get(name), allowed.attributes
         choices, low, high = attributes.get("choices"), attributes.get("low"), attributes.get("high")

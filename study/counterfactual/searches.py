@@ -73,7 +73,7 @@ def _drawn_at_random(arm: Arm, tried: Sequence[Curve]) -> list[Curve]:
         point = proposals.next(facts)
         if point is None:
             break
-        config = {**arm.fixed, **point}
+        config = arm.searched(point)
         drawn.append(by_config.get(repr(sorted(config.items()))) or untried(config))
         facts.search.append(_as_started(arm, config, number))
     return drawn
@@ -111,7 +111,8 @@ def _may_beat(curve: Curve, fate: Fate, chosen: Curve | None) -> bool:
 
 def _choice(arm: ArmProgress, chosen: Curve) -> Choice:
     number = next(place for place, trial in enumerate(arm.facts.search) if trial.key == chosen.key)
-    repeated = Winner(chosen.config, arm.facts.search[number].start, None).confirm_trials(arm.facts.confirm)
+    winner = Winner(arm.arm.repeated(chosen.config), arm.facts.search[number].start, None)
+    repeated = winner.confirm_trials(arm.facts.confirm)
     scores = [trial.record.score for trial in repeated if trial.record and trial.record.score is not None]
     assert chosen.final is not None
     return Choice(trial=number, selection_score=chosen.final, median=median(scores) if scores else None)

@@ -11,9 +11,10 @@ MARGIN = 1.25  # over the measured memory: for the CUDA context, which PyTorch d
 
 def gpu_share(trial: TrialFacts, arm: ArmFacts) -> float:
     """The part of a GPU that the trial needs: a whole one before any is measured; else, with a margin, the most that
-    the arm's trials of its batch size have held, or those of the next larger one."""
+    the arm's trials of its precision and batch size have held, or those of the next larger one."""
     measured: dict[int, float] = {}
-    for other in arm.trials:
+    alike = [other for other in arm.trials if other.config.get("precision") == trial.config.get("precision")]
+    for other in alike:
         if other.last and other.last.report.gpu_share:
             size = _batch_size(other)
             measured[size] = max(other.last.report.gpu_share, measured.get(size, 0.0))

@@ -187,7 +187,7 @@ class Scheduler:
             self._choose_start(arm)
             point = self._proposals[arm.arm.name].next(arm.facts)
             if point is not None:
-                config = {**arm.arm.fixed, **point}
+                config = arm.arm.searched(point)
                 return self._start(arm, "search", config, search_seed(arm.arm.name, len(arm.facts.search)))
             self._close_search([arm.arm.name], max_gpu_hours=None)
         if arm.is_search_over:

@@ -58,7 +58,7 @@ def winner_of(arm: Arm, records: Sequence[Record], *, start: str | None = None) 
     if not arm.space:
         return Winner(arm.fixed, start or next((record.start for record in records), None), None)
     best = best_search_record(records)
-    return None if best is None else Winner(best.config, best.start, best)
+    return None if best is None else Winner(arm.repeated(best.config), best.start, best)
 
 
 def best_search_record(records: Iterable[Record]) -> Record | None:

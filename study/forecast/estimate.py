@@ -88,7 +88,8 @@ def describe_estimate(item: ArmEstimate) -> str:
     arm = item.arm
     if is_pretraining(arm.task):
         return f"{arm.name:24} {_steps_in_words(arm)}  {_cost_in_words(item)}  on {arm.backbone}"
-    search = f"{arm.samples:4} search ({item.bound} {item.search_epochs:.0f} epochs)"
+    precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
+    search = f"{arm.samples:4} search{precision} ({item.bound} {item.search_epochs:.0f} epochs)"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
     return f"{arm.name:24} {trials}  {_cost_in_words(item)}  {_beginning_in_words(arm)}"
 

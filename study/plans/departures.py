@@ -61,6 +61,9 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
         f"{asked.seeds} seeds, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
         f"at most {asked.epochs} epochs, whatever is said of epochs below": asked.epochs is not None,
         f"set by hand, whatever is said of these fields below: {', '.join(asked.settings)}": bool(asked.settings),
+        f"search trials compute in {asked.search_precision}, whatever is said of precision below": (
+            asked.search_precision is not UNSET
+        ),
         "variants fix fields of their own, whatever is said of these below": any(
             arm.method != arm.base_method for arm in arms
         ),

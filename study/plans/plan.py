@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from study.plans.identity import MOST_REPEATS
-from trainables.configuration import AtLeastOne, Count
+from trainables.configuration import AtLeastOne, Count, Precision
 from trainables.runs.trial import Selection
-from trainables.schema import Typed, Value
+from trainables.schema import Configuration, Typed, Value
 
 Sampler = Literal["tpe", "random", "grid"]
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
@@ -54,8 +54,14 @@ class Plan(Typed, frozen=True, kw_only=True):
     audit_stopped: Count = 0  # stopped search trials per arm that are trained to their end, for `study.replay`
     baseline: str | None = None  # method that the others are compared with
     pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
+    search_precision: Precision | UnsetType = UNSET  # of search trials alone, whatever the others compute in
 
     def start_of(self, method: str, task: str) -> str | None:
         """The name of the arm whose model is the start of this one."""
         source = self.start_from.get(f"{method}/{task}", self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
+
+    def search_precision_of(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
+        """The precision of an arm's search trials, where that is not the one that it fixes for all its trials."""
+        is_another = is_searched and self.search_precision != fixed.get("precision")
+        return self.search_precision if is_another else UNSET

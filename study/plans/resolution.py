@@ -103,6 +103,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     )
     arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
+    _check_search_precision(plan, arms)
     resolved = replace(resolved, arms=arms, departures=departures(plan, arms))
     _check_backbones(resolved, unchecked)
     return resolved
@@ -158,6 +159,9 @@ def explain(plan: Plan, method: str, task: str) -> str:
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
     rows += [(name, _range_in_words(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
+    fixed = {name: layered.value for name, layered in resolution.fixed.items()}
+    if (precision := plan.search_precision_of(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
+        rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
@@ -209,7 +213,8 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     )
     config = trainables.configure(method, arm.any_configuration)
     config.check_task(TASKS[task])
-    return replace(arm, fixed=as_configured(arm.fixed, config))
+    fixed = as_configured(arm.fixed, config)
+    return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
 
 
 def _from_pretraining(arm: Arm, plan: ResolvedPlan) -> Arm:
@@ -233,6 +238,7 @@ def _protocol(plan: Plan) -> Protocol:
         aggregate=f"median over seeds from {FIRST_SEED}",
         sampler=plan.sampler,
         early_stopping=plan.early_stopping,
+        search_precision=plan.search_precision,
     )
 
 
@@ -347,6 +353,19 @@ def _check_settings(method: str, settings: Configuration, known: Collection[str]
     for name in settings:
         if name not in known:
             raise ValueError(f"--set {name}: {method} has no such field; it has {', '.join(sorted(known))}")
+
+
+def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
+    """Passes unless no arm would search in another precision than it confirms in, or one tunes its precision."""
+    if plan.search_precision is UNSET:
+        return
+    if tuning := next((arm.name for arm in arms if "precision" in arm.space), None):
+        raise ValueError(f"--search-precision is {plan.search_precision}, but {tuning} tunes precision; leave it out")
+    if all(arm.search_precision is UNSET for arm in arms):
+        raise ValueError(
+            f"--search-precision is {plan.search_precision}, and is ignored: every trial computes in that already, or "
+            "no arm is searched; leave it out"
+        )
 
 
 def _check_starts(arms: Mapping[str, Arm]) -> None:

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 import trainables
 from study.plans.identity import arm_name, digest, is_pretraining, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
+from trainables.configuration import Precision
 from trainables.corpora import corpus
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
@@ -55,6 +56,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     corpus: str | UnsetType = UNSET  # of a pretraining: what it trains on, `data_fingerprint` its content
     pretrained_by: str | UnsetType = UNSET  # name of the arm whose model is what trials load as their backbone; then
     # `backbone` is what that began with, and `backbone_fingerprint` the key of its trial
+    search_precision: Precision | UnsetType = UNSET  # of search trials and audits, where that is not the fixed one
 
     @property
     def name(self) -> str:
@@ -92,6 +94,15 @@ class Arm(Typed, frozen=True, kw_only=True):
         assert self.corpus is not UNSET
         return corpus.pinned(self.corpus, self.data_fingerprint)
 
+    def searched(self, point: Configuration) -> Configuration:
+        """The configuration of a search trial with these values of the tuned fields."""
+        own = {} if self.search_precision is UNSET else {"precision": self.search_precision}
+        return {**self.fixed, **own, **point}
+
+    def repeated(self, searched: Configuration) -> Configuration:
+        """The configuration of the trials that repeat such a search trial: all of it but the precision."""
+        return searched if self.search_precision is UNSET else {**searched, "precision": self.fixed["precision"]}
+
     @property
     def any_configuration(self) -> Configuration:
         return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}}
@@ -108,6 +119,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
     aggregate: str
     sampler: Sampler
     early_stopping: EarlyStopping | None
+    search_precision: Precision | UnsetType = UNSET  # of search trials alone; left out of files where it is none
 
 
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):

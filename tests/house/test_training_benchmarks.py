@@ -8,7 +8,7 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.made_studies import record, write_records
 
-from benchmarks import table2, training_speed
+from benchmarks import precision, table2, training_speed
 from benchmarks.training_contenders import PADDED, minilm_folder
 from trainables.data.tasks import TASKS
 
@@ -96,3 +96,32 @@ def test_the_work_of_a_study_is_what_its_records_say(tmp_path):
         table2.work_of(tmp_path)
     write_records(tmp_path, [*records, record("albert", "rte", 0.7, seed=42, epochs=5)])
     assert table2.work_of(tmp_path) == table2.Work(1.5, 4.0, 5.0)
+
+
+def test_every_seed_is_trained_in_each_precision(tmp_path):
+    glue = write_glue(tmp_path / "glue", rows=24)
+    sizes = ["--glue", str(glue), "--examples", "16", "--dev", "8", "--epochs", "1", "--seeds", "2"]
+    rows = precision.measured("mini-bert", precision.build_parser().parse_args(sizes))
+    names = precision.precisions()
+    assert [(row["seed"], row["precision"]) for row in rows] == [(seed, name) for seed in (1, 2) for name in names]
+    assert len({row["train_loss"] for row in rows}) == len(rows), "a seed or a precision changes nothing"
+
+
+@pytest.mark.parametrize("has_all", [True, False])
+def test_tensorfloat32_is_measured_where_the_device_has_it(has_all, monkeypatch):
+    monkeypatch.setattr(precision, "has_tensorfloat32", lambda device: has_all)
+    assert precision.precisions() == ["float32", *["tensorfloat32"] * has_all, "bfloat16"]
+
+
+def test_a_precision_is_held_against_float32_seed_by_seed():
+    def trial(name, seed, score, seconds):
+        costs = {"seconds": seconds, "cpu_seconds": 2 * seconds, "train_loss": 0.5}
+        return {"method": "albert", "precision": name, "seed": seed, "scores": [0.1, score], **costs}
+
+    rows = [trial("float32", 1, 0.50, 6.0), trial("float32", 2, 0.60, 8.0)]
+    rows += [trial("bfloat16", 1, 0.52, 3.0), trial("bfloat16", 2, 0.58, 2.0)]
+    found = precision.summary_of("albert", rows)["precisions"]["bfloat16"]
+    assert (found["scores"], found["seconds"], found["ratio"], found["cpu_ratio"]) == ([0.52, 0.58], 2.5, 3.0, 3.0)
+    assert found["difference"] == pytest.approx(0.0)
+    assert found["deviation_of_differences"] == pytest.approx(0.04 / 2**0.5)
+    assert precision.against(rows[:1], rows[2:3])["deviation"] is None

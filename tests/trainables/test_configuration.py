@@ -30,7 +30,7 @@ from trainables.data.tasks import TASKS
         ("classifier_dropout", 1.0, "classifier_dropout is 1.0; allowed: a number < 1.0"),
         ("layer_decay", 0.0, "layer_decay is 0.0; allowed: a number > 0.0"),
         ("max_length", 2, "max_length is 2; allowed: a whole number >= 3"),
-        ("precision", "float16", "precision is 'float16'; allowed: float32, bfloat16"),
+        ("precision", "float16", "precision is 'float16'; allowed: float32, tensorfloat32, bfloat16"),
     ],
 )
 def test_bad_value_of_a_shared_field(method, field, value, message):

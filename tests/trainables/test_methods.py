@@ -167,7 +167,7 @@ def test_every_trained_parameter_has_a_gradient(method, backbone):
 def test_bfloat16_keeps_logits_and_lambdas_in_float32(method, backbone):
     model = model_of(method, backbone, precision="bfloat16")
     batch, _ = examples("rte")
-    with model.autocast(batch):
+    with model.computing(batch):
         loss = model.loss(batch)["loss"]
     loss.backward()
     outputs = model.eval().all_exits(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
+from trainables.matrix_products import computing_in
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
@@ -63,7 +64,7 @@ class EarlyExitModel(nn.Module, ABC):
     @torch.no_grad()
     def all_exits(self, batch: Batch) -> LayerOutputs:
         """Every layer's logits (layers, batch, labels) and λ (layers, batch), float32."""
-        with self.autocast(batch):
+        with self.computing(batch):
             logits, exit_logits = self.heads(batch)
         return LayerOutputs(logits.float(), None if exit_logits is None else exit_logits.sigmoid())
 
@@ -73,7 +74,7 @@ class EarlyExitModel(nn.Module, ABC):
 
         Finished examples leave the batch at once. A sampled exit draws from `generator`.
         """
-        with self.autocast(batch):
+        with self.computing(batch):
             return self._infer(batch, generator)
 
     def heads(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
@@ -85,11 +86,9 @@ class EarlyExitModel(nn.Module, ABC):
         """The states of the first token after each layer, (batch, hidden)."""
         return self.encoder.first_tokens(**_texts(batch))
 
-    def autocast(self, batch: Batch) -> AbstractContextManager:
-        """Context of the configured precision; parameters stay float32."""
-        if self.precision == "float32":
-            return nullcontext()
-        return torch.autocast(batch["input_ids"].device.type, dtype=torch.bfloat16)
+    def computing(self, batch: Batch) -> AbstractContextManager:
+        """Context of the configured precision, for losses and answers."""
+        return computing_in(self.precision, batch["input_ids"].device)
 
     def task_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Cross-entropy, or squared error of a regression, of logits (..., batch, labels) for every example."""

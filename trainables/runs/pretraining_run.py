@@ -27,6 +27,7 @@ from trainables.data.examples import on_device
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.pretraining_start import begin_with, encoder_configuration
+from trainables.matrix_products import check_precision, computing_in, gradients_in
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
 from trainables.pretraining_configuration import PretrainingConfig
@@ -68,13 +69,15 @@ class PretrainingRun:
             cache: folder of tokenised corpora, shared by all runs of a machine.
 
         Raises:
-            Unavailable: the spec names something that there is not.
+            Unavailable: the spec names something that there is not, or a precision that the device has not.
             ValueError: it has a value that is not allowed, or a batch that the processes cannot share evenly.
         """
         self.spec = from_plain(PretrainingSpec, to_plain(spec), where="a pretraining run's spec")
         self.history: list[PretrainingRow] = []
         self._device = torch.device(device)
         self._config = objectives.configure(spec.objective, spec.config)
+        with available():
+            check_precision(self._config.precision, self._device)
         self._processes = Processes.here()
         self._examples_at_once = self._config.examples_at_once(self._processes.number)
         self._data = PretrainingData(spec, self._config, order=objectives.load(spec.objective).ORDER, cache=cache)
@@ -172,7 +175,7 @@ class PretrainingRun:
         size = self._examples_at_once
         batches = self._data.held_out.held_out_batches(size * self._processes.number)
         parts = (_rows(arrays, start, size) for arrays in batches for start in range(0, len(arrays["labels"]), size))
-        with naming_memory_errors(size), self._autocast():
+        with naming_memory_errors(size), self._computing():
             return self._model.scores(self._batch(part) for part in parts)
 
     @property
@@ -243,7 +246,8 @@ class PretrainingRun:
         """The loss of a step, from 0, and how many tokens it saw, in all processes."""
         arrays = self._data.train.training_batch(step, seed=self.spec.seed)
         totals = Totals.of(arrays)
-        mean = self._optimiser.step(self._losses(arrays, totals))
+        with gradients_in(self._config.precision):
+            mean = self._optimiser.step(self._losses(arrays, totals))
         return self._processes.sum(mean / self._processes.number), totals.tokens
 
     def _losses(self, arrays: Arrays, totals: Totals) -> Iterator[Tensor]:
@@ -255,17 +259,15 @@ class PretrainingRun:
             share = self._batch(_rows(arrays, start, size))
             is_last = start == starts[-1]
             with nullcontext() if is_last else self._processes.without_exchange(self._loss):
-                with self._autocast():
+                with self._computing():
                     loss = self._loss(share, totals) * self._processes.number
                 yield loss  # its gradients are computed before the next is asked for
 
     def _batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
 
-    def _autocast(self) -> AbstractContextManager:
-        if self._config.precision == "float32":
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=torch.bfloat16)
+    def _computing(self) -> AbstractContextManager:
+        return computing_in(self._config.precision, self._device)
 
     def _new_model(self) -> PretrainingModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device), available():

@@ -26,6 +26,7 @@ from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS, find_task
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
+from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.failures import TrainingError, available
@@ -70,7 +71,7 @@ class TrainingRun:
             cache: folder of tokenised data, shared by all trials of a machine.
 
         Raises:
-            Unavailable: the spec names something that there is not.
+            Unavailable: the spec names something that there is not, or a precision that the device has not.
             ValueError: it has a value that is not allowed.
         """
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
@@ -78,6 +79,8 @@ class TrainingRun:
         self._device = torch.device(device)
         self._task = find_task(spec.task)
         self._config = trainables.configure(spec.method, spec.config)
+        with available():
+            check_precision(self._config.precision, self._device)
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
         self._model = self._new_model().to(self._device)
         steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
@@ -280,9 +283,10 @@ class TrainingRun:
         return losses.mean()
 
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
-        with self._model.autocast(batch):
+        with self._model.computing(batch):
             loss = self._model.loss(batch)["loss"]
-        return self._optimiser.step([loss])
+        with gradients_in(self._config.precision):
+            return self._optimiser.step([loss])
 
     def _training_batches(self, epoch: int) -> list[np.ndarray]:
         order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))

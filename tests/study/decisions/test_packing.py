@@ -28,3 +28,15 @@ def test_a_trial_gets_the_share_that_was_measured_on_its_batch_size_or_the_next_
     assert gpu_share(trials["large"], arm) == pytest.approx(0.4)
     held(journal, "hungry", 0.4)
     assert gpu_share(trials["large"], arm) == pytest.approx(0.5)
+
+
+def test_what_trials_of_another_precision_have_held_says_nothing():
+    journal = MadeJournal()
+    journal.begin()
+    configs = {name: SMALL | {"precision": name} for name in ("bfloat16", "float32")}
+    for trial, (key, config) in enumerate(configs.items()):
+        journal.start(key, trial=trial, config=config)
+    trials, arm = journal.facts.trials, journal.facts.arm("palbert/rte")
+    held(journal, "bfloat16", 0.1)
+    assert gpu_share(trials["float32"], arm) == 1.0
+    assert gpu_share(trials["bfloat16"], arm) == pytest.approx(0.15)

@@ -187,7 +187,7 @@ def test_lambda_without_own_learning_rate_is_trained_as_the_rest():
 def test_posterior_under_autocast_is_that_of_float32():
     batch = batch_of()
     model = model_of(precision="bfloat16", classifier_dropout=0.0)
-    with model.autocast(batch):
+    with model.computing(batch):
         exit_logits = model.heads_until_cut(batch)[1]
     assert exit_logits.dtype == torch.float32
     assert model.posterior(exit_logits).log_probabilities.dtype == torch.float32

@@ -1,0 +1,204 @@
+"""A search in one precision, its best repeated in another: pytest tests/study/test_search_precision.py"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.edited_studies import edit_events, has
+from helpers.launched_studies import launched_study, mini_plan
+from helpers.simulation import Simulation
+from msgspec.structs import replace
+from optuna.distributions import CategoricalDistribution
+
+import search_spaces.albert
+from analysis.studies.load import load_study
+from analysis.studies.protocol_words import protocol_in_words
+from analysis.tables import write_tables
+from analysis.verify import verify
+from study import launch
+from study.counterfactual.curves import epochs_of
+from study.counterfactual.searches import search_under
+from study.decisions.progress import StudyProgress
+from study.facts.events import TrialStarted, read_events
+from study.launch_options import LaunchOptions, build_parser
+from study.mlflow_mirror.follower import Mirror
+from study.mlflow_mirror.run_content import StudyRuns
+from study.model_card import model_card
+from study.plans.plan_file import plan_changes, require_plan, write_plan
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.schema import to_plain
+
+ONE_ARM = {"methods": ("albert",), "tasks": ("rte",)}
+IN_BFLOAT16 = {"search_precision": "bfloat16"}
+OPTION = ("--search-precision", "bfloat16")
+
+
+def resolved_from(*arguments: str) -> ResolvedPlan:
+    options = build_parser().options(LaunchOptions, ["--method", "albert", "--task", "rte", *arguments])
+    return resolve(launch.plan_from(options)[0])
+
+
+def precisions(phases_and_configs) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for phase, config in phases_and_configs:
+        found.setdefault(phase, set()).add(config["precision"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """With its tables, so that it can be verified."""
+    folder = launched_study(tmp_path_factory.mktemp("runs") / "s", mini_plan(**ONE_ARM, **IN_BFLOAT16))
+    write_tables([folder], folder / "tables")
+    return folder
+
+
+@pytest.fixture
+def study(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "s")
+
+
+def test_search_trials_and_audits_have_it_and_the_trials_of_numbers_their_own():
+    methods = {"methods": ("albert", "palbert"), "tasks": ("rte",)}
+    simulation = Simulation(mini_plan(**methods, **IN_BFLOAT16, spend_on_claims=2, audit_stopped=1))
+    simulation.launch()
+    found = precisions((record.phase, record.config) for record in simulation.journal.records)
+    assert found == {"search": {"bfloat16"}, "audit": {"bfloat16"}, "confirm": {"float32"}, "claim": {"float32"}}
+
+
+def test_a_confirm_trial_repeats_the_winner_in_all_else():
+    simulation = Simulation(mini_plan(**ONE_ARM, **IN_BFLOAT16))
+    arm = simulation.launch().progress.arms[0]
+    (config,) = [dict(content) for content in {tuple(sorted(trial.config.items())) for trial in arm.facts.confirm}]
+    assert config == {**arm.winner.search.config, "precision": "float32"}
+    assert len(arm.confirmed) == 2
+
+
+def test_the_same_study_without_it_has_the_hash_and_the_file_of_before():
+    plain, other = mini_plan(**ONE_ARM), mini_plan(**ONE_ARM, **IN_BFLOAT16)
+    assert "search_precision" not in json.dumps(to_plain(plain))
+    assert plain.protocol_hash != other.protocol_hash
+    assert plan_changes(plain, other) == ['protocol search_precision null against "bfloat16"']
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "tensorfloat32"])
+def test_the_precision_of_all_trials_is_a_fact_of_their_configuration(precision):
+    plain, other = resolved_from(), resolved_from("--set", f"precision={precision}")
+    assert plan_changes(plain, other) == [f'fixed of albert/rte precision "float32" against "{precision}"']
+    keys = {
+        plan.trial_key(plan.arms[0], phase="confirm", config=plan.arms[0].any_configuration, seed=42, start=None)
+        for plan in (plain, other)
+    }
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--set", "precision=bfloat16"), ("--set", "learning_rate=0.001", "--set", "batch_size=32")]
+)
+def test_it_is_refused_where_it_changes_nothing(arguments):
+    with pytest.raises(ValueError, match="--search-precision is bfloat16, and is ignored: every trial computes in"):
+        resolved_from(*OPTION, *arguments)
+
+
+def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
+    monkeypatch.setitem(search_spaces.albert.SPACE, "precision", CategoricalDistribution(["float32", "bfloat16"]))
+    monkeypatch.delitem(search_spaces.albert.FIXED, "precision")
+    with pytest.raises(ValueError, match="--search-precision is bfloat16, but albert/rte tunes precision; leave it"):
+        resolved_from(*OPTION)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--search-precision", "float16"], "is 'float16'; allowed: float32, tensorfloat32, bfloat16"),
+        ([*OPTION, "--address", "auto", "--max-gpu-hours", "1"], "makes another trial; allowed: one of the two"),
+        (["--search-precision", "tensorfloat32"], "trials of palbert/rte are to compute in tensorfloat32, but have no"),
+        (["--set", "precision=tensorfloat32"], "but have no GPU; allowed: float32, bfloat16"),
+        (
+            ["--set", "precision=tensorfloat32", "--address", "auto", "--gpus-per-trial", "0"],
+            "but have no GPU; allowed",
+        ),
+    ],
+)
+def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
+    for module in ("launch", "launch_plan", "launch_options"):
+        monkeypatch.setattr(f"study.{module}.local_gpus", lambda: 0)
+    assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("study.launch_plan.local_gpus", lambda: 1)
+    asked = ["--profile", "mini", "--task", "rte", "--search-precision", "tensorfloat32", "--out", str(tmp_path)]
+    assert launch.main([*asked, "--dry-run"]) == 0
+    assert "search in tensorfloat32 (" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_it_of_each_arm_and_among_the_departures(capsys, tmp_path):
+    asked = ["--profile", "mini", "--task", "rte", *OPTION, "--out", str(tmp_path), "--dry-run"]
+    assert launch.main(asked) == 0
+    said = capsys.readouterr().out
+    assert "search in bfloat16 (" in said
+    assert "search trials compute in bfloat16, whatever is said of precision below" in " ".join(said.split())
+    assert launch.main([*asked, "--explain", "palbert/rte"]) == 0
+    explained = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["precision", "of", "search", "trials", '"bfloat16"', "--search-precision"] in explained
+
+
+def test_captions_say_it(made, tmp_path):
+    rule = "search trials in bfloat16, the best configuration repeated in the precision that its method fixes; "
+    assert rule in protocol_in_words([load_study(made)])
+    plain = launched_study(tmp_path / "plain", mini_plan(**ONE_ARM))
+    assert "search trials in" not in protocol_in_words([load_study(plain)])
+
+
+def test_a_replay_finds_the_confirm_trials_of_its_winner():
+    simulation = Simulation(mini_plan(**ONE_ARM, **IN_BFLOAT16))
+    arm = simulation.launch().progress.arms[0]
+    progress = StudyProgress(simulation.resolved, simulation.journal.facts, max_gpu_hours=None)
+    epochs, stopping = epochs_of(simulation.journal.events), simulation.resolved.protocol.early_stopping
+    found = search_under(progress.arms[0], epochs, stopping=stopping, is_random=False)
+    assert found.chosen.median == arm.median is not None
+    drawn = search_under(progress.arms[0], epochs, stopping=stopping, is_random=True)
+    assert drawn.unknown == 0  # the study was sampled at random: the same configurations are drawn
+
+
+def test_it_verifies(made):
+    assert verify(made) == []
+
+
+@pytest.mark.parametrize(("number", "precision"), [(0, "float32"), (-1, "bfloat16")])
+def test_a_trial_in_the_other_precision_is_found(study, number, precision):
+    started = [event for event in read_events(study) if isinstance(event, TrialStarted)]
+    assert [started[0].phase, started[-1].phase] == ["search", "confirm"]
+    edit_events(study, TrialStarted, lambda event: event["config"].update(precision=precision), number=number)
+    assert has(verify(study), f'config precision is "{precision}"; should be ')
+
+
+def test_a_plan_whose_arms_or_protocol_do_not_have_it_is_found(study):
+    file = require_plan(study)
+    arms = tuple(replace(arm, search_precision="tensorfloat32") for arm in file.plan.arms)
+    write_plan(study, replace(file, plan=replace(file.plan, arms=arms)))
+    assert has(verify(study), 'albert/rte search_precision is "tensorfloat32"; should be "bfloat16"')
+    asked = replace(file.plan.asked, search_precision="tensorfloat32")
+    write_plan(study, replace(file, plan=replace(file.plan, asked=asked)))
+    assert has(verify(study), 'protocol search_precision is "bfloat16"; should be "tensorfloat32"')
+
+
+def test_mlflow_and_model_cards_show_each_trials_own(made):
+    mirrored = Mirror(made, uri="")
+    mirrored.read()
+    runs = StudyRuns("s", require_plan(made), mirrored.facts, mirrored.reports)
+    own = {key: runs.trial(key).params for key in mirrored.facts.trials}
+    found = precisions((trial.phase, own[key]) for key, trial in mirrored.facts.trials.items())
+    assert found == {"search": {"bfloat16"}, "confirm": {"float32"}}
+    assert runs.study(files={}, note="").params["search_precision"] == "bfloat16"
+    assert not any("superseded" in runs.trial(key).tags for key in mirrored.facts.trials)
+    for record in mirrored.facts.records:
+        if record.status == "completed":
+            assert f"precision {own[record.key]['precision']}," in model_card(record, "AlbertModel")

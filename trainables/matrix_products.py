@@ -1,0 +1,67 @@
+"""The numbers that matrices are multiplied in: what `precision` of a configuration sets, and puts back.
+
+Parameters and optimiser states stay float32. The settings are the whole process's, and are read when a kernel starts:
+a gradient is computed after its loss, so its computation sets them anew.
+
+    float32         IEEE, also where cuDNN would multiply convolutions and recurrent layers in TF32 by default
+    tensorfloat32   float32 whose factors a GPU rounds to 10 bits of mantissa; on a device without, float32
+    bfloat16        by autocast; what autocast leaves in float32 is IEEE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from trainables.configuration import Precision
+
+# The settings of torch 2.9 and later; reading the older ones while these differ from them is an error.
+_CUDNN: Any = torch.backends.cudnn  # where torch's types do not know `conv`
+_OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
+
+
+@contextmanager
+def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
+    """For losses and answers."""
+    with gradients_in(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        yield
+
+
+@contextmanager
+def gradients_in(precision: Precision) -> Iterator[None]:
+    """For what follows a loss: its gradients have the types of its own computation, outside of autocast."""
+    before = [backend.fp32_precision for backend in _OF_FLOAT32]
+    _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Passes if the device has the precision, so that nobody records another than was computed in.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if precision == "tensorfloat32" and not has_tensorfloat32(device):
+        raise ValueError(
+            f"precision is tensorfloat32, which {device} does not have; allowed: a GPU that has it (NVIDIA's since "
+            "Ampere), or float32, bfloat16"
+        )
+
+
+def has_tensorfloat32(device: torch.device) -> bool:
+    """Whether the device multiplies in TF32."""
+    if device.type != "cuda":
+        return False
+    with torch.cuda.device(device):
+        return torch.cuda.is_tf32_supported()
+
+
+def _set(values: list[str]) -> None:
+    for backend, value in zip(_OF_FLOAT32, values, strict=True):
+        backend.fp32_precision = value
