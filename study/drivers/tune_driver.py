@@ -235,7 +235,7 @@ class TuneDriver:
     def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
         if self._resources.processes > 1 and trials[0].phase == "pretrain":
             return self._assignment_of_group(trials[0])
-        shares = [gpu_share(trial, self.scheduler.facts.arm(trial.started.arm)) for trial in trials]
+        shares = [gpu_share(trial, self.scheduler.facts) for trial in trials]
         gpus = min(1.0, sum(shares)) if self._resources.gpus is None else self._resources.gpus
         return Assignment(
             trials=tuple(self._assigned(trial) for trial in trials),
