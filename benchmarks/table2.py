@@ -151,8 +151,19 @@ def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
     """Tokens per second of a method, as a trial runs it."""
     config, task = config_of(method, arguments), TASKS["rte"]
     model = new_model(method, config, task, arguments.backbone)
-    optimiser = Optimiser.of_trial(model, config, num_steps=arguments.steps + 1)
     examples = random_examples(arguments.batch_size)
+    step = training_step(model, config, examples, num_steps=arguments.steps + 1)
+    tokens = float(examples.lengths.sum())
+    training = seconds_of(step, arguments.steps)
+    evaluation = seconds_of(lambda: full_depth_outputs(model, examples, len(examples)), arguments.steps)
+    return Rates(tokens / training, tokens / evaluation)
+
+
+def training_step(
+    model: EarlyExitModel, config: TrainingConfig, examples: Examples, *, num_steps: int
+) -> Callable[[], None]:
+    """A trial's step on the examples, over and over; it returns when the device has done it."""
+    optimiser = Optimiser.of_trial(model, config, num_steps=num_steps)
     batch = examples.batch(np.arange(len(examples)), torch.device(device()))
 
     def step() -> None:
@@ -160,10 +171,7 @@ def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
             loss = model.loss(batch)["loss"]
         optimiser.step([loss]).item()
 
-    tokens = float(examples.lengths.sum())
-    training = seconds_of(step, arguments.steps)
-    evaluation = seconds_of(lambda: full_depth_outputs(model, examples, len(examples)), arguments.steps)
-    return Rates(tokens / training, tokens / evaluation)
+    return step
 
 
 def new_model(method: str, config: TrainingConfig, task: Task, backbone: str) -> EarlyExitModel:
