@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from study.facts.attestation import Attestation
+from study.facts.epochs_on_gpus import EpochOnGpu, epoch_on_gpu, epoch_seconds, trials_on_full_gpu
 from study.facts.events import (
     FILE,
     READER,
@@ -32,7 +33,6 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
-from study.facts.gpu_sharing import EpochOnGpu, epoch_on_gpu, epoch_seconds, trials_on_full_gpu
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record, Status
 from trainables.schema import Configuration, Value
