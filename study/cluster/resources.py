@@ -37,6 +37,10 @@ class Resources:
         """What each process of a pretraining holds: a whole GPU where trials hold any of one."""
         return replace(self, gpus=0.0 if self.gpus == 0 else 1.0)
 
+    def packed(self, share: float) -> Resources:
+        """With this share of a GPU for a trial, where measured memory says how much one gets."""
+        return replace(self, gpus=share) if self.gpus is None else self
+
     def slots(self, *, without: Collection[str] = ()) -> int:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)

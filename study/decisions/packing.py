@@ -1,9 +1,9 @@
 """How much of a GPU a trial gets: what its memory needs, and no less than one of as many parts as pay off.
 
-Ray cannot change what a running actor holds, so a trial keeps its share until its end, and the next one gets the new
-share. Trials are added to a GPU one by one: n + 1 share it once n were measured to do at least `LEAST_GAIN` times the
-trials per hour of n - 1; where they do not, n - 1 share it from there on. All of that is read off the journal, so a
-launch that goes on decides as the one before would have.
+Ray cannot change what an actor holds, so a trial that runs, or waits for its slot, keeps its share until its end, and
+the next one gets the new share. Trials are added to a GPU one by one: n + 1 share it once n were measured to do at
+least `LEAST_GAIN` times the trials per hour of n - 1; where they do not, n - 1 share it from there on. All of that is
+read off the journal, so a launch that goes on decides as the one before would have.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class TrialActor(tune.Trainable):
 
     def _begin(self, assignment: Assignment) -> None:
         self._release()
-        self._node, gpu = _place() if ray.is_initialized() else (None, None)
+        self._node, gpu = place_of_actor() if ray.is_initialized() else (None, None)
         _set_threads(assignment.threads)
         gpus = assignment.gpus / len(assignment.trials)
         self._trials = []
@@ -58,7 +58,7 @@ class TrialActor(tune.Trainable):
                 torch.cuda.reset_peak_memory_stats()
 
 
-def _place() -> tuple[str, str | None]:
+def place_of_actor() -> tuple[str, str | None]:
     """Ray's numbers of the node and, where the actor holds any of one, of its GPU there."""
     return ray.get_runtime_context().get_node_id(), ",".join(map(str, ray.get_gpu_ids())) or None
 
