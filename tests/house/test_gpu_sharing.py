@@ -71,8 +71,9 @@ def test_trials_meet_a_daemon_of_their_own_or_none(monkeypatch, given, with_mps)
 
     @contextmanager
     def service(*, say):
-        with gpu_sharing.environment(mps.SOCKETS, "/of/ours"):
-            yield True
+        os.environ[mps.SOCKETS] = "/of/ours"
+        yield True
+        del os.environ[mps.SOCKETS]
 
     monkeypatch.setattr(mps, "multi_process_service", service)
     monkeypatch.setattr(gpu_sharing, "ProcessPoolExecutor", NoPool)
