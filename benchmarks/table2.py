@@ -99,7 +99,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--search-epochs", type=float, default=4.0, help="mean of them, without --study")
     parser.add_argument("--confirm-epochs", type=float, default=10.0, help="of a seed, without --study")
     parser.add_argument("--naive-epochs", type=float, default=10.0, help="of every trial of the naive way")
-    parser.add_argument("--gain", type=float, default=1.0, help="trials per hour in all slots of a device against one")
+    parser.add_argument(
+        "--gain", type=float, default=1.0, help="trials per hour in all slots against one: benchmarks.gpu_sharing"
+    )
     parser.add_argument("--assumed-tokens", type=float, default=40.0, help="per example where a file is missing")
     parser.add_argument("--backbone", default="albert-base", help="with random weights")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of ours")
