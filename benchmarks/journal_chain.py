@@ -41,7 +41,7 @@ def event(number: int) -> EpochReported:
         improved=True,
         finished=False,
     )
-    costs = {"wall_seconds": 35.5, "gpu_seconds": 35.5, "gpu_share": 0.25}
+    costs = {"wall_seconds": 35.5, "gpu_seconds": 35.5, "gpu_share": 0.25, "gpu": "0"}
     report = Report(row=row, outcome=None, host="node-1", device="cuda", **costs)
     return EpochReported(time=utc_now(), key=f"{number:016x}", report=report)
 

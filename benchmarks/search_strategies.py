@@ -174,7 +174,9 @@ def report_of(epoch: int, score: float, best_epoch: int, trial: TrialFacts) -> R
     content: dict[str, Any] = {"num_parameters": 1, "data_differences": ()}
     outcome = Outcome(score=best, selection_score=best, epoch=best_epoch, epochs=epoch, model=None, **shape, **content)
     final = outcome if epoch == EPOCHS else None
-    return Report(row=row, outcome=final, wall_seconds=0.0, gpu_seconds=0.0, host="", device="", gpu_share=None)
+    return Report(
+        row=row, outcome=final, wall_seconds=0.0, gpu_seconds=0.0, host="", device="", gpu_share=None, gpu=None
+    )
 
 
 class TuneSearch:

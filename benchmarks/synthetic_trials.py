@@ -151,6 +151,7 @@ def report(config: Mapping[str, Any], epoch: int, seconds: float) -> Report:
         host=platform.node(),
         device="cpu",
         gpu_share=None,
+        gpu=None,
     )
 
 

@@ -36,6 +36,7 @@ from benchmarks.training_contenders import PADDED, device, device_name, minilm_f
 from study.facts.record import read_records
 from study.facts.study_folder import RECORDS
 from trainables.configuration import Precision, TrainingConfig
+from trainables.data.examples import Examples
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
 from trainables.data.tokenised import encode
@@ -98,7 +99,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--search-epochs", type=float, default=4.0, help="mean of them, without --study")
     parser.add_argument("--confirm-epochs", type=float, default=10.0, help="of a seed, without --study")
     parser.add_argument("--naive-epochs", type=float, default=10.0, help="of every trial of the naive way")
-    parser.add_argument("--gain", type=float, default=1.0, help="trials per hour in all slots of a device against one")
+    parser.add_argument(
+        "--gain", type=float, default=1.0, help="trials per hour in all slots against one: benchmarks.gpu_sharing"
+    )
     parser.add_argument("--assumed-tokens", type=float, default=40.0, help="per example where a file is missing")
     parser.add_argument("--backbone", default="albert-base", help="with random weights")
     parser.add_argument("--precision", choices=get_args(Precision), default="float32", help="of ours")
@@ -151,8 +154,19 @@ def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
     config, task = config_of(method, arguments), TASKS["rte"]
     check_precision(config.precision, torch.device(device()))
     model = new_model(method, config, task, arguments.backbone)
-    optimiser = Optimiser.of_trial(model, config, num_steps=arguments.steps + 1)
     examples = random_examples(typical_lengths(arguments.batch_size))
+    step = training_step(model, config, examples, num_steps=arguments.steps + 1)
+    tokens = float(examples.lengths.sum())
+    training = seconds_of(step, arguments.steps)
+    evaluation = seconds_of(lambda: full_depth_outputs(model, examples, len(examples)), arguments.steps)
+    return Rates(tokens / training, tokens / evaluation)
+
+
+def training_step(
+    model: EarlyExitModel, config: TrainingConfig, examples: Examples, *, num_steps: int
+) -> Callable[[], None]:
+    """A trial's step on the examples, over and over; it returns when the device has done it."""
+    optimiser = Optimiser.of_trial(model, config, num_steps=num_steps)
     batch = examples.batch(np.arange(len(examples)), torch.device(device()))
 
     def step() -> None:
@@ -161,10 +175,7 @@ def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
         with gradients_in(config.precision):
             optimiser.step([loss]).item()
 
-    tokens = float(examples.lengths.sum())
-    training = seconds_of(step, arguments.steps)
-    evaluation = seconds_of(lambda: full_depth_outputs(model, examples, len(examples)), arguments.steps)
-    return Rates(tokens / training, tokens / evaluation)
+    return step
 
 
 def new_model(method: str, config: TrainingConfig, task: Task, backbone: str) -> EarlyExitModel:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+from study.cluster import mps
 from study.cluster.ray_connection import ray_cluster
 from study.cluster.resources import Resources, check_room
 from study.decisions.scheduler import Scheduler
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
-from study.launch_options import LaunchOptions
+from study.launch_options import LaunchOptions, local_gpus
 from study.screen.live_view import LiveView
 
 
@@ -50,7 +52,7 @@ def run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launch
     Raises:
         Stalled: nothing moves any more.
     """
-    with nullcontext() if options.address else ray_cluster(None):
+    with _cluster(options):
         resources = resources_for(options)
         with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
             if waiting := check_room(resources, address=options.address):
@@ -63,3 +65,14 @@ def run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launch
                 on_progress=view.update,
                 watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
             ).run()
+
+
+@contextmanager
+def _cluster(options: LaunchOptions) -> Iterator[None]:
+    """The one that is connected, else this machine, with NVIDIA's MPS for Ray's processes where that is of use."""
+    with ExitStack() as stack:
+        if options.address is None:
+            if mps.is_of_use(gpus=local_gpus(), per_trial=options.gpus_per_trial):
+                stack.enter_context(mps.multi_process_service(say=partial(print, file=sys.stderr)))
+            stack.enter_context(ray_cluster(None))
+        yield

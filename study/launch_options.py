@@ -131,7 +131,7 @@ def build_parser() -> Parser:
         "--gpus-per-trial",
         type=_share,
         metavar="X|auto",
-        help="may be a fraction; auto: pack by measured memory; default: 1 if there are any",
+        help="may be a fraction; auto: pack by measured memory and speed; default: 1 if there are any",
     )
     how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
     how.add_argument("--pretrain-processes", type=int, default=1, metavar="N", help=_PROCESSES)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from study.command_line import Parser, guarded
+from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
@@ -20,7 +21,7 @@ from study.facts.plan_on_disk import require_plan_on_disk
 from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
-from study.screen.words import clock, describe_failure, describe_notice, describe_retries, trial_name
+from study.screen.words import clock, describe_failure, describe_notice, describe_retries, describe_sharing, trial_name
 from trainables.schema import Typed, to_plain
 
 
@@ -45,6 +46,7 @@ class Status(Typed, frozen=True, kw_only=True):
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
+    sharing: list[float]  # trials per hour of 1, 2, ... trials on a GPU, as multiples of one; as far as it is measured
     remaining_seconds: float | None
     complete: bool
 
@@ -101,6 +103,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         failed=failed,
         missing=progress.missing,
         ledger=ledger(facts.records),
+        sharing=measured_rates(facts),
         remaining_seconds=remaining_seconds(progress),
         complete=not (progress.missing or failed),
     )
@@ -116,6 +119,8 @@ def _print(progress: StudyProgress, status: Status) -> None:
         console.print(_ledger_table(status.ledger))
         for line in _shared(progress):
             console.print(line, markup=False)
+    if len(status.sharing) > 1:
+        console.print(describe_sharing(status.sharing, at_once=trials_at_once(progress.facts)), soft_wrap=True)
     parts = {"under way": status.under_way, "broken off": status.waiting, "left out": status.left_out}
     for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
         for line in lines:

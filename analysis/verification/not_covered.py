@@ -69,6 +69,7 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "epoch_reported.report.host", _BEFORE_LAST),
     NotCovered("events.jsonl", "epoch_reported.report.device", _BEFORE_LAST),
     NotCovered("events.jsonl", "epoch_reported.report.gpu_share", "measured once"),
+    NotCovered("events.jsonl", "epoch_reported.report.gpu", "where a trial happened to run"),
 )
 
 NOT_COVERED = (

@@ -15,7 +15,7 @@ AUTOSCALER_CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # where `r
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one trial holds while it runs. `gpus` may be a fraction; None packs by measured memory."""
+    """What one trial holds while it runs. `gpus` may be a fraction; None packs by what is measured."""
 
     cpus: float
     gpus: float | None
@@ -36,6 +36,10 @@ class Resources:
     def of_process(self) -> Resources:
         """What each process of a pretraining holds: a whole GPU where trials hold any of one."""
         return replace(self, gpus=0.0 if self.gpus == 0 else 1.0)
+
+    def packed(self, share: float) -> Resources:
+        """With this share of a GPU for a trial, where trials are packed by what is measured."""
+        return replace(self, gpus=share) if self.gpus is None else self
 
     def slots(self, *, without: Collection[str] = ()) -> int:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""

@@ -39,12 +39,14 @@ class RunningTrial:
     Not before: Ray also sets up actors that it then drops for a warm one, which works in that folder.
     """
 
-    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
-        """`gpus` is the share that it holds, `node` Ray's number of the machine."""
+    def __init__(
+        self, assigned: AssignedTrial, *, device: str, gpus: float, gpu: str | None = None, node: str | None = None
+    ):
+        """`gpus` is the share that it holds, `gpu` Ray's number of that GPU, `node` that of the machine."""
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
-        self._device, self._node = device, node
+        self._device, self._gpu, self._node = device, gpu, node
         self._group = assigned.group
         self._gpus = self._group.processes * self._group.gpus if self._group else gpus
         self._is_begun = False
@@ -180,6 +182,7 @@ class RunningTrial:
             host=socket.gethostname(),
             device="cuda" if self._group and self._gpus else self._device,
             gpu_share=gpu_share(self._device),
+            gpu=self._gpu,
             attested=self._attested,
         )
 

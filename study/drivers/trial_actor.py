@@ -39,12 +39,12 @@ class TrialActor(tune.Trainable):
 
     def _begin(self, assignment: Assignment) -> None:
         self._release()
-        self._node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
+        self._node, gpu = place_of_actor() if ray.is_initialized() else (None, None)
         _set_threads(assignment.threads)
         gpus = assignment.gpus / len(assignment.trials)
         self._trials = []
         for assigned in assignment.trials:
-            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, node=self._node))
+            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, gpu=gpu, node=self._node))
 
     def _release(self) -> None:
         """Lets go of the models, their memory and their folders before the next assignment."""
@@ -56,6 +56,11 @@ class TrialActor(tune.Trainable):
             torch.cuda.empty_cache()
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
+
+
+def place_of_actor() -> tuple[str, str | None]:
+    """Ray's numbers of the node and, where the actor holds any of one, of its GPU there."""
+    return ray.get_runtime_context().get_node_id(), ",".join(map(str, ray.get_gpu_ids())) or None
 
 
 def _set_threads(number: int) -> None:

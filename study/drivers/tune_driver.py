@@ -71,6 +71,7 @@ class TuneDriver:
         self._node_of: dict[str, str | None] = {}  # Ray's trial id -> node that it was last heard of from
         self._to_come = resources.slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
+        self._gpu_share = 1.0  # of the trials that were handed out last, where they are packed
         self._optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
         for arm in scheduler.plan.arms:
             self._optuna.add_ended(arm)
@@ -222,7 +223,8 @@ class TuneDriver:
     def _slots(self) -> int:
         """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
-            slots = self._resources.slots(without=self.scheduler.facts.left_out)
+            resources = self._resources.packed(self._gpu_share)
+            slots = resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
         return self._known_slots
 
@@ -235,8 +237,9 @@ class TuneDriver:
     def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
         if self._resources.processes > 1 and trials[0].phase == "pretrain":
             return self._assignment_of_group(trials[0])
-        shares = [gpu_share(trial, self.scheduler.facts.arm(trial.started.arm)) for trial in trials]
-        gpus = min(1.0, sum(shares)) if self._resources.gpus is None else self._resources.gpus
+        shares = [gpu_share(trial, self.scheduler.facts) for trial in trials]
+        self._gpu_share = min(1.0, sum(shares))
+        gpus = self._gpu_share if self._resources.gpus is None else self._resources.gpus
         return Assignment(
             trials=tuple(self._assigned(trial) for trial in trials),
             device="cuda" if gpus else "cpu",

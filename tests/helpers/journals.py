@@ -237,6 +237,7 @@ def report_of(
     wall_seconds: float = 1.0,
     gpu_seconds: float = 0.0,
     gpu_share: float | None = None,
+    gpu: str | None = None,
 ) -> Report:
     """What an actor says of the epoch."""
     return Report(
@@ -247,6 +248,7 @@ def report_of(
         host="node-1",
         device="cpu",
         gpu_share=gpu_share,
+        gpu=gpu,
     )
 
 

@@ -163,6 +163,7 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         outcome=outcome,
         host="node-1",
         device="cuda:0",
+        gpu="0",
         **costs,
         attested=attested if epoch == 1 else None,
     )

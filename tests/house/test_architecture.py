@@ -68,7 +68,7 @@ def test_every_event_is_there_with_its_fields() -> None:
 
 def test_the_fields_of_a_report_are_there() -> None:
     sentence = next(line for line in section("Events").split("\n\n") if line.startswith("A `report` has"))
-    assert names(sentence)[1:9] == list(Report.__struct_fields__)
+    assert names(sentence)[1:10] == list(Report.__struct_fields__)
 
 
 def test_every_choice_of_a_configuration_is_there() -> None:
