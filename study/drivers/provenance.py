@@ -46,7 +46,8 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """The commit of the checkout that this code lies in, `-dirty` where it was changed; None where it is not one."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=40", "--dirty"]
+    # Without the lock, which a launch that is killed would leave to whoever commits next.
+    command = ["git", "-C", str(ROOT), "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

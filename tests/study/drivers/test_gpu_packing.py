@@ -5,14 +5,13 @@ There is no GPU: Ray is told that there is one, and trials only wait, so that on
 
 from __future__ import annotations
 
-import socket
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 import ray
+from helpers.places import ROOT
+from helpers.sharing_trial import SharingTrial
 from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
 
@@ -21,30 +20,10 @@ from study.cluster.ray_connection import RAY_SETTINGS
 from study.cluster.resources import Resources
 from study.decisions.packing import MEASURED_EPOCHS, trials_at_once
 from study.decisions.scheduler import Scheduler
-from study.drivers.messages import ASSIGNMENTS, MESSAGES
-from study.drivers.trial_actor import MESSAGE, place_of_actor
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.facts.events import EpochReported
 from study.facts.journal import MemoryJournal
-
-
-class SharingTrial(synthetic.StudyTrial):
-    """Says where it waits, as a trial on a GPU does."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        super().setup(config)
-        self._gpus = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment").gpus
-        self._seconds = 0.0
-
-    def step(self) -> dict[str, Any]:
-        (news,) = MESSAGES.read(super().step()[MESSAGE].encode(), where="a message").news
-        self._seconds += news.report.wall_seconds
-        row = replace(news.report.row, train_seconds=self._seconds, eval_seconds=0.0)
-        node, gpu = place_of_actor()
-        costs = {"wall_seconds": self._seconds, "gpu_seconds": self._gpus * self._seconds, "gpu_share": 0.05}
-        said = replace(news, report=replace(news.report, row=row, host=socket.gethostname(), gpu=gpu, **costs))
-        return {MESSAGE: msgspec.json.encode({"news": [said], "node": node}).decode()}
 
 
 def scheduler_of(samples: int, *, epoch_seconds: float = 0.0) -> tuple[Scheduler, MemoryJournal]:
@@ -65,7 +44,7 @@ def driver_of(scheduler: Scheduler, folder: Path) -> TuneDriver:
 
 @pytest.mark.slow
 def test_trials_hold_a_gpu_alone_until_that_is_measured_and_then_share_it(tmp_path, monkeypatch):
-    for name, value in RAY_SETTINGS.items():
+    for name, value in {**RAY_SETTINGS, "PYTHONPATH": str(ROOT / "tests")}.items():  # where workers find helpers
         monkeypatch.setenv(name, value)
     for name in ("trials", "predictions"):
         (tmp_path / name).mkdir()
