@@ -21,6 +21,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
+Part = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class EncoderConfig(Typed, frozen=True, kw_only=True):
