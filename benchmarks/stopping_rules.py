@@ -178,7 +178,7 @@ class Promotion(DrawnOrder):
 
     def __init__(self, curves: StoredCurves, seed: int):
         super().__init__(curves, seed)
-        self._levels = asha.rungs_of(curves.epochs, STOPPING)
+        self._levels = asha.whole_rungs_of(curves.epochs, STOPPING)
         self._rungs: dict[int, dict[Key, float]] = {level: {} for level in self._levels}
         self._promoted: dict[int, set[Key]] = {level: set() for level in self._levels}
 

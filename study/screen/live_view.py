@@ -89,7 +89,7 @@ class LiveView:
     def _under_way(self) -> str:
         words = [
             f"{trial_name(trial)} "
-            + (f"past epoch {trial.epochs}" if trial.epochs else "in its first epoch, or waiting for a slot")
+            + (f"past epoch {trial.epochs:.3g}" if trial.epochs else "in its first epoch, or waiting for a slot")
             for trial in self._progress.facts.under_way.values()
         ]
         return f"under way: {'; '.join(words) or 'nothing yet'}"
