@@ -82,6 +82,11 @@ def held_out_scores(record: Record) -> dict[str, float]:
     return {name: value for name, value in record.metrics.items() if name not in SIZES}
 
 
+def epochs_in_words(epochs: float) -> str:
+    """A number of epochs, parts of first ones to a thousandth."""
+    return f"{round(epochs, 3):.12g}"
+
+
 READER = Reader(Record)
 
 

@@ -31,7 +31,7 @@ from msgspec import UNSET
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.facts.events import EpochReported
-from study.facts.record import Phase, Record, held_out_scores
+from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
@@ -274,14 +274,14 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Cut off after {trial.epochs} epochs; the next launch goes on from its saved state."
+        return f"Cut off after {int(trial.epochs)} epochs; the next launch goes on from its saved state."
     if record is None:
         return ""
     if status == "failed":
         return f"Failed: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
-        return f"Stopped by ASHA after epoch {decision.rung:.3g}: score {decision.score:.4f}, {cutoff}."
+        return f"Stopped by ASHA after epoch {epochs_in_words(decision.rung)}: score {decision.score:.4f}, {cutoff}."
     if record.score is None:
         return ""
     if record.phase == "pretrain":
