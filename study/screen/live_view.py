@@ -106,6 +106,6 @@ class LiveView:
 
 
 def _how_far(trial: TrialFacts) -> str:
-    return (
-        f"past epoch {epochs_in_words(trial.epochs)}" if trial.epochs else "in its first epoch, or waiting for a slot"
-    )
+    if not trial.epochs:
+        return "in its first epoch, or waiting for a slot"
+    return f"past epoch {epochs_in_words(trial.epochs)}"
