@@ -17,6 +17,7 @@ optimum. Results go to benchmarks/results/search_strategies.json.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import heapq
 import logging
 import math
@@ -322,7 +323,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def measure(pool: Executor, landscape: Landscape, seeds: int, budgets: list[int]) -> dict[str, np.ndarray]:
     """Regrets by contender, (seeds, budgets)."""
-    landscapes = [replace(landscape, seed=seed) for seed in range(seeds)]
+    landscapes = [dataclasses.replace(landscape, seed=seed) for seed in range(seeds)]
     return {
         contender: np.array(list(pool.map(partial(regrets, contender=contender, budgets=budgets), landscapes)))
         for contender in CONTENDERS

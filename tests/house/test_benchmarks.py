@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -67,6 +68,13 @@ def test_a_restart_goes_on_with_the_trials_that_ran():
     search.restart()
     clock.step()
     assert running <= {key for _, key, _ in clock.running}
+
+
+def test_searches_of_each_contender_are_held_against_each_other():
+    with ThreadPoolExecutor(1) as pool:
+        measured = search_strategies.measure(pool, search_strategies.LANDSCAPES[0], 2, [9, 18])
+    rows = search_strategies.compare(measured, "steady", [1, 2])
+    assert [row["budget"] for row in rows] == [1, 2] and {*rows[0]["against"]} == {"tune", "full"}
 
 
 def test_the_verdict_is_worse_where_most_seeds_are():
