@@ -17,6 +17,7 @@ optimum. Results go to benchmarks/results/search_strategies.json.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import heapq
 import logging
 import math
@@ -82,6 +83,13 @@ class Landscape:
         random = np.random.default_rng([self.seed, epoch, *(int(1e9 * value) for value in where)])
         return self.final(config) * progress + self.noise * float(random.normal())
 
+    def regret(self, config: dict[str, Any]) -> float:
+        return 1 - self.final(config)
+
+    def epoch_seconds(self, config: dict[str, Any]) -> float:
+        """Unlike ones, so that trials get out of step."""
+        return 2 - config["batch_size"] / 128
+
 
 LANDSCAPES = (
     Landscape("steady", noise=0.01, slowness=0.0),
@@ -101,12 +109,14 @@ def position(config: dict[str, Any]) -> np.ndarray:
 
 
 class Search(Protocol):
-    def next_trial(self) -> tuple[str, dict[str, Any]]:
-        """Key and configuration of the trial to run now: one cut off by a restart, or a new one."""
+    def next_trial(self) -> tuple[str, dict[str, Any]] | None:
+        """Key and configuration of the trial to run now, an earlier one or a new one; None: none at present."""
 
     def report(self, key: str, epoch: int, score: float) -> bool:
-        """Whether the trial is over."""
+        """Whether the trial leaves its slot."""
 
+
+class RestartedSearch(Search, Protocol):
     def restart(self) -> None:
         """The process is gone, and a new one has read what was on disk."""
 
@@ -214,7 +224,7 @@ class TuneSearch:
         return over
 
 
-CONTENDERS: dict[str, Callable[[int], Search]] = {
+CONTENDERS: dict[str, Callable[[int], RestartedSearch]] = {
     "study": partial(StudySearch, stopping=True),
     "tune": TuneSearch,
     "full": partial(StudySearch, stopping=False),
@@ -224,12 +234,25 @@ CONTENDERS: dict[str, Callable[[int], Search]] = {
 # ---- the virtual clock
 
 
+class Curves(Protocol):
+    """Learning curves by configuration."""
+
+    def score(self, config: dict[str, Any], epoch: int) -> float:
+        """What a trial reports after an epoch, counted from 1."""
+
+    def regret(self, config: dict[str, Any]) -> float:
+        """What the final score of the configuration lacks to the best there is."""
+
+    def epoch_seconds(self, config: dict[str, Any]) -> float:
+        """How long an epoch takes."""
+
+
 @dataclass
 class Clock:
     """Four slots that run the trials of a search until an epoch budget is spent."""
 
     search: Search
-    landscape: Landscape
+    landscape: Curves
     epochs_done: Counter = field(default_factory=Counter)  # by key
     running: list[tuple[float, str, dict[str, Any]]] = field(
         default_factory=list
@@ -238,29 +261,30 @@ class Clock:
     best: tuple[float, float] = (-math.inf, 1.0)  # the best score seen, and the regret of its configuration
 
     def step(self) -> None:
-        """One epoch more."""
-        while len(self.running) < SLOTS:
-            self._begin_epoch(*self.search.next_trial())
+        """One epoch more, unless the search is over."""
+        while len(self.running) < SLOTS and (trial := self.search.next_trial()) is not None:
+            self._begin_epoch(*trial)
+        if not self.running:
+            return
         self.now, key, config = heapq.heappop(self.running)
         self.epochs_done[key] += 1
         score = self.landscape.score(config, self.epochs_done[key])
-        self.best = max(self.best, (score, 1 - self.landscape.final(config)))
+        self.best = max(self.best, (score, self.landscape.regret(config)))
         if not self.search.report(key, self.epochs_done[key], score):
             self._begin_epoch(key, config)
 
-    def restart(self) -> None:
+    def cut_off(self) -> None:
         """Running trials lose the epoch that they are in."""
         self.running.clear()
-        self.search.restart()
 
     def _begin_epoch(self, key: str, config: dict[str, Any]) -> None:
-        seconds = 2 - config["batch_size"] / 128  # so that trials get out of step
-        heapq.heappush(self.running, (self.now + seconds, key, config))
+        heapq.heappush(self.running, (self.now + self.landscape.epoch_seconds(config), key, config))
 
 
 def regrets(landscape: Landscape, contender: str, budgets: list[int]) -> list[float]:
     """The regret at each budget, counted in epochs, of one search with two restarts."""
-    clock = Clock(CONTENDERS[contender](landscape.seed), landscape)
+    search = CONTENDERS[contender](landscape.seed)
+    clock = Clock(search, landscape)
     restarts = {budgets[-1] // 3, 2 * budgets[-1] // 3}
     found = []
     for epoch in range(1, budgets[-1] + 1):
@@ -268,7 +292,8 @@ def regrets(landscape: Landscape, contender: str, budgets: list[int]) -> list[fl
         if epoch in budgets:
             found.append(clock.best[1])
         if epoch in restarts:
-            clock.restart()
+            clock.cut_off()
+            search.restart()
     return found
 
 
@@ -300,7 +325,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def measure(pool: Executor, landscape: Landscape, seeds: int, budgets: list[int]) -> dict[str, np.ndarray]:
     """Regrets by contender, (seeds, budgets)."""
-    landscapes = [replace(landscape, seed=seed) for seed in range(seeds)]
+    landscapes = [dataclasses.replace(landscape, seed=seed) for seed in range(seeds)]
     return {
         contender: np.array(list(pool.map(partial(regrets, contender=contender, budgets=budgets), landscapes)))
         for contender in CONTENDERS

@@ -12,7 +12,7 @@ from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
-from study.plans.plan import Sampler, SearchRepeats
+from study.plans.plan import AtLeastTwo, Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
@@ -29,6 +29,7 @@ _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is 
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
+_PARTS = "let ASHA stop a search trial on mnli or qqp after one Nth of its first epoch too"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
@@ -44,6 +45,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     backbone: str | None
     tokenizer: str | None
     early_stopping: Literal["none", "asha"] | None
+    first_epoch_parts: AtLeastTwo | None
     samples: AtLeastOne | None
     seeds: AtLeastOne | None
     epochs: AtLeastOne | None
@@ -95,6 +97,7 @@ def build_parser() -> Parser:
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
     what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
     what.add_argument("--search-precision", metavar="|".join(get_args(Precision)), help=_SEARCH_PRECISION)
+    what.add_argument("--first-epoch-parts", type=int, metavar="N", help=_PARTS)
     nystrom = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
     what.add_argument("--attention", metavar="|".join(ATTENTION), help=_ATTENTION.format(nystrom))
     what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")

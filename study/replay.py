@@ -94,6 +94,8 @@ def replay_of(folder: Path, options: Options) -> Replay:
     """
     file, events, facts = require_plan_on_disk(folder), read_events(folder), StudyFacts()
     stopping = stopping_from(options, file.plan.protocol)
+    if stopping is not None and stopping.part is not None:
+        raise ValueError(f"{folder} has a rung within the first epoch; allowed: rungs of whole epochs")
     for event in events:
         facts.apply(event)
     progress, epochs = StudyProgress(file.plan, facts, max_gpu_hours=None), epochs_of(events)

@@ -18,6 +18,7 @@ from study.decisions.progress import StudyProgress
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plan_on_disk import require_plan_on_disk
+from study.facts.record import epochs_in_words
 from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
@@ -97,7 +98,9 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         launch=lock_holder(folder),
         trials=dict(Counter(trial.record.status for trial in facts.trials.values() if trial.record)),
         total=progress.total_trials,
-        under_way=[f"{trial_name(trial)} at epoch {trial.epochs}" for trial in facts.under_way.values()],
+        under_way=[
+            f"{trial_name(trial)} at epoch {epochs_in_words(trial.epochs)}" for trial in facts.under_way.values()
+        ],
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
@@ -144,7 +147,7 @@ def _ledger_table(entries: list[Spent]) -> Table:
     for column in ("spent on", "phase", "trials", "epochs", "examples", "wall clock", "GPU"):
         table.add_column(column, justify="left" if column in ("spent on", "phase") else "right")
     for spent in entries:
-        counts = (str(sum(spent.trials.values())), str(spent.epochs), f"{spent.train_examples:,}")
+        counts = (str(sum(spent.trials.values())), epochs_in_words(spent.epochs), f"{spent.train_examples:,}")
         table.add_row(spent.arm, spent.phase, *counts, clock(spent.wall_seconds), clock(spent.gpu_seconds))
     return table
 

@@ -35,7 +35,7 @@ PRIOR_TICKS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)
 GROUPS = 5  # of a range that a search drew from, equally wide on a logarithmic axis
 OTHER_TRIALS = "#999999"
 
-Curve = tuple[list[int], list[float]]  # epochs, selection scores in points
+Curve = tuple[list[float], list[float]]  # epochs, selection scores in points
 
 
 @matplotlib.rc_context(STYLE)

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
-from study.plans.plan import Plan
+from study.plans.plan import TASKS_IN_PARTS, EarlyStopping, Plan
 
 _SELECTION = {
     "dev": "stopped, selected and reported on the dev set",
@@ -27,11 +27,17 @@ def seeds_in_words(studies: Sequence[Study]) -> str:
     return f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''} ({', '.join(map(str, seeds))})"
 
 
+def _asha_in_words(rule: EarlyStopping) -> str:
+    tasks, parts = " and ".join(TASKS_IN_PARTS), rule.first_epoch_parts
+    early = "" if parts is UNSET else f", on {tasks} from 1/{parts} of the first epoch on"
+    return f"by ASHA (grace {rule.grace}, factor {rule.factor}{early})"
+
+
 def protocol_in_words(studies: Sequence[Study]) -> str:
     """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
     rules = studies[0].protocol
     stopping = rules.early_stopping
-    asha = f"by ASHA (grace {stopping.grace}, factor {stopping.factor})" if stopping else "none"
+    asha = _asha_in_words(stopping) if stopping else "none"
     data = ", ".join(dict.fromkeys(study.file.plan.asked.data for study in studies))
     profile = ", ".join(dict.fromkeys(study.file.plan.asked.profile for study in studies))
     sentences = [

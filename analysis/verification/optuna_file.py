@@ -81,7 +81,7 @@ def _trial_drift(where: str, found: Any, file: PlanFile, facts: StudyFacts, left
 
 
 def _expected(arm: Arm, trial: TrialFacts, record: Record) -> dict[str, Any]:
-    scores = {} if record.status == "failed" else trial.scores
+    scores = {} if record.status == "failed" else trial.steps
     return {
         "op_code": _NEW_TRIAL,
         "state": _STATES[record.status],
@@ -93,7 +93,7 @@ def _expected(arm: Arm, trial: TrialFacts, record: Record) -> dict[str, Any]:
         "params": {name: record.config[name] for name in arm.space},
         "user_attrs": {"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
         "system_attrs": {},
-        "intermediate_values": {str(epoch): score for epoch, score in scores.items()},
+        "intermediate_values": {str(step): score for step, score in scores.items()},
     }
 
 

@@ -50,7 +50,7 @@ def fates(curves: Sequence[Curve], *, epochs: int, stopping: EarlyStopping | Non
     """One per curve, of a search of trials of at most so many epochs; `stopping` None: none is stopped."""
     at_large: dict[int, bool] = dict.fromkeys(range(len(curves)), True)  # trial -> whether it is surely not stopped
     stops: dict[int, list[int]] = {number: [] for number in at_large}  # rungs at which it may be
-    for rung in [] if stopping is None else asha.rungs_of(epochs, stopping):
+    for rung in [] if stopping is None else asha.whole_rungs_of(epochs, stopping):
         assert stopping is not None
         entrants = [
             entrant for number, sure in at_large.items() if (entrant := _entrant(curves[number], number, rung, sure))

@@ -40,11 +40,10 @@ def epochs_of(events: Iterable[Event]) -> Epochs:
     epochs: defaultdict[str, dict[int, Epoch]] = defaultdict(dict)
     for place, event in enumerate(events):
         match event:
-            case EpochReported():
-                row = event.report.row
-                epoch = Epoch(row.selection_score, event.report.wall_seconds, place)
-                epochs[event.key].setdefault(row.epoch, epoch)
-            case AshaDecided():
+            case EpochReported() if isinstance(number := event.report.row.epoch, int):  # a part is no epoch
+                epoch = Epoch(event.report.row.selection_score, event.report.wall_seconds, place)
+                epochs[event.key].setdefault(number, epoch)
+            case AshaDecided() if isinstance(event.rung, int):
                 epochs[event.key][event.rung] = replace(epochs[event.key][event.rung], moment=place)
             case TrialRestarted() | TrialReopened():
                 epochs.pop(event.key, None)
@@ -68,11 +67,11 @@ def untried(config: Configuration) -> Curve:
 
 
 def _curve(trial: TrialFacts, audit: TrialFacts | None, epochs: Epochs) -> Curve:
-    known = [epochs[trial.key][number] for number in range(1, trial.epochs + 1)]
+    known = [epochs[trial.key][number] for number in range(1, int(trial.epochs) + 1)]
     source = trial
     if audit is not None and audit.record is not None and audit.record.status == "completed":
         source = audit
-        later = range(trial.epochs + 1, audit.epochs + 1)
+        later = range(int(trial.epochs) + 1, int(audit.epochs) + 1)
         known += [replace(epochs[audit.key][number], moment=inf) for number in later]
     has_failed = source.record is not None and source.record.status == "failed"
     outcome = source.last.report.outcome if source.last else None

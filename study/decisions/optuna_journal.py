@@ -65,7 +65,7 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
         value=record.selection_score if record.status == "completed" else None,
         params={name: record.config[name] for name in arm.space},
         distributions=distributions_of(arm),
-        intermediate_values={} if record.status == "failed" else dict(trial.scores),  # a failed one may run again
+        intermediate_values={} if record.status == "failed" else trial.steps,  # a failed one may run again
         user_attrs={"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
     )
     copy.datetime_start = datetime.fromisoformat(record.started).astimezone().replace(tzinfo=None)

@@ -79,8 +79,8 @@ class Proposals:
     def _tell(self, trial: TrialFacts) -> None:
         """A trial that ASHA stopped is pruned, not complete: its score is not one of full training."""
         reported = self._reported.get(trial.key, 0)
-        for epoch, score in islice(trial.scores.items(), reported, None):
-            self._open[trial.key].report(score, epoch)
+        for step, score in islice(trial.steps.items(), reported, None):
+            self._open[trial.key].report(score, step)
         self._reported[trial.key] = len(trial.scores)
         if trial.record:
             value = trial.record.selection_score if trial.record.status == "completed" else None

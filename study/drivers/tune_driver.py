@@ -24,7 +24,7 @@ from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation, pretraining_spec, refusal, trial_spec
+from study.decisions.specs import expected_attestation, part_of, pretraining_spec, refusal, trial_spec
 from study.drivers.causes import lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News, ProcessGroup
@@ -272,7 +272,8 @@ class TuneDriver:
         is_pretraining = trial.phase == "pretrain"
         return AssignedTrial(
             key=trial.key,
-            epochs=trial.epochs,
+            epochs=int(trial.epochs),
+            part=part_of(self.scheduler.plan, trial),
             spec=None if is_pretraining else self._spec(trial),
             pretraining=pretraining_spec(self.scheduler.plan, trial) if is_pretraining else None,
             expected=expected_attestation(self.scheduler.progress, trial, by=self.scheduler.provenance),

@@ -50,6 +50,8 @@ def trials_on_full_gpu(own: EpochOnGpu, others: Iterable[EpochOnGpu | None]) -> 
 
 
 def epoch_seconds(before: Report | None, now: Report) -> float:
-    """Of training and evaluation between two reports; what a trial's process takes to start is left out."""
-    ends = [report.row.train_seconds + report.row.eval_seconds for report in (before, now) if report]
-    return ends[-1] - (ends[0] if before else 0.0)
+    """Of training and evaluation of an epoch, by the part of one that lies between two reports; what a trial's process
+    takes to start is left out."""
+    reports = [report.row for report in (before, now) if report]
+    seconds, epochs = [row.train_seconds + row.eval_seconds for row in reports], [row.epoch for row in reports]
+    return (seconds[-1] - seconds[0]) / (epochs[-1] - epochs[0]) if before else seconds[0] / epochs[0]

@@ -13,7 +13,7 @@ from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from study.plans.identity import arm_name
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.configuration import AtLeastOne, Count, NotNegative, Part
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
@@ -118,7 +118,7 @@ class Failure(Typed, frozen=True, kw_only=True):
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
-    """A trial ran an epoch."""
+    """A trial ran an epoch, or a part of its first."""
 
     key: str
     report: Report
@@ -128,7 +128,7 @@ class AshaDecided(BaseEvent, frozen=True, kw_only=True):
     """A search trial reached a rung."""
 
     key: str
-    rung: AtLeastOne  # epochs
+    rung: AtLeastOne | Part  # epochs
     score: Score
     cutoff: Score | None  # None where the rung was empty
     recorded: Count  # scores at the rung before this one

@@ -31,7 +31,7 @@ from msgspec import UNSET
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.facts.events import EpochReported
-from study.facts.record import Phase, Record, held_out_scores
+from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
@@ -54,7 +54,7 @@ class Point:
     name: str
     value: float
     time: int  # milliseconds since 1970
-    step: int  # epoch, from 1
+    step: int  # whole epochs
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _curve_points(reports: Sequence[EpochReported], phase: Phase) -> list[Point]
     return [
         point
         for event in reports
-        for point in _points(values(event.report.row), milliseconds(event.time), event.report.row.epoch)
+        for point in _points(values(event.report.row), milliseconds(event.time), int(event.report.row.epoch))
     ]
 
 
@@ -231,7 +231,7 @@ def _selected_points(record: Record | None) -> list[Point]:
         return []
     if record.phase == "pretrain":
         costs = {"gpu_seconds": record.gpu_seconds, "wall_seconds": record.wall_seconds}
-        return _points({**costs, **record.metrics}, milliseconds(record.ended), record.epoch)
+        return _points({**costs, **record.metrics}, milliseconds(record.ended), int(record.epoch))
     values = {
         "score": record.score,
         "selection_score": record.selection_score,
@@ -243,7 +243,7 @@ def _selected_points(record: Record | None) -> list[Point]:
     }
     if record.mean_layers and record.num_layers:
         values["layer_ratio"] = record.num_layers / record.mean_layers
-    return _points(values, milliseconds(record.ended), record.epoch)
+    return _points(values, milliseconds(record.ended), int(record.epoch))
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
@@ -274,14 +274,14 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Cut off after {trial.epochs} epochs; the next launch goes on from its saved state."
+        return f"Cut off after {int(trial.epochs)} epochs; the next launch goes on from its saved state."
     if record is None:
         return ""
     if status == "failed":
         return f"Failed: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
-        return f"Stopped by ASHA after epoch {decision.rung}: score {decision.score:.4f}, {cutoff}."
+        return f"Stopped by ASHA after epoch {epochs_in_words(decision.rung)}: score {decision.score:.4f}, {cutoff}."
     if record.score is None:
         return ""
     if record.phase == "pretrain":

@@ -17,11 +17,21 @@ SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
 
 
+# Of 100,000 examples and more, where an epoch is long to wait for a rung: four fifths of GLUE's tokens.
+TASKS_IN_PARTS = ("mnli", "qqp")
+
+
 class EarlyStopping(Typed, frozen=True, kw_only=True):
     """Of search trials, by ASHA."""
 
     grace: AtLeastOne = 1  # epochs before a search trial can be stopped
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
+    first_epoch_parts: AtLeastTwo | UnsetType = UNSET  # a rung after the first of so many: of `TASKS_IN_PARTS` alone
+
+    @property
+    def part(self) -> float | None:
+        """Of the first epoch, after which a rung stands."""
+        return None if self.first_epoch_parts is UNSET else 1 / self.first_epoch_parts
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from search_spaces import SearchSpace
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
-from study.plans.plan import Plan
+from study.plans.plan import TASKS_IN_PARTS, Plan
 from study.plans.pretraining_arm import (
     as_configured,
     asked_pretraining,
@@ -338,6 +338,9 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(
             f"--spend-on-claims ranks methods, but {plan.methods[0]} is the only one; allowed: two or more"
         )
+    if plan.early_stopping and plan.early_stopping.part and not {*plan.tasks} & {*TASKS_IN_PARTS}:
+        allowed = " or ".join(TASKS_IN_PARTS)
+        raise ValueError(f"--first-epoch-parts is ignored on {', '.join(plan.tasks)}; add --task {allowed}")
     if plan.audit_stopped and plan.early_stopping is None:
         raise ValueError(
             f"--audit-stopped is {plan.audit_stopped}, but --early-stopping none stops no trial; allowed: 0"

@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from study.decisions.scheduler import Scheduler
+from study.facts.record import epochs_in_words
+from study.facts.study_facts import TrialFacts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
 from study.screen.words import clock, describe_notice, describe_record, trial_name
@@ -87,11 +89,7 @@ class LiveView:
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _under_way(self) -> str:
-        words = [
-            f"{trial_name(trial)} "
-            + (f"past epoch {trial.epochs}" if trial.epochs else "in its first epoch, or waiting for a slot")
-            for trial in self._progress.facts.under_way.values()
-        ]
+        words = [f"{trial_name(trial)} {_how_far(trial)}" for trial in self._progress.facts.under_way.values()]
         return f"under way: {'; '.join(words) or 'nothing yet'}"
 
     def _table(self) -> Group:
@@ -105,3 +103,9 @@ class LiveView:
         slots = max(1, self._slots(without=self._progress.facts.left_out))
         eta = f", about {clock(left / slots)} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
+
+
+def _how_far(trial: TrialFacts) -> str:
+    if not trial.epochs:
+        return "in its first epoch, or waiting for a slot"
+    return f"past epoch {epochs_in_words(trial.epochs)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
-from study.facts.record import Record, held_out_scores
+from study.facts.record import Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
 
 
@@ -31,7 +31,8 @@ def describe_record(record: Record) -> str:
     if record.phase == "pretrain":
         scores = ", ".join(f"{name} {value:.3f}" for name, value in held_out_scores(record).items())
         return f"{_record_name(record)}: {scores} ({record.metrics['steps']:,.0f} steps)"
-    verb = f"stopped at epoch {record.epochs}" if record.status == "stopped" else f"{record.epochs} epochs"
+    epochs = epochs_in_words(record.epochs)
+    verb = f"stopped at epoch {epochs}" if record.status == "stopped" else f"{epochs} epochs"
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
 

@@ -15,6 +15,7 @@ from analysis.layouts.published_numbers import published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
 from study.facts.record import Record
+from study.plans.plan import EarlyStopping
 
 EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
 SCORES = [0.70, 0.74, 0.71, 0.73, 0.725]  # median 0.725
@@ -152,6 +153,13 @@ def test_several_studies_of_one_protocol_share_a_table(tmp_path):
         "palbert": "72.5",
         "albert": "70.0",
     }
+
+
+def test_a_rung_within_the_first_epoch_is_told(tmp_path):
+    rule = {"early_stopping": EarlyStopping(first_epoch_parts=3)}
+    write_tables([write_study(tmp_path, arm("palbert", "mnli", SCORES), protocol=rule)], tmp_path)
+    asha = "by ASHA (grace 1, factor 3, on mnli and qqp from 1/3 of the first epoch on)"
+    assert asha in (tmp_path / "dev.md").read_text()
 
 
 def test_two_protocols_never_share_a_table(tmp_path):

@@ -106,6 +106,14 @@ def test_the_command_answers_in_json(study, capsys):
     assert answer["arms"][0]["was"]["trials"] == 3
 
 
+def test_a_rung_within_an_epoch_is_refused(tmp_path, capsys):
+    in_parts = EarlyStopping(first_epoch_parts=3)
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("qqp",), early_stopping=in_parts))
+    assert main([str(folder)]) == 2
+    assert "has a rung within the first epoch; allowed: rungs of whole epochs" in capsys.readouterr().err
+    assert main([str(folder), "--early-stopping", "none"]) == 0
+
+
 def test_a_rule_of_asha_without_asha_is_refused(study, capsys):
     assert main([str(study), "--early-stopping", "none", "--asha-factor", "4"]) == 2
     said = "study.replay: --asha-factor is of ASHA, which --early-stopping none leaves out\n"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from trainables.data.examples import Examples
 from trainables.data.tasks import Task, compute_metrics, predictions_from_logits, score
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
+from trainables.runs.trial import EpochRow, Selection
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,18 @@ class Evaluation:
         """Examples that leave after layer 1, 2, ..., mean over the draws."""
         counts = [torch.bincount(draw.exit_layer, minlength=self.num_layers + 1)[1:] for draw in self.draws]
         return torch.stack(counts).double().mean(0).tolist()
+
+    def row(self, selection: Selection, **costs_and_place: Any) -> EpochRow:
+        """The row of an epoch, or of a part of one, that was evaluated so, with its other fields."""
+        return EpochRow(
+            selection_score=self.score,
+            score=self.score if selection == "dev" else None,
+            metrics=self.metrics,
+            mean_layers=self.mean_layers,
+            num_layers=self.num_layers,
+            exit_histogram=self.exit_histogram,
+            **costs_and_place,
+        )
 
 
 def evaluate(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainables.runs.failures import OutOfMemory, TrainingError
+from trainables.runs.optimiser import Optimiser
 
 STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
 
@@ -51,6 +52,12 @@ class FiniteLosses:
             loss, rate, step = self._losses[place].item(), self._rates[place], self._first_step + place
             raise TrainingError(f"loss is {loss} at step {step}, learning rate {rate:.3g}; try a lower learning_rate")
         self._checked = len(self._losses)
+
+
+def diverged(optimiser: Optimiser, what: str) -> TrainingError:
+    """What is wrong with a model, after so many steps."""
+    step, rate = optimiser.steps, optimiser.learning_rate
+    return TrainingError(f"{what} after step {step}, learning rate {rate:.3g}; try a lower learning_rate")
 
 
 @contextmanager

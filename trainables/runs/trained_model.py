@@ -15,6 +15,7 @@ from trainables.encoders.layerwise import layerwise
 from trainables.encoders.nystrom import with_attention
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.exported_model import is_exported, read_exported
+from trainables.runs.failures import available
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import DESCRIPTION, read_model
 from trainables.schema import from_plain
@@ -52,3 +53,23 @@ def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
         raise ValueError(f"{folder}: the weights are not those of its {DESCRIPTION}: {reason}") from error
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return TrainedModel(spec, config, task, model.to(device).eval(), tokenizer)
+
+
+def start_encoder(model: EarlyExitModel, folder: Path) -> None:
+    """Give the model the encoder of a trained one.
+
+    Raises:
+        Unavailable: there is none in the folder.
+        ValueError: it does not fit.
+    """
+    with available():
+        weights, description = read_model(folder)
+    prefix = "encoder."
+    encoder = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    try:
+        model.encoder.load_state_dict(encoder)
+    except RuntimeError as error:
+        source = description["spec"]
+        raise ValueError(
+            f"start {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
+        ) from error

@@ -28,12 +28,14 @@ from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
+from trainables.runs.epoch_under_way import EpochUnderWay
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
-from trainables.runs.failures import TrainingError, available
+from trainables.runs.failures import available
 from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
-from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
+from trainables.runs.step_checks import diverged, naming_memory_errors
+from trainables.runs.trained_model import start_encoder
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
 from trainables.runs.trial_files import (
@@ -91,6 +93,7 @@ class TrainingRun:
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # not kept over a resume
         self._saved_model: Path | None = None
+        self._under_way: EpochUnderWay | None = None  # an epoch, between a part of it and the rest
 
     @classmethod
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
@@ -121,7 +124,7 @@ class TrainingRun:
     @property
     def best_epoch(self) -> int:
         """The selected epoch so far, 0 before any: the first with the highest selection score, or the last."""
-        return self.history[-1].best_epoch if self.history else 0
+        return int(self.history[-1].best_epoch) if self.history else 0  # no part is in the history
 
     @property
     def _best_score(self) -> float:
@@ -132,6 +135,35 @@ class TrainingRun:
         """Whether all epochs are run, or too many in a row without improvement."""
         return self._is_over(len(self.history), self.best_epoch)
 
+    def run_part(self, share: float) -> EpochRow:
+        """Train on this share of the first epoch's batches and evaluate: a row that is no epoch's.
+
+        `run_epoch` then trains on the rest, to the weights that it has without a part. A part can be neither selected
+        nor saved, and is not in `history`: a trial that is broken off begins the epoch anew, with the same numbers.
+
+        Raises:
+            TrainingError: as `run_epoch`.
+        """
+        assert not self.history and self._under_way is None
+        began, batches = time.monotonic(), self._training_batches(1)
+        cut = math.ceil(share * len(batches))
+        part = EpochUnderWay.begun(batches[:cut], self.spec.seed, 1, self._optimiser, self._device)
+        train_loss = self._train(part)
+        trained = time.monotonic()
+        evaluation = self._evaluate(self._data.selection, 0)
+        costs = {"train_seconds": trained - began, "eval_seconds": time.monotonic() - trained}
+        self._under_way = EpochUnderWay(batches[cut:], part.losses, part.dropout, **costs)
+        return evaluation.row(
+            self.spec.selection,
+            epoch=share,
+            train_loss=train_loss,
+            train_examples=sum(map(len, batches[:cut])),
+            best_epoch=share,
+            improved=True,
+            finished=False,
+            **costs,
+        )
+
     def run_epoch(self) -> EpochRow:
         """Train for one epoch and evaluate on the selection split: the row of this epoch.
 
@@ -141,22 +173,18 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = self.train_on(self._training_batches(epoch), epoch)
+        part, self._under_way = self._under_way, None
+        train_loss = self._train(part) if part else self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
             self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
-        before = self.history[-1] if self.history else None
+        before = self.history[-1] if self.history else part
         best_epoch = epoch if improved else self.best_epoch
-        row = EpochRow(
+        row = evaluation.row(
+            self.spec.selection,
             epoch=epoch,
-            selection_score=evaluation.score,
-            score=evaluation.score if self.spec.selection == "dev" else None,
-            metrics=evaluation.metrics,
-            mean_layers=evaluation.mean_layers,
-            num_layers=evaluation.num_layers,
-            exit_histogram=evaluation.exit_histogram,
             train_loss=train_loss,
             train_examples=epoch * len(self._data.train),
             train_seconds=(before.train_seconds if before else 0.0) + trained - began,
@@ -199,6 +227,7 @@ class TrainingRun:
             OSError: it cannot be written.
         """
         selected = model_folder(folder, self.best_epoch)
+        assert self._under_way is None
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
@@ -270,17 +299,15 @@ class TrainingRun:
         Raises:
             TrainingError: as `run_epoch`.
         """
+        return self._train(EpochUnderWay.begun(batches, self.spec.seed, epoch, self._optimiser, self._device))
+
+    def _train(self, epoch: EpochUnderWay) -> float:
         self._model.train()
-        losses = FiniteLosses(self._optimiser.steps + 1)
-        with (
-            self._words(),
-            own_random_numbers(self.spec.seed, "dropout", epoch, self._device),
-            naming_memory_errors(self._config.batch_size),
-        ):
-            for rows in batches:
+        with self._words(), epoch.dropout.drawn(), naming_memory_errors(self._config.batch_size):
+            for rows in epoch.batches:
                 rate = self._optimiser.learning_rate
-                losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
-        return losses.mean()
+                epoch.losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
+        return epoch.losses.mean()
 
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
         with self._model.computing(batch):
@@ -296,7 +323,7 @@ class TrainingRun:
         with naming_memory_errors(self._config.batch_size):
             outputs = full_depth_outputs(self._model, examples, EVALUATION_FACTOR * self._config.batch_size)
         if not outputs.logits.isfinite().all():
-            raise self._diverged("outputs are not finite")
+            raise diverged(self._optimiser, "outputs are not finite")
         evaluation = evaluate(
             self._model.exit_rule,
             outputs,
@@ -305,12 +332,8 @@ class TrainingRun:
             generator=own_generator(self.spec.seed, "exits", epoch),
         )
         if not math.isfinite(evaluation.score):  # finite outputs can be too large for a correlation
-            raise self._diverged(f"the score is {evaluation.score}")
+            raise diverged(self._optimiser, f"the score is {evaluation.score}")
         return evaluation
-
-    def _diverged(self, what: str) -> TrainingError:
-        step, rate = self._optimiser.steps, self._optimiser.learning_rate
-        return TrainingError(f"{what} after step {step}, learning rate {rate:.3g}; try a lower learning_rate")
 
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
@@ -318,7 +341,7 @@ class TrainingRun:
                 encoder = load_encoder(self.spec.backbone, self._config, vocab_size=len(self._data.tokenizer))
             model = trainables.load(self.spec.method).build(self._config, encoder, self._task)
         if self.spec.start is not None:
-            _start_encoder(model, Path(self.spec.start))
+            start_encoder(model, Path(self.spec.start))
         return model
 
     def _description(self) -> dict[str, Any]:
@@ -358,21 +381,6 @@ def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None
         yield
     finally:
         model.load_state_dict(present)
-
-
-def _start_encoder(model: EarlyExitModel, folder: Path) -> None:
-    """Give the model the encoder of a trained one."""
-    with available():
-        weights, description = read_model(folder)
-    prefix = "encoder."
-    encoder = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    try:
-        model.encoder.load_state_dict(encoder)
-    except RuntimeError as error:
-        source = description["spec"]
-        raise ValueError(
-            f"start {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
-        ) from error
 
 
 def _copied(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from study import profiles
 from study.facts.events import NodeLeftOut
 from study.forecast.remaining_time import remaining_seconds
+from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView
-from study.screen.words import clock
+from study.screen.words import clock, describe_record
 
 
 def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
@@ -26,3 +27,12 @@ def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
     where = {"node": failure.node, "host": failure.host, "error": failure.error}
     simulation.journal.facts.apply(NodeLeftOut(time="", trials=1, seconds=600, **where))
     assert f"about {clock(left)} left" in view._time_line()
+
+
+def test_a_trial_that_was_stopped_within_its_first_epoch_is_told_by_the_part():
+    rule = EarlyStopping(first_epoch_parts=3)
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("mnli",), samples=9, early_stopping=rule)
+    simulation = Simulation(resolve(plan))
+    simulation.launch()
+    record = next(record for record in simulation.journal.records if record.epochs < 1)
+    assert "(stopped at epoch 0.333, " in describe_record(record)
