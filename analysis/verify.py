@@ -24,8 +24,9 @@ from analysis.verification.records_file import drift_without_journal, records_dr
 from analysis.verification.stored_files import models_drift, predictions_drift
 from study.command_line import Parser, guarded
 from study.facts import events
+from study.facts.plan_on_disk import require_plan
 from study.plans import plan_file
-from study.plans.plan_file import PlanFile, require_plan
+from study.plans.plan_file import PlanFile
 from trainables.schema import Typed
 
 

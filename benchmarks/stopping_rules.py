@@ -43,7 +43,7 @@ from benchmarks.search_strategies import Clock, Search, in_words, paired
 from study.counterfactual.curves import Epochs, curves_of, epochs_of
 from study.decisions import asha
 from study.facts.events import read_events
-from study.facts.plan_on_disk import require_plan_on_disk
+from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import ArmFacts, StudyFacts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm
@@ -85,7 +85,7 @@ def curves_in(folder: Path) -> list[StoredCurves]:
     Raises:
         ValueError: the folder is no study, or as `curves_of_arm`.
     """
-    file, events, facts = require_plan_on_disk(folder), read_events(folder), StudyFacts()
+    file, events, facts = require_plan(folder), read_events(folder), StudyFacts()
     for event in events:
         facts.apply(event)
     epochs = epochs_of(events)

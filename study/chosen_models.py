@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from study.command_line import Parser
-from study.facts.plan_on_disk import require_plan_on_disk
+from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.facts.winner import winner_of
@@ -51,7 +51,7 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     Raises:
         ValueError: there is no such trial, or it has no model; or the arm is not one.
     """
-    plan, records = require_plan_on_disk(folder).plan, read_records(folder / RECORDS)
+    plan, records = require_plan(folder).plan, read_records(folder / RECORDS)
     if choice.trial is None:
         return with_model_as_it_lies(_best_of_arm(plan, records, choice), folder)
     if choice.method is not None or choice.task is not None:

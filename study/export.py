@@ -16,12 +16,12 @@ from msgspec import UNSET
 
 from study.chosen_models import ModelChoice, add_model_options, chosen_model
 from study.command_line import Parser, guarded
+from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.model_card import Pretraining, model_card
 from study.plans.identity import is_pretraining
-from study.plans.plan_file import require_plan
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
 from trainables.encoders.backbones import backbone_fingerprint

@@ -17,7 +17,7 @@ from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import Bounds, Choice, Search, search_under
 from study.decisions.progress import StudyProgress
 from study.facts.events import read_events
-from study.facts.plan_on_disk import require_plan_on_disk
+from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import StudyFacts
 from study.plans.plan import AtLeastTwo, EarlyStopping
 from study.plans.resolved_plan import Protocol
@@ -92,7 +92,7 @@ def replay_of(folder: Path, options: Options) -> Replay:
     Raises:
         ValueError: the folder is no study, or no rule follows from the options.
     """
-    file, events, facts = require_plan_on_disk(folder), read_events(folder), StudyFacts()
+    file, events, facts = require_plan(folder), read_events(folder), StudyFacts()
     stopping = stopping_from(options, file.plan.protocol)
     if stopping is not None and stopping.part is not None:
         raise ValueError(f"{folder} has a rung within the first epoch; allowed: rungs of whole epochs")

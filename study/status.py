@@ -17,7 +17,7 @@ from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
-from study.facts.plan_on_disk import require_plan_on_disk
+from study.facts.plan_on_disk import require_plan
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
@@ -81,7 +81,7 @@ def read_progress(folder: Path) -> StudyProgress:
     Raises:
         ValueError: the folder is no study, or is broken.
     """
-    plan = require_plan_on_disk(folder).plan
+    plan = require_plan(folder).plan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
         facts = read_facts(folder)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from study.answers import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
 from study.command_line import Parser, guarded
-from study.facts.plan_on_disk import require_plan_on_disk
+from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.plans.resolved_plan import ResolvedPlan
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
     folder = Path(options.study)
-    plan = require_plan_on_disk(folder).plan
+    plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
     out = Path(options.out) if options.out else folder / "submission.zip"
     with _on_this_machine(best) as models:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from study.facts.events import LaunchBegan, read_events
-from study.plans.plan_file import FILE, PlanFile, read_plan, require_plan
+from study.plans.plan_file import FILE, PlanFile, read_plan
 
 
 def plan_on_disk(folder: Path) -> PlanFile | None:
@@ -17,18 +17,21 @@ def plan_on_disk(folder: Path) -> PlanFile | None:
     return read_plan(folder) or _plan_in_journal(folder)
 
 
-def require_plan_on_disk(folder: Path) -> PlanFile:
-    """The plan of a study folder; its launch has the plan of the journal, everything else the file.
+def require_plan(folder: Path) -> PlanFile:
+    """The plan of a study folder; its launch has the plan of the journal too, everything else the file alone.
 
     Raises:
-        ValueError: as `require_plan`; where the journal has the plan, the line says how the file comes back.
+        ValueError: there is none, it is no plan, or was edited; where the journal has it, the line says how the file
+            comes back.
     """
-    if read_plan(folder) is None and (lost := _plan_in_journal(folder)):
+    if found := read_plan(folder):
+        return found
+    if lost := _plan_in_journal(folder):
         raise ValueError(
             f"{folder} has lost its {FILE}; its journal has the plan, and the same launch writes the file again: "
             f"{lost.command}"
         )
-    return require_plan(folder)
+    raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study")
 
 
 def _plan_in_journal(folder: Path) -> PlanFile | None:

@@ -60,18 +60,6 @@ def read_plan(folder: Path) -> PlanFile | None:
     return from_plain(PlanFile, content, where=str(path))
 
 
-def require_plan(folder: Path) -> PlanFile:
-    """The plan of a study folder.
-
-    Raises:
-        ValueError: there is none, it is no plan, or was edited.
-    """
-    content = read_plan(folder)
-    if content is None:
-        raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study")
-    return content
-
-
 def write_plan(folder: Path, content: PlanFile) -> None:
     """Replaces the plan of a study folder, whole or not at all."""
     plain = to_plain(content)

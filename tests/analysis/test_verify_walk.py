@@ -27,7 +27,7 @@ from analysis.verification.not_covered import CHAIN_ALONE, NOT_COVERED, NotCover
 from analysis.verification.stored_files import models_drift, predictions_drift
 from analysis.verify import facts_drift, numbers_drift, verify
 from study.facts.chain import SEAL, ChainCheck
-from study.plans.plan_file import require_plan
+from study.facts.plan_on_disk import require_plan
 
 pytestmark = pytest.mark.slow
 

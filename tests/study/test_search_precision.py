@@ -23,11 +23,12 @@ from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import search_under
 from study.decisions.progress import StudyProgress
 from study.facts.events import TrialStarted, read_events
+from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser
 from study.mlflow_mirror.follower import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.model_card import model_card
-from study.plans.plan_file import plan_changes, require_plan, write_plan
+from study.plans.plan_file import plan_changes, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.schema import to_plain

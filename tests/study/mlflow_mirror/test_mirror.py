@@ -13,12 +13,12 @@ from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 
+from study.facts.plan_on_disk import require_plan
 from study.launch_stages import start_mirror
 from study.mirror import main
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked
-from study.plans.plan_file import require_plan
 
 
 @pytest.fixture
