@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers.journals import CONFIG, MadeJournal
-from helpers.made_studies import plan_of, write_plan_of
+from helpers.made_studies import made_latency, plan_of, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 
 from study.facts.plan_on_disk import require_plan
@@ -69,6 +69,14 @@ def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:
     assert runs.study(files={}, note="").name == "mine"
     assert runs.arm("palbert/rte").name == "palbert / rte"
     assert runs.trial("b" * 16).name == "search 1 · palbert / rte"
+
+
+def test_a_run_has_what_an_example_costs_where_that_was_timed(journal: MadeJournal) -> None:
+    journal.start("e" * 16, phase="confirm", trial=2)
+    journal.finish("e" * 16, score=0.8, epoch=1, latency=made_latency(12, lambda layers, size: layers / size))
+    points = {point.name: point.value for point in runs_of(journal).trial("e" * 16).points}
+    assert [points[f"milliseconds/batch_{size}"] for size in (1, 8, 32)] == [6.0, 0.75, 0.1875]
+    assert points["gigaflops"] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
