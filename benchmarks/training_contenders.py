@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding
+from transformers import AutoConfig, AutoModelForSequenceClassification, DataCollatorWithPadding
 
 from trainables.data.examples import Examples, load_examples, tokenizer_of
 from trainables.data.tasks import TASKS
@@ -183,10 +183,50 @@ class OriginalLoop:
         return float(np.mean(np.array(answers) == self._dev["labels"].numpy()))
 
 
+class ProductsAlone:
+    """No training: the products of matrices without which no step has the gradients, on real tokens alone.
+
+    Those of an encoder's linear maps, forward and for both gradients; of the last layer's queries, output and
+    feed-forward network for first tokens alone. Attention's own, the heads, all that is done element by element and the
+    optimiser are left out: no exact step is faster with these kernels.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        shape = AutoConfig.from_pretrained(setting.spec.backbone)
+        self.tokens: list[int] = []
+        self._lengths, self._layers = setting.examples("train").lengths, shape.num_hidden_layers
+        width, wide = shape.hidden_size, shape.intermediate_size
+        of_all, of_first = [(width, width)] * 2, [(width, width)] * 2 + [(width, wide), (wide, width)]
+        self._for_all, self._for_first = (
+            [torch.ones(size, device=device()) for size in of] for of in (of_all, of_first)
+        )
+        self._states = torch.ones(setting.config["batch_size"] * setting.config["max_length"], wide, device=device())
+
+    def train(self, draw: Draw) -> None:
+        for rows in draw.shuffled:
+            tokens = int(self._lengths[rows].sum())
+            self.tokens.append(tokens)
+            for _ in range(self._layers - 1):
+                self._multiply([*self._for_all, *self._for_first], tokens)
+            self._multiply(self._for_all, tokens)
+            self._multiply(self._for_first, len(rows))
+        if device() == "cuda":
+            torch.cuda.synchronize()
+
+    def _multiply(self, weights: list[Tensor], tokens: int) -> None:
+        """The output of linear maps of so many tokens, the gradient of their input and that of their weights."""
+        for weight in weights:
+            states, gradients = (self._states[:tokens, :size] for size in weight.shape)
+            torch.mm(states, weight)
+            torch.mm(gradients, weight.T)
+            torch.mm(states.T, gradients)
+
+
 CONTENDERS: dict[str, Callable[[Setting], Contender]] = {
     "ours": Ours,
     "Trainer": HuggingFaceTrainer,
     "original": OriginalLoop,
+    "products": ProductsAlone,
 }
 
 

@@ -9,6 +9,8 @@ pooled output, on the same real texts in batches of the same size, with the same
 * Trainer: SDPA attention, dynamic padding, batches of similar length (which leave few pads, and are not drawn at
   random), fused AdamW, no evaluation, no logging, no saving.
 * original: eager attention, every text padded to 128 tokens, AdamW as PyTorch makes it by default.
+* products: no training, but the products of matrices alone that every exact step consists of. Trainer's time against
+  theirs is what no exact step can reach with the same kernels.
 
 Rounds are interleaved: in each all train the same examples, and the ratio is taken within the round. They are drawn as
 Trainer's own sampler groups the whole train file, every n-th of its batches from the shortest to the longest: Trainer

@@ -52,8 +52,8 @@ def rates_of(contenders, tmp_path):
 
 
 def test_contenders_compute_the_tokens_that_they_say(tmp_path):
-    tokens = rates_of(["ours", "original"], tmp_path)["tokens"]
-    assert tokens["ours"] < tokens["original"] == PADDED
+    tokens = rates_of(["ours", "original", "products"], tmp_path)["tokens"]
+    assert tokens["products"] == tokens["ours"] < tokens["original"] == PADDED
 
 
 def test_trainer_pads_to_the_longest_of_a_batch_and_names_what_it_needs(tmp_path):
