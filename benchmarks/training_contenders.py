@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,9 +88,9 @@ class Ours:
 
 
 class HuggingFaceTrainer:
-    """Trainer at its best settings."""
+    """Trainer at its best settings, with batches of similar length or the same random ones as the others."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, *, grouped: bool) -> None:
         """
         Raises:
             ValueError: accelerate, which it needs, is not installed.
@@ -119,13 +120,14 @@ class HuggingFaceTrainer:
             disable_tqdm=True,
             use_cpu=device() == "cpu",
         )
-        self._rows = as_rows(examples)
+        self._rows, self._grouped = as_rows(examples), grouped
         self._trainer = Trainer(
             setting.classifier("sdpa"), arguments, data_collator=self._collate, train_dataset=self._rows
         )
 
     def train(self, draw: Draw) -> None:
-        self._trainer.train_dataset = [self._rows[row] for rows in draw.grouped for row in rows]
+        batches = draw.grouped if self._grouped else draw.shuffled
+        self._trainer.train_dataset = [self._rows[row] for rows in batches for row in rows]
         with quiet_transformers(), contextlib.redirect_stdout(None):
             self._trainer.train()
 
@@ -224,7 +226,8 @@ class ProductsAlone:
 
 CONTENDERS: dict[str, Callable[[Setting], Contender]] = {
     "ours": Ours,
-    "Trainer": HuggingFaceTrainer,
+    "Trainer": partial(HuggingFaceTrainer, grouped=True),
+    "random": partial(HuggingFaceTrainer, grouped=False),
     "original": OriginalLoop,
     "products": ProductsAlone,
 }

@@ -8,6 +8,7 @@ pooled output, on the same real texts in batches of the same size, with the same
 * ours: a `TrainingRun` of the method albert. Batches are drawn at random; pads are left out.
 * Trainer: SDPA attention, dynamic padding, batches of similar length (which leave few pads, and are not drawn at
   random), fused AdamW, no evaluation, no logging, no saving.
+* random: Trainer with the same random batches as ours, padded to the longest of each.
 * original: eager attention, every text padded to 128 tokens, AdamW as PyTorch makes it by default.
 * products: no training, but the products of matrices alone that every exact step consists of. Trainer's time against
   theirs is what no exact step can reach with the same kernels.

@@ -61,8 +61,8 @@ def test_trainer_pads_to_the_longest_of_a_batch_and_names_what_it_needs(tmp_path
         with pytest.raises(ValueError, match="Trainer needs accelerate, which is not installed"):
             rates_of(["Trainer"], tmp_path)
     else:
-        tokens = rates_of(["ours", "Trainer"], tmp_path)["tokens"]
-        assert tokens["ours"] <= tokens["Trainer"] < PADDED
+        tokens = rates_of(["ours", "Trainer", "random"], tmp_path)["tokens"]
+        assert tokens["ours"] <= tokens["Trainer"] <= tokens["random"] < PADDED
 
 
 def test_an_arm_costs_its_epochs_over_its_data_at_the_rates():
