@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from study.cluster.ray_connection import interrupts_held
+from study.cluster.held_interrupts import interrupts_held
 
 PROGRAM = "nvidia-cuda-mps-control"
 SOCKETS, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"

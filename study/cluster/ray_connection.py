@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import ray
 from ray._private import ray_constants, worker
 
 from study.cluster.address import named
+from study.cluster.held_interrupts import interrupts_held
 
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {
@@ -94,32 +92,6 @@ def loopback_only() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextmanager
-def interrupts_held(doing: str) -> Iterator[None]:
-    """One Ctrl-C within is heard at the end; a second ends the process there and then, without a clean-up.
-
-    A Ray that is left half started or half stopped may crash the interpreter.
-    """
-    held = False
-
-    def interrupted(signal_number: int, frame: FrameType | None) -> None:
-        nonlocal held
-        if held:
-            os._exit(1)
-        held = True
-        print(f"{doing}; interrupted as soon as that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interrupted) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if held:
-        raise KeyboardInterrupt
 
 
 def check_reachable(address: str) -> None:

@@ -133,10 +133,9 @@ class FaultyStudy:
         return True
 
     def _cause(self, kind: str) -> None:
-        """Tries until there is something of the kind to break."""
-        deadline = time.monotonic() + self.away_seconds
-        while not (done := self.kinds[kind]()) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        """Waits until there is something of the kind to break. A bad node is tried once: it takes its own time."""
+        cause = self.kinds[kind]
+        done = cause() if kind == "bad node" else self._wait_until(cause)
         self.caused[kind] += done
         print(f"{self.count('epoch_reported')} epochs, {kind}: {'caused' if done else 'nothing to break'}", flush=True)
 
@@ -159,13 +158,15 @@ class FaultyStudy:
     def _fill_disk(self) -> bool:
         """A limit on the size of files stands in for the disk."""
         workers = self._workers()
+        if not workers:
+            return False
         for worker in workers:
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (4_096, resource.RLIM_INFINITY))
         time.sleep(self.away_seconds)
         for worker in workers:
             if worker.is_running():
                 resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        return bool(workers)
+        return True
 
     def _damage_state(self) -> bool:
         """After the workers are gone: a trial that ends takes its state away."""
@@ -178,12 +179,12 @@ class FaultyStudy:
 
     def _remove_model(self) -> bool:
         """Of trials that are not over: a model that is lost after that is lost for good."""
-        workers = self._kill()
-        trials = read_facts(self.folder).under_way
-        models = [model for key in trials for model in self.storage.glob(f"trials/{key}/model-epoch-*")]
+        if not unfinished_models(self.folder, self.storage) or not self._kill():
+            return False
+        models = unfinished_models(self.folder, self.storage)
         for model in models:
             shutil.rmtree(model)
-        return bool(models) and workers
+        return bool(models)
 
     def _freeze(self) -> bool:
         workers = self._workers()
@@ -239,6 +240,12 @@ class FaultyStudy:
                 process.kill()
             node.wait(timeout=PATIENCE_SECONDS)
         return self.count("trial_retried") > before
+
+
+def unfinished_models(folder: Path, storage: Path) -> list[Path]:
+    """Of trials that are not over."""
+    trials = read_facts(folder).under_way
+    return [model for key in trials for model in storage.glob(f"trials/{key}/model-epoch-*")]
 
 
 def run_faulty(

@@ -8,7 +8,7 @@ from helpers.places import ROOT
 from ray._private import worker
 
 from study.cluster import ray_connection
-from study.cluster.ray_connection import interrupts_held
+from study.cluster.held_interrupts import interrupts_held
 from study.cluster.resources import Resources, check_room
 from study.launch_options import local_gpus
 
@@ -87,7 +87,7 @@ def test_a_second_one_ends_the_process_without_a_clean_up(monkeypatch):
     def end(status):
         raise Ended(status)
 
-    monkeypatch.setattr(ray_connection.os, "_exit", end)
+    monkeypatch.setattr("study.cluster.held_interrupts.os._exit", end)
     with pytest.raises(Ended, match="1"), interrupts_held("Ray is starting"):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
