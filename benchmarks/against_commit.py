@@ -20,7 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import search_spaces
 from benchmarks.results_file import write_results
+from trainables.data.tasks import TRAINABLE_TASKS
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("trainables", "search_spaces")
@@ -44,8 +46,8 @@ def main() -> None:
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.against_commit", description=__doc__.split("\n\n")[0])
     parser.add_argument("commit", help="any name that git knows")
-    parser.add_argument("--methods", nargs="+", default=["palbert"])
-    parser.add_argument("--task", default="rte")
+    parser.add_argument("--methods", nargs="+", choices=search_spaces.available(), default=["palbert"])
+    parser.add_argument("--task", choices=TRAINABLE_TASKS, default="rte")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     return parser

@@ -127,7 +127,9 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fused_seeds", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--methods", nargs="+", default=["albert", "pabee", "palbert"])
+    parser.add_argument(
+        "--methods", nargs="+", choices=search_spaces.available(), default=["albert", "pabee", "palbert"]
+    )
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 32], metavar="N")
     parser.add_argument("--rounds", type=int, default=10)

@@ -37,6 +37,7 @@ from benchmarks.training_contenders import device, device_name
 from study.cluster import mps
 from trainables.configuration import Precision
 from trainables.data.tasks import TASKS
+from trainables.matrix_products import check_precision
 
 UNCOUNTED = 3  # steps of a trial before all begin
 PATIENCE_SECONDS = 300.0  # until all have
@@ -110,6 +111,7 @@ def measure(arguments: argparse.Namespace) -> Rounds:
     """
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device is cuda, but this machine has no GPU; allowed: cpu")
+    check_precision(arguments.precision, torch.device(arguments.device))
     if 1 not in arguments.at_once or min(arguments.at_once) < 1:
         raise ValueError(f"--at-once is {arguments.at_once}; allowed: 1, which others are compared with, and more")
     with_and_without = (False, True) if arguments.device == "cuda" and has_mps() else (False,)
@@ -208,7 +210,7 @@ def train(arguments: argparse.Namespace) -> Timed:
     """One trial, in a process of its own."""
     torch.set_num_threads(1)
     try:
-        config = config_of(arguments.method, arguments)
+        config = config_of(arguments.method, arguments.batch_size, arguments.precision)
         model = new_model(arguments.method, config, TASKS["rte"], arguments.backbone)
         examples = random_examples(typical_lengths(arguments.batch_size))
         step = training_step(model, config, examples, num_steps=UNCOUNTED + arguments.steps)

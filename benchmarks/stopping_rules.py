@@ -100,7 +100,9 @@ def curves_of_arm(arm: Arm, facts: ArmFacts, epochs: Epochs) -> StoredCurves:
     """
     known = curves_of(facts, epochs)
     if cut := sum(not curve.is_over for curve in known):
-        raise ValueError(f"{cut} of {len(known)} search trials of {arm.name} were cut short; allowed: 0")
+        raise ValueError(
+            f"{cut} of {len(known)} search trials of {arm.name} were cut short; allowed: --early-stopping none"
+        )
     ended = [(curve, curve.final) for curve in known if curve.final is not None]
     return StoredCurves(
         arm=arm.name,
@@ -279,8 +281,12 @@ def replayed(seed: int, curves: StoredCurves, contender: str, budgets: Sequence[
 def main() -> int:
     options = build_parser().parse_args()
     rows = []
+    try:
+        stored = curves_in(Path(options.study) if options.study else small_study())
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     with ProcessPoolExecutor(options.processes) as pool:
-        for curves in curves_in(Path(options.study) if options.study else small_study()):
+        for curves in stored:
             rows += compare(measure(pool, curves, options.seeds, options.budgets), curves.arm, options.budgets)
     print_table(rows, options.seeds)
     write_results("stopping_rules", {"seeds": options.seeds, "study": options.study or ASKED, "rows": rows})

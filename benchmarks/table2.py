@@ -6,11 +6,12 @@ Measured, with random weights and random texts of realistic length: tokens per s
 full-depth evaluation, every word trained; and examples per second of the naive way, one model for all methods, eager
 attention, float32, every text padded to 128 tokens, evaluation at batch size 1. All else is arithmetic, and printed:
 
-    device seconds of a task = trials x epochs x (train rows x tokens / training rate + dev rows x tokens / its rate)
+    device seconds of a phase = trials x epochs x (train rows x tokens / training rate + dev rows x tokens / its rate)
 
-Epochs and trials are those that a study has run (`--study`, means of all its arms), or stated. The naive way runs the
-paper's grid, one trial per device. Tokens per example are counted in GLUE's files; where a file is missing they are
-assumed, and the line says so. Hours are hours of this device, for none other. Results: benchmarks/results/table2.json.
+Epochs and trials are those that a study has run (`--study`, means of all its arms), or, without one, all assumed. The
+naive way runs the paper's grid, one trial per device. Tokens per example are counted in GLUE's files; where a file is
+missing they are assumed, and the line says so. Hours are hours of this device, for none other. Results go to
+benchmarks/results/table2.json.
 """
 
 from __future__ import annotations
@@ -60,10 +61,6 @@ class Work:
     search_epochs: float  # of a trial, stopped ones too
     confirm_epochs: float
 
-    @property
-    def epochs(self) -> float:
-        return self.search_trials * self.search_epochs + SEEDS * self.confirm_epochs
-
 
 @dataclass(frozen=True)
 class Rates:
@@ -72,6 +69,10 @@ class Rates:
     training: float
     evaluation: float
 
+    def of_length(self, tokens: float) -> Rates:
+        """Examples of so many tokens, from tokens."""
+        return Rates(self.training / tokens, self.evaluation / tokens)
+
 
 def main() -> None:
     arguments = build_parser().parse_args()
@@ -79,11 +80,15 @@ def main() -> None:
     try:
         ours = work_of(arguments.study) if arguments.study else stated(arguments)
         tokens = {task: tokens_of(task, arguments) for task in PAPER_TASKS}
-        rates = {method: rates_of(method, arguments) for method in METHODS}
+        check_depth(arguments.backbone)
+        confirm, search = (
+            {method: rates_of(method, arguments, precision) for method in METHODS}
+            for precision in (arguments.precision, arguments.search_precision or arguments.precision)
+        )
         naive_rates = naive_rates_of(arguments)
     except ValueError as error:
         raise SystemExit(str(error)) from None
-    lines = list(our_lines(ours, tokens, rates, arguments.gain))
+    lines = list(our_lines(ours, tokens, confirm, search, arguments.gain))
     naive = list(naive_lines(Work(0, arguments.naive_epochs, arguments.naive_epochs), naive_rates))
     hours = {"ours": sum(line["hours"] for line in lines), "naive": sum(line["hours"] for line in naive)}
     facts = {"device": device_name(), "threads": arguments.threads, "backbone": arguments.backbone}
@@ -105,6 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--assumed-tokens", type=float, default=40.0, help="per example where a file is missing")
     parser.add_argument("--backbone", default="albert-base", help="with random weights")
     parser.add_argument("--precision", choices=get_args(Precision), default="float32", help="of ours")
+    parser.add_argument("--search-precision", choices=get_args(Precision), help="of our searches; default: the same")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--steps", type=int, default=3, help="measured, after one that is not")
     parser.add_argument("--threads", type=int, default=1)
@@ -114,6 +120,19 @@ def build_parser() -> argparse.ArgumentParser:
 def stated(arguments: argparse.Namespace) -> Work:
     """What the options say."""
     return Work(arguments.samples, arguments.search_epochs, arguments.confirm_epochs)
+
+
+def check_depth(backbone: str) -> None:
+    """Passes if the backbone has the layers of every method.
+
+    Raises:
+        ValueError: it has too few.
+    """
+    for method in METHODS:
+        try:
+            load_encoder(backbone, config_of(method, 1, "float32"), vocab_size=VOCABULARY)
+        except ValueError as error:
+            raise ValueError(f"--backbone is {backbone}: {method}: {error}") from None
 
 
 def work_of(folder: Path) -> Work:
@@ -141,17 +160,17 @@ def tokens_of(name: str, arguments: argparse.Namespace) -> tuple[float, str]:
     return float(lengths.mean()), "counted"
 
 
-def config_of(method: str, arguments: argparse.Namespace) -> TrainingConfig:
+def config_of(method: str, batch_size: int, precision: Precision) -> TrainingConfig:
     """The first point of the paper's grid."""
     space = search_spaces.load(method)
     first = {field: menu[0] for field, menu in space.paper_grid.items()}
-    changes = {"batch_size": arguments.batch_size, "precision": arguments.precision}
+    changes = {"batch_size": batch_size, "precision": precision}
     return trainables.configure(method, {**space.fixed, **first, **changes, **space.variant})
 
 
-def rates_of(method: str, arguments: argparse.Namespace) -> Rates:
+def rates_of(method: str, arguments: argparse.Namespace, precision: Precision) -> Rates:
     """Tokens per second of a method: of its step, all word embeddings trained, and of its evaluation to full depth."""
-    config, task = config_of(method, arguments), TASKS["rte"]
+    config, task = config_of(method, arguments.batch_size, precision), TASKS["rte"]
     check_precision(config.precision, torch.device(device()))
     model = new_model(method, config, task, arguments.backbone)
     examples = random_examples(typical_lengths(arguments.batch_size))
@@ -187,7 +206,7 @@ def new_model(method: str, config: TrainingConfig, task: Task, backbone: str) ->
 
 def naive_rates_of(arguments: argparse.Namespace) -> Rates:
     """Examples per second of the naive way."""
-    config = config_of("albert", arguments)
+    config = config_of("albert", arguments.batch_size, "float32")
     shape = load_encoder(arguments.backbone, config, vocab_size=VOCABULARY).configuration
     model = AutoModelForSequenceClassification.from_config(shape, attn_implementation="eager").to(device())
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate)
@@ -225,14 +244,17 @@ def seconds_of(work: Callable[[], object], times: int) -> float:
 
 
 def our_lines(
-    work: Work, tokens: dict[str, tuple[float, str]], rates: dict[str, Rates], gain: float
+    work: Work,
+    tokens: dict[str, tuple[float, str]],
+    confirm: dict[str, Rates],
+    search: dict[str, Rates],
+    gain: float,
 ) -> Iterator[dict[str, Any]]:
     """A line of the arithmetic for every method and task."""
     for method in METHODS:
         for task in PAPER_TASKS:
-            per_second = rates[method]
-            length = tokens[task][0]
-            yield line_of(method, task, work, Rates(per_second.training / length, per_second.evaluation / length), gain)
+            mean, _ = tokens[task]
+            yield line_of(method, task, work, confirm[method].of_length(mean), search[method].of_length(mean), gain)
 
 
 def naive_lines(work: Work, rates: Rates) -> Iterator[dict[str, Any]]:
@@ -240,26 +262,29 @@ def naive_lines(work: Work, rates: Rates) -> Iterator[dict[str, Any]]:
     for method in METHODS:
         points = prod(map(len, search_spaces.load(method).paper_grid.values()))
         for task in PAPER_TASKS:
-            yield line_of(method, task, Work(points, work.search_epochs, work.confirm_epochs), rates, 1.0)
+            whole_grid = Work(points, work.search_epochs, work.confirm_epochs)
+            yield line_of(method, task, whole_grid, confirm=rates, search=rates, gain=1.0)
 
 
-def line_of(method: str, task: str, work: Work, rates: Rates, gain: float) -> dict[str, Any]:
+def line_of(method: str, task: str, work: Work, confirm: Rates, search: Rates, gain: float) -> dict[str, Any]:
     """Device hours of an arm, from examples per second, with all that they are made of."""
     sizes = TASKS[task].sizes
-    train, dev = sizes["train"], sum(sizes[split] for split in TASKS[task].dev_splits)
-    epoch = train / rates.training + dev / rates.evaluation
-    return {
-        "method": method,
-        "task": task,
-        "search_trials": work.search_trials,
-        "epochs": work.epochs,
-        "train": train,
-        "dev": dev,
-        "training_rate": rates.training,
-        "evaluation_rate": rates.evaluation,
-        "gain": gain,
-        "hours": work.epochs * epoch / gain / 3600,
+    rows = sizes["train"], sum(sizes[split] for split in TASKS[task].dev_splits)
+    phases = {
+        "search": (work.search_trials * work.search_epochs, search),
+        "confirm": (SEEDS * work.confirm_epochs, confirm),
     }
+    found = {name: phase_of(epochs, rates, rows) for name, (epochs, rates) in phases.items()}
+    hours = sum(phase["hours"] for phase in found.values()) / gain
+    return {"method": method, "task": task, "gain": gain, "hours": hours, "phases": found}
+
+
+def phase_of(epochs: float, rates: Rates, rows: tuple[int, int]) -> dict[str, float]:
+    """So many epochs over so many rows to train and to evaluate on; hours of one trial after another."""
+    train, dev = rows
+    seconds = epochs * (train / rates.training + dev / rates.evaluation)
+    counts = {"epochs": epochs, "train": train, "dev": dev}
+    return {**counts, "training_rate": rates.training, "evaluation_rate": rates.evaluation, "hours": seconds / 3600}
 
 
 def print_lines(
@@ -271,11 +296,13 @@ def print_lines(
     print(f"hours of this device: {facts['device']}, {facts['threads']} thread(s), {facts['backbone']}")
     print("tokens per example:", ", ".join(f"{task} {mean:.1f} ({how})" for task, (mean, how) in tokens.items()))
     for way, of_way in lines.items():
-        print(f"\n{way}: epochs of all trials x (train / rate + dev / rate) / gain = hours")
+        print(f"\n{way}: epochs x (train / rate + dev / rate) of both phases / gain = hours")
         for line in of_way:
-            print(f"  {line['method']:15} {line['task']:5} {line['epochs']:7.1f} x ({line['train']:>7,} / ", end="")
-            print(f"{line['training_rate']:.1f} + {line['dev']:>6,} / {line['evaluation_rate']:.1f}) ", end="")
-            print(f"/ {line['gain']:.2f} = {line['hours']:,.2f} h")
+            print(f"  {line['method']:15} {line['task']:5}", end="")
+            for name, phase in line["phases"].items():
+                print(f"  {name} {phase['epochs']:7.1f} x ({phase['train']:>7,} / {phase['training_rate']:.1f}", end="")
+                print(f" + {phase['dev']:>6,} / {phase['evaluation_rate']:.1f})", end="")
+            print(f" / {line['gain']:.2f} = {line['hours']:,.2f} h")
         print(f"  {way} together: {hours[way]:,.1f} h")
     print(f"\nnaive / ours: {hours['naive'] / hours['ours']:.1f}")
 

@@ -56,6 +56,8 @@ def main() -> None:
     try:
         backbone = minilm_folder()
         tasks = [task for task in arguments.tasks if has_task(arguments.glue, task)]
+        if not tasks:
+            raise ValueError(f"--glue is {arguments.glue}; allowed: a folder with one of {', '.join(arguments.tasks)}")
         contenders = [name for name in CONTENDERS if name in arguments.contenders]
         rows = [rates(task, backbone, contenders, arguments) for task in tasks]
         trials = [whole_trials(task, backbone, arguments) for task in tasks] if arguments.trials else []

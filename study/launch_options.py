@@ -12,7 +12,7 @@ from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
-from study.plans.plan import AtLeastTwo, Sampler, SearchRepeats
+from study.plans.plan import Parts, Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
@@ -45,7 +45,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     backbone: str | None
     tokenizer: str | None
     early_stopping: Literal["none", "asha"] | None
-    first_epoch_parts: AtLeastTwo | None
+    first_epoch_parts: Parts | None
     samples: AtLeastOne | None
     seeds: AtLeastOne | None
     epochs: AtLeastOne | None
@@ -173,6 +173,8 @@ def check_options(options: LaunchOptions) -> None:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
         _check_processes(options)
+    if options.gpus_per_trial == "auto" and is_local and not local_gpus():
+        raise ValueError("--gpus-per-trial is auto, but this machine has no GPU; leave it out")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
     for name in ("audit_stopped", "spend_on_claims"):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainables.models.exit_rules import ExitResult
     from trainables.runs.trained_model import TrainedModel
 
-TIMED = {1: 100, 8: 12, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
+TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
 
 
 class Options(Typed, frozen=True, kw_only=True):

@@ -93,13 +93,13 @@ def replay_of(folder: Path, options: Options) -> Replay:
         ValueError: the folder is no study, or no rule follows from the options.
     """
     file, events, facts = require_plan(folder), read_events(folder), StudyFacts()
+    own = file.plan.protocol.early_stopping
+    if own is not None and own.part is not None:
+        raise ValueError(f"{folder} has a rung within the first epoch; allowed: a study whose rungs are whole epochs")
     stopping = stopping_from(options, file.plan.protocol)
-    if stopping is not None and stopping.part is not None:
-        raise ValueError(f"{folder} has a rung within the first epoch; allowed: rungs of whole epochs")
     for event in events:
         facts.apply(event)
     progress, epochs = StudyProgress(file.plan, facts, max_gpu_hours=None), epochs_of(events)
-    own = file.plan.protocol.early_stopping
     arms = [
         ArmReplay(
             arm=arm.arm.name,

@@ -69,7 +69,7 @@ def _time_in_words(rows: list[Row], batch_sizes: Iterable[int]) -> str:
     return (
         f"Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of {sizes} "
         f"on {devices}, timed in the trial's own process after its training, on a few examples of the split that "
-        "selects, while other trials may have shared the machine. "
+        "selects (one thread of a CPU by its own clock), while other trials may have shared the machine. "
     )
 
 

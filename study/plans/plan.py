@@ -15,6 +15,7 @@ from trainables.schema import Configuration, Typed, Value
 Sampler = Literal["tpe", "random", "grid"]
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
+Parts = Annotated[int, Meta(ge=2, le=16)]  # of an epoch: each is of many batches
 
 
 # Of 100,000 examples and more, where an epoch is long to wait for a rung: four fifths of GLUE's tokens.
@@ -26,7 +27,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
     grace: AtLeastOne = 1  # epochs before a search trial can be stopped
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
-    first_epoch_parts: AtLeastTwo | UnsetType = UNSET  # a rung after the first of so many: of `TASKS_IN_PARTS` alone
+    first_epoch_parts: Parts | UnsetType = UNSET  # a rung after the first of so many: of `TASKS_IN_PARTS` alone
 
     @property
     def part(self) -> float | None:

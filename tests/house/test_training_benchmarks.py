@@ -67,23 +67,28 @@ def test_trainer_pads_to_the_longest_of_a_batch_and_names_what_it_needs(tmp_path
 
 def test_an_arm_costs_its_epochs_over_its_data_at_the_rates():
     work = table2.Work(search_trials=10, search_epochs=2, confirm_epochs=4)
-    line = table2.line_of("albert", "rte", work, table2.Rates(training=249, evaluation=27.7), 2.0)
-    assert work.epochs == 40
-    assert line["hours"] == pytest.approx(40 * (10 + 10) / 2 / 3600)
+    confirm, search = table2.Rates(training=249, evaluation=27.7), table2.Rates(training=498, evaluation=55.4)
+    line = table2.line_of("albert", "rte", work, confirm, search, 2.0)
+    assert line["hours"] == pytest.approx((20 * (5 + 5) + 20 * (10 + 10)) / 2 / 3600)
 
 
 def test_the_naive_way_runs_the_grid():
     lines = list(table2.naive_lines(table2.Work(0, 1, 1), table2.Rates(1, 1)))
-    assert len(lines) == 5 * 8 and sum(line["search_trials"] for line in lines) == 672
-    mnli = next(line for line in lines if line["task"] == "mnli")
+    assert len(lines) == 5 * 8 and sum(line["phases"]["search"]["epochs"] for line in lines) == 672
+    mnli = next(line for line in lines if line["task"] == "mnli")["phases"]["confirm"]
     assert mnli["dev"] == sum(TASKS["mnli"].sizes[split] for split in TASKS["mnli"].dev_splits)
 
 
 @pytest.mark.parametrize("method", ["albert", "pabee", "pondernet", "palbert"])  # the tiny one has six
 def test_every_method_has_a_rate(method):
     options = ["--backbone", "mini-albert", "--batch-size", "2", "--steps", "1"]
-    rates = table2.rates_of(method, table2.build_parser().parse_args(options))
+    rates = table2.rates_of(method, table2.build_parser().parse_args(options), "float32")
     assert 0 < rates.training and 0 < rates.evaluation
+
+
+def test_a_backbone_that_is_too_flat_for_a_method_is_refused_before_anything_is_measured():
+    with pytest.raises(ValueError, match="--backbone is mini-albert: albert:9-layers: .* has 6 layers"):
+        table2.check_depth("mini-albert")
 
 
 def test_the_work_of_a_study_is_what_its_records_say(tmp_path):

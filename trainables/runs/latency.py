@@ -38,6 +38,7 @@ def measure_latency(
 
     Every batch is answered under all rules in turn, round after round, the first one uncounted. A batch's time is that
     of its fastest round, since what else runs on the machine only adds to it; an example's the mean over the batches.
+    On one thread of a CPU it is the time that the thread has computed.
 
     Args:
         num_batches: by batch size, at most. A batch has no more examples than there are.
@@ -51,7 +52,7 @@ def measure_latency(
             for rule in rules
         ]
         layers = [answer().double().mean().item() for answer in answers]
-        timed = [_Timed(*pair) for pair in zip(answers, layers, _fewest_seconds(answers), strict=True)]
+        timed = [_Timed(*pair) for pair in zip(answers, layers, _fewest_seconds(answers, _clock(device)), strict=True)]
         exits = tuple(_exit_latency([own for own in timed if own.answer.rule == rule]) for rule in rules)
     return Latency(device=_name_of(device), threads=torch.get_num_threads(), exits=exits)
 
@@ -114,16 +115,22 @@ def _spread_batches(num_examples: int, batch_size: int, num_batches: int) -> lis
     return [np.arange(start, start + batch_size) for start in starts]
 
 
-def _fewest_seconds(answers: list[_Answer]) -> list[float]:
+def _fewest_seconds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
     """Of each answer over the rounds."""
-    rounds = [[_seconds(answer) for answer in answers] for _ in range(ROUNDS)]
+    rounds = [[_seconds(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def _clock(device: torch.device) -> Callable[[], float]:
+    """The thread's own where it computes alone on a CPU, which others may use at the same time; else the wall's."""
+    is_alone = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.thread_time if is_alone else time.perf_counter
+
+
+def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
+    began = clock()
     run()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def _name_of(device: torch.device) -> str:

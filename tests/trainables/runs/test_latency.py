@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import msgspec
 import numpy as np
@@ -45,10 +46,19 @@ def test_every_batch_is_answered_under_all_rules_in_turn_in_every_round_and_once
 
 def test_times_are_per_example_means_over_batches_of_the_fastest_round(run, monkeypatch):
     seconds = itertools.chain([1.0, 10.0, 3.0, 30.0], [5.0, 9.0, 2.0, 40.0], [4.0, 50.0, 6.0, 60.0])
-    monkeypatch.setattr(latency, "_seconds", lambda answer: next(seconds))
+    monkeypatch.setattr(latency, "_seconds", lambda answer, clock: next(seconds))
     found, _ = measured(run, {8: 2})
     assert [own.timings[0].milliseconds for own in found.exits] == [1000 * 1.5 / 8, 1000 * 19.5 / 8]
     assert [own.timings[0].examples for own in found.exits] == [16, 16]
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "clock"),
+    [("cpu", 1, time.thread_time), ("cpu", 2, time.perf_counter), ("cuda", 1, time.perf_counter)],
+)
+def test_what_else_runs_on_a_processor_is_not_timed_where_the_thread_has_a_clock(device, threads, clock, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert latency._clock(torch.device(device)) is clock
 
 
 def test_layers_are_those_of_the_timed_examples_and_fewer_cost_fewer_flops(run):
