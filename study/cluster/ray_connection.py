@@ -24,7 +24,7 @@ RAY_SETTINGS = {
     "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` says how many
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_worker_niceness": "0",
+    "RAY_worker_niceness": "5",  # where processors are short the driver goes first, and the mirror last
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
