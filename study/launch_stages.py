@@ -39,7 +39,7 @@ from study.storage.secrets import masked
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.study_storage import storage_for
 
-MIRROR_NICENESS = 10  # of the operating system: where processors are short, driver and trials go first
+MIRROR_NICENESS = 10  # over the launch's own: where processors are short, driver and trials go first
 
 
 def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> int:
@@ -207,7 +207,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
             stderr=log,
             start_new_session=True,  # Ctrl-C is the launcher's: the mirror ends when it has seen the launch end
         )
-    os.setpriority(os.PRIO_PROCESS, mirror.pid, MIRROR_NICENESS)
+    os.setpriority(os.PRIO_PROCESS, mirror.pid, os.getpriority(os.PRIO_PROCESS, 0) + MIRROR_NICENESS)
     return mirror
 
 
