@@ -22,7 +22,6 @@ Inside = Annotated[float, Meta(gt=0, lt=1)]
 Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # what each is: matrix_products.py
 AtLeastOne = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)]
-Part = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class EncoderConfig(Typed, frozen=True, kw_only=True):

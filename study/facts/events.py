@@ -13,7 +13,7 @@ from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from study.plans.identity import arm_name
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.configuration import AtLeastOne, Count, NotNegative, Part
+from trainables.configuration import AtLeastOne, Count, Inside, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
@@ -128,7 +128,7 @@ class AshaDecided(BaseEvent, frozen=True, kw_only=True):
     """A search trial reached a rung."""
 
     key: str
-    rung: AtLeastOne | Part  # epochs
+    rung: AtLeastOne | Inside  # epochs
     score: Score
     cutoff: Score | None  # None where the rung was empty
     recorded: Count  # scores at the rung before this one
