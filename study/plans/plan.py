@@ -17,8 +17,7 @@ SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
 Parts = Annotated[int, Meta(ge=2, le=16)]  # of an epoch: each is of many batches
 
-
-# Of 100,000 examples and more, where an epoch is long to wait for a rung: four fifths of GLUE's tokens.
+# Of 100,000 examples and more, and of long texts: an epoch is long to wait for a rung.
 TASKS_IN_PARTS = ("mnli", "qqp")
 
 
