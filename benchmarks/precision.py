@@ -28,7 +28,7 @@ import search_spaces
 import trainables
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import device, device_name, minilm_folder
-from benchmarks.training_speed import BATCH_SIZES, has_task, rows_of
+from benchmarks.training_speed import BATCH_SIZES, rows_of
 from trainables.configuration import Precision
 from trainables.matrix_products import has_tensorfloat32
 from trainables.runs.training import TrainingRun
@@ -41,8 +41,8 @@ def main() -> None:
     arguments = build_parser().parse_args()
     torch.set_num_threads(arguments.threads)
     try:
-        if not has_task(arguments.glue, arguments.task):
-            return
+        if arguments.seeds < 1:
+            raise ValueError(f"--seeds is {arguments.seeds}; allowed: a whole number >= 1")
         rows = measured(minilm_folder(), arguments)
     except ValueError as error:
         raise SystemExit(str(error)) from None

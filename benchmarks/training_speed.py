@@ -219,10 +219,12 @@ def rows_of(glue: Path, task: str, folder: Path, *, train: int | None = None, de
     """A folder with the rows of the official files, or so many drawn at random; where there is no train file, of dev.
 
     Raises:
-        ValueError: there are too few.
+        ValueError: there are none, or too few.
     """
     source, target = glue / TASKS[task].folder, folder / TASKS[task].folder
     target.mkdir(parents=True)
+    if not (source / "dev.tsv").exists():
+        raise ValueError(f"--glue is {glue}; allowed: a folder with {TASKS[task].folder}/dev.tsv")
     header, rows = shuffled_rows(source / "dev.tsv")
     wanted = {"dev": rows[:dev]}
     if (source / "train.tsv").exists():

