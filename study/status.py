@@ -119,7 +119,8 @@ def _print(progress: StudyProgress, status: Status) -> None:
     console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False)
     console.print(arms_table(progress))
     if precision := progress.plan.protocol.search_precision:
-        console.print(f"best is of search trials in {precision}, median of confirm trials in the configured precision")
+        words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
+        console.print(words, markup=False, soft_wrap=True)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
         for line in _shared(progress):

@@ -111,6 +111,12 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "--max-gpu-hours is 2, but this machine has no GPU; leave it out",
             marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
         ),
+        pytest.param(
+            ["--gpus-per-trial", "auto"],
+            "--gpus-per-trial is auto, but this machine has no GPU; leave it out",
+            marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
+        ),
+        (["--first-epoch-parts", "17", "--task", "mnli"], "--first-epoch-parts is 17; allowed: a whole number <= 16"),
         (["--tracking-uri", "foo://x"], "--tracking-uri is a foo address; allowed: none, a folder, http"),
         (["--storage", "/proc/nowhere"], "folder /proc/nowhere/trials cannot be written"),
         (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),

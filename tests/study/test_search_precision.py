@@ -18,7 +18,7 @@ from analysis.studies.load import load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import write_tables
 from analysis.verify import verify
-from study import launch
+from study import launch, status
 from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import search_under
 from study.decisions.progress import StudyProgress
@@ -167,6 +167,11 @@ def test_a_replay_finds_the_confirm_trials_of_its_winner():
     assert found.chosen.median == arm.median is not None
     drawn = search_under(progress.arms[0], epochs, stopping=stopping, is_random=True)
     assert drawn.unknown == 0  # the study was sampled at random: the same configurations are drawn
+
+
+def test_the_status_says_what_its_best_score_is_of(made, capsys):
+    assert status.main([str(made)]) == 0
+    assert "best is of search trials in bfloat16, median of confirm trials in the" in capsys.readouterr().out
 
 
 def test_it_verifies(made):
