@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import search_spaces
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from trainables.data.tasks import TRAINABLE_TASKS
 
@@ -48,8 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("commit", help="any name that git knows")
     parser.add_argument("--methods", nargs="+", choices=search_spaces.available(), default=["palbert"])
     parser.add_argument("--task", choices=TRAINABLE_TASKS, default="rte")
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=count, default=4)
+    parser.add_argument("--rounds", type=count, default=5)
     return parser
 
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks.counts import count
 from trainables.encoders.nystrom import nystrom_attention
 from trainables.runs.flops import count_flops
 
@@ -49,14 +50,14 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS), metavar="N", help="tokens, rising")
-    parser.add_argument("--batch-size", type=int, default=1)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--head-size", type=int, default=64)
-    parser.add_argument("--landmarks", type=int, default=32)
-    parser.add_argument("--kernel-size", type=int, default=33, help="of the convolution")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lengths", type=count, nargs="+", default=list(LENGTHS), metavar="N", help="tokens, rising")
+    parser.add_argument("--batch-size", type=count, default=1)
+    parser.add_argument("--heads", type=count, default=4)
+    parser.add_argument("--head-size", type=count, default=64)
+    parser.add_argument("--landmarks", type=count, default=32)
+    parser.add_argument("--kernel-size", type=count, default=33, help="of the convolution")
+    parser.add_argument("--rounds", type=count, default=5)
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

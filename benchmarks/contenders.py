@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.counts import count
+
 EPOCHS = 5
 SEEDS = 5  # confirm trials, for the engine
 
@@ -123,7 +125,7 @@ def main() -> None:
         prog="python -m benchmarks.contenders", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("contender", choices=CONTENDERS)
-    parser.add_argument("--trials", type=int, default=200)
+    parser.add_argument("--trials", type=count, default=200)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
         figures = CONTENDERS[options.contender](Path(folder), options.trials)

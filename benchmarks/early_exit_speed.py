@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
 
+from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from search_spaces import palbert as palbert_space
@@ -61,13 +62,13 @@ def main() -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.early_exit_speed", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--hidden-size", type=int, default=256)
-    parser.add_argument("--examples", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--layers", type=count, default=12)
+    parser.add_argument("--hidden-size", type=count, default=256)
+    parser.add_argument("--examples", type=count, default=128)
+    parser.add_argument("--batch-size", type=count, default=32)
     parser.add_argument("--quantiles", type=float, nargs="+", default=list(QUANTILES), metavar="Q")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=count, default=5)
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

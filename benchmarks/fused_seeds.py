@@ -27,6 +27,7 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 import search_spaces
 import trainables
+from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import device, device_name
@@ -130,10 +131,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--methods", nargs="+", choices=search_spaces.available(), default=["albert", "pabee", "palbert"]
     )
-    parser.add_argument("--members", type=int, default=5)
-    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 32], metavar="N")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--members", type=count, default=5)
+    parser.add_argument("--batch-sizes", type=count, nargs="+", default=[8, 32], metavar="N")
+    parser.add_argument("--rounds", type=count, default=10)
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

@@ -30,6 +30,7 @@ from typing import Any, get_args
 
 import torch
 
+from benchmarks.counts import count
 from benchmarks.random_texts import random_examples
 from benchmarks.results_file import write_results
 from benchmarks.table2 import METHODS, config_of, new_model, training_step, typical_lengths
@@ -92,14 +93,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default=device(), help="(%(default)s)")
     parser.add_argument(
-        "--at-once", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N", help="with 1 (%(default)s)"
+        "--at-once", type=count, nargs="+", default=[1, 2, 4, 8], metavar="N", help="with 1 (%(default)s)"
     )
     parser.add_argument("--method", choices=METHODS, default="palbert", help="(%(default)s)")
     parser.add_argument("--backbone", default="albert-base", help="with random weights (%(default)s)")
     parser.add_argument("--precision", choices=get_args(Precision), default="float32", help="(%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, help="(%(default)s)")
-    parser.add_argument("--steps", type=int, default=100, help="counted, of a trial (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="(%(default)s)")
+    parser.add_argument("--batch-size", type=count, default=32, help="(%(default)s)")
+    parser.add_argument("--steps", type=count, default=100, help="counted, of a trial (%(default)s)")
+    parser.add_argument("--rounds", type=count, default=5, help="(%(default)s)")
     return parser
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from study.facts.chain import chained, checked_head
 from study.facts.events import FILE, EpochReported, Report, read_events, utc_now
@@ -58,7 +59,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--events", type=count, default=100_000)
     number = parser.parse_args().events
     bodies = [msgspec.json.encode(event(i)) for i in range(number)]
     with tempfile.TemporaryDirectory() as temporary:

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.contenders import CONTENDERS
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 
 LIMIT_SECONDS_PER_TRIAL = 0.15
@@ -55,9 +56,9 @@ def main() -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=200, help="trials of a run (%(default)s)")
-    parser.add_argument("--tune-trials", type=int, metavar="N", help="trials of Ray Tune's runs, where fewer will do")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="rounds (%(default)s)")
+    parser.add_argument("--trials", type=count, default=200, help="trials of a run (%(default)s)")
+    parser.add_argument("--tune-trials", type=count, metavar="N", help="trials of Ray Tune's runs, where fewer will do")
+    parser.add_argument("--repeats", type=count, default=3, metavar="N", help="rounds (%(default)s)")
     parser.add_argument("--memory", action="store_true", help="compare the growth of the driver's memory")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, metavar="NAME", help=", ".join(CONTENDERS))
     return parser

@@ -26,6 +26,7 @@ import torch
 
 import search_spaces
 import trainables
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import device, device_name, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, rows_of
@@ -60,13 +61,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
     parser.add_argument("--task", choices=BATCH_SIZES, default="rte")
     parser.add_argument("--methods", nargs="+", choices=trainables.available(), default=["albert"])
-    parser.add_argument("--seeds", type=int, default=5, metavar="N")
-    parser.add_argument("--epochs", type=int, default=5, metavar="N")
-    parser.add_argument("--examples", type=int, metavar="N", help="trained on, drawn once; default: all")
-    parser.add_argument("--dev", type=int, metavar="N", help="evaluated after each epoch, drawn once; default: all")
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--seeds", type=count, default=5, metavar="N")
+    parser.add_argument("--epochs", type=count, default=5, metavar="N")
+    parser.add_argument("--examples", type=count, metavar="N", help="trained on, drawn once; default: all")
+    parser.add_argument("--dev", type=count, metavar="N", help="evaluated after each epoch, drawn once; default: all")
+    parser.add_argument("--batch-size", type=count, default=16)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

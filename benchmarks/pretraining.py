@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 import search_spaces
 import trainables
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
 from trainables.data.examples import Examples, load_examples, tokenizer_of
@@ -73,9 +74,9 @@ def main() -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pretraining", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--steps", type=int, default=1_500, help="of pretraining")
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--steps", type=count, default=1_500, help="of pretraining")
+    parser.add_argument("--seeds", type=count, default=2)
+    parser.add_argument("--processes", type=count, default=2)
     return parser
 
 

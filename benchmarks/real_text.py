@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from transformers import AlbertConfig, AlbertModel, BertTokenizerFast, PreTrainedTokenizerBase
 
+from benchmarks.counts import count
 from benchmarks.debian_books import write_books
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
@@ -92,8 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
     source.add_argument("--books", type=Path, default=Path("/"), help="folder that the packages were unpacked into")
     source.add_argument("--text", type=Path, help="folder of .txt files, a blank line between documents")
     parser.add_argument("--vocabulary", default=VOCABULARY, help="BERT's: a hub name, or a folder with its vocab.txt")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=count, default=STEPS)
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

@@ -26,6 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from analysis.tables import write_tables
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
@@ -87,10 +88,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_benchmark_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--samples", type=int, default=10_000, help="of each arm of the dry run (%(default)s)")
-    parser.add_argument("--events", type=int, default=100_000, help="of the status (%(default)s)")
-    parser.add_argument("--trials", type=int, default=1000, help="of the launch and the mirror (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="of each command (%(default)s)")
+    parser.add_argument("--samples", type=count, default=10_000, help="of each arm of the dry run (%(default)s)")
+    parser.add_argument("--events", type=count, default=100_000, help="of the status (%(default)s)")
+    parser.add_argument("--trials", type=count, default=1000, help="of the launch and the mirror (%(default)s)")
+    parser.add_argument("--repeats", type=count, default=3, help="of each command (%(default)s)")
     return parser
 
 

@@ -37,6 +37,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 from scipy.stats import wilcoxon
 
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from study import profiles
 from study.decisions.scheduler import Scheduler
@@ -317,9 +318,9 @@ def main() -> int:
 def build_parser() -> argparse.ArgumentParser:
     first_line = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search_strategies", description=first_line)
-    parser.add_argument("--seeds", type=int, default=50, help="searches of each contender (%(default)s)")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[5, 10, 20, 40], help="in full trainings, rising")
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seeds", type=count, default=50, help="searches of each contender (%(default)s)")
+    parser.add_argument("--budgets", type=count, nargs="+", default=[5, 10, 20, 40], help="in full trainings, rising")
+    parser.add_argument("--processes", type=count, default=2)
     return parser
 
 

@@ -38,6 +38,7 @@ import optuna
 from scipy import stats
 
 from analysis.statistics.uncertainty import Interval, median_interval
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.search_strategies import Clock, Search, in_words, paired
 from study.counterfactual.curves import Epochs, curves_of, epochs_of
@@ -297,11 +298,11 @@ def build_parser() -> argparse.ArgumentParser:
     first_line = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stopping_rules", description=first_line)
     parser.add_argument("--study", metavar="runs/NAME", help="a study of --early-stopping none; default: a small one")
-    parser.add_argument("--seeds", type=int, default=200, help="orders of each arm's trials (%(default)s)")
+    parser.add_argument("--seeds", type=count, default=200, help="orders of each arm's trials (%(default)s)")
     parser.add_argument(
-        "--budgets", type=int, nargs="+", default=[2, 4, 6, 8, 12, 16], help="in full trainings, rising"
+        "--budgets", type=count, nargs="+", default=[2, 4, 6, 8, 12, 16], help="in full trainings, rising"
     )
-    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--processes", type=count, default=2)
     return parser
 
 

@@ -31,6 +31,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 
 import search_spaces
 import trainables
+from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
@@ -100,7 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table2", description=__doc__.split("\n\n")[0])
     parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
     parser.add_argument("--study", type=Path, help="folder of a study that says epochs and trials")
-    parser.add_argument("--samples", type=int, default=12, help="search trials of an arm, without --study")
+    parser.add_argument("--samples", type=count, default=12, help="search trials of an arm, without --study")
     parser.add_argument("--search-epochs", type=float, default=4.0, help="mean of them, without --study")
     parser.add_argument("--confirm-epochs", type=float, default=10.0, help="of a seed, without --study")
     parser.add_argument("--naive-epochs", type=float, default=10.0, help="of every trial of the naive way")
@@ -111,9 +112,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--backbone", default="albert-base", help="with random weights")
     parser.add_argument("--precision", choices=get_args(Precision), default="float32", help="of ours")
     parser.add_argument("--search-precision", choices=get_args(Precision), help="of our searches; default: the same")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=3, help="measured, after one that is not")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch-size", type=count, default=32)
+    parser.add_argument("--steps", type=count, default=3, help="measured, after one that is not")
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

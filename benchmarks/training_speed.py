@@ -39,6 +39,7 @@ from torch import Tensor
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 import search_spaces
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, device_name, minilm_folder
 from trainables.data.tasks import TASKS
@@ -74,13 +75,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
     parser.add_argument("--tasks", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--examples", type=int, default=512, metavar="N", help="trained on in each round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--examples", type=count, default=512, metavar="N", help="trained on in each round")
+    parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--hidden-dropout", type=float, default=0.0, help="in the encoder; PALBERT has none")
     parser.add_argument("--trials", action="store_true", help="whole trials too")
-    parser.add_argument("--dev", type=int, default=256, metavar="N", help="examples evaluated in a whole trial")
-    parser.add_argument("--epochs", type=int, default=2, metavar="N", help="of a whole trial")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dev", type=count, default=256, metavar="N", help="examples evaluated in a whole trial")
+    parser.add_argument("--epochs", type=count, default=2, metavar="N", help="of a whole trial")
+    parser.add_argument("--threads", type=count, default=1)
     return parser
 
 

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from ray import tune
 
 from benchmarks import synthetic_trials as synthetic
+from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from study.plans.resolved_plan import Arm, ResolvedPlan
 
@@ -50,10 +51,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.utilisation", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--arms", type=int, default=8, help="(%(default)s)")
-    parser.add_argument("--samples", type=int, default=8, help="search trials of an arm (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="confirm trials of an arm (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=9, help="of a full trial (%(default)s)")
+    parser.add_argument("--arms", type=count, default=8, help="(%(default)s)")
+    parser.add_argument("--samples", type=count, default=8, help="search trials of an arm (%(default)s)")
+    parser.add_argument("--seeds", type=count, default=5, help="confirm trials of an arm (%(default)s)")
+    parser.add_argument("--epochs", type=count, default=9, help="of a full trial (%(default)s)")
     parser.add_argument("--seconds", type=float, default=1.6, help="an epoch of the longest arm (%(default)s)")
     return parser
 

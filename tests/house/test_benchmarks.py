@@ -1,6 +1,7 @@
 """What the benchmarks of the study engine measure, in small: pytest tests/house/test_benchmarks.py"""
 
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -261,3 +262,14 @@ def test_compaction_reaches_its_share_of_the_layer_ratio_or_not(layer_ratio, spe
     row = {"q": 0.5, "layer_ratio": layer_ratio, "speed_up_against_full": speed_up}
     assert early_exit_speed.reaches(row) is reached
     assert early_exit_speed.missed_in_words(row).startswith(f"MISSED at q = 0.50: speed-up {speed_up:.3f}; wanted: ")
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "2.5", "many"])
+@pytest.mark.parametrize(
+    ("command", "option"), [("early_exit_speed", "--rounds"), ("fused_seeds", "--members"), ("overhead", "--trials")]
+)
+def test_a_count_that_is_none_is_refused_in_one_line(command, option, given, capsys):
+    with pytest.raises(SystemExit) as refused:
+        importlib.import_module(f"benchmarks.{command}").build_parser().parse_args([option, given])
+    assert refused.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument {option}: {given!r} is not a whole number above 0\n")
