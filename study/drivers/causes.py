@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import socket
 import traceback
+from collections.abc import Mapping
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
+from study.storage.launch_marks import NotShared
 from study.storage.secrets import masked
 from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
@@ -18,12 +20,14 @@ _WORDS_OF_THE_MACHINE = re.compile(
 )
 # And the errors of a GPU that the method brings about, by an index that is out of range.
 _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
+# What Ray says of an actor whose node was lost, one that it had not started there too.
+_LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
 def failure_of(error: Exception, *, node: str | None) -> Failure:
     """What the journal says of an exception that ended the work on a trial here, on this node of Ray's."""
     lines = str(error).strip().splitlines() or [""]
-    name = "" if isinstance(error, (TrainingError, Unavailable)) else f"{type(error).__name__}: "
+    name = "" if isinstance(error, (TrainingError, Unavailable, NotShared)) else f"{type(error).__name__}: "
     return Failure(
         cause=_cause_of(error),
         error=masked(f"{name}{lines[0]}"),
@@ -33,10 +37,24 @@ def failure_of(error: Exception, *, node: str | None) -> Failure:
     )
 
 
-def lost_process(error: str, *, is_preempted: bool, node: str | None) -> Failure:
-    """What the journal says of a process that is gone; `node` is the one it was last heard of from."""
-    cause: Cause = "preemption" if is_preempted else "machine"
-    return Failure(cause=cause, error=masked(error), traceback=None, host=None, node=node)
+def lost_process(
+    error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
+) -> Failure:
+    """What the journal says of a process that is gone, by what Ray says of it; nobody's fault where its node is lost.
+
+    `node` is the one it was last heard of from, `lost_nodes` Ray's numbers of those that are gone and their hosts.
+    """
+    lost_nodes, said = lost_nodes or {}, _LOST_NODE.search(error)
+    node = said["node"] if said else node
+    host = lost_nodes.get(node or "")
+    cause: Cause = "preemption" if is_preempted or said or host else "machine"
+    line = f"its node is lost: {said['reason']}" if said else error.strip().splitlines()[-1]
+    return Failure(cause=cause, error=masked(line), traceback=None, host=host, node=node)
+
+
+def lost_outcome(error: Exception, *, host: str, node: str | None) -> Failure:
+    """What the journal says of a trial that has ended on this node and has left nothing that the launcher sees."""
+    return Failure(cause="node", error=masked(str(error)), traceback=None, host=host, node=node)
 
 
 def breaks_process(error: Exception) -> bool:
@@ -47,6 +65,8 @@ def breaks_process(error: Exception) -> bool:
 def _cause_of(error: Exception) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return "memory"
+    if isinstance(error, NotShared):
+        return "node"
     if isinstance(error, TrainingError):
         return "method"
     return "machine" if isinstance(error, _OF_THE_MACHINE) or _is_of_the_machine(str(error)) else "method"

@@ -10,21 +10,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.driven_cluster import Cluster
 from helpers.journals import MadeJournal, failure_of, report_of, row_of
 from helpers.launched_studies import PROVENANCE, mini_plan
 from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
-from study.cluster.resources import Resources
 from study.decisions import specs
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import check_attested
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.running_trial import RunningTrial
-from study.drivers.tune_driver import TuneDriver, _Scheduler
-from study.drivers.watchdog import Watchdog
+from study.drivers.tune_driver import _Scheduler
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
 from study.screen.words import describe_notice
@@ -203,48 +202,6 @@ def test_a_record_says_what_its_worker_found():
     assert (record.tokens_digest, record.backbone_digest, record.code_digest) == ("beef", "f11e", "c0de")
 
 
-class Cluster:
-    """A driver of a study on nodes of one CPU each, without Ray."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
-        monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: self._nodes)
-        self.nodes_are(*nodes)
-        plan = mini_plan(methods=("albert",), tasks=("rte",))
-        self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)
-        self.scheduler.begin_launch(command="", host="", pid=0)
-        self.driver = TuneDriver(
-            self.scheduler,
-            folder=folder,
-            storage=str(folder),
-            resources=Resources(cpus=1, gpus=0),
-            on_progress=lambda: None,
-            watchdog=Watchdog(say=print),
-        )
-
-    def nodes_are(self, *nodes: str) -> None:
-        self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
-
-    def hand_out(self) -> list[str]:
-        """Ray's numbers of the trials that go to Ray now."""
-        before = len(self.driver._keys)
-        while self.driver.suggest(f"ray-{len(self.driver._keys)}") is not None:
-            pass
-        return list(self.driver._keys)[before:]
-
-    def refuse(self, ray_id: str, node: str | None, **found: str) -> str:
-        """A worker on the node found something else than was expected of the trial; what Ray is told."""
-        self.driver.begun(ray_id)
-        (key,) = self.driver._keys[ray_id]
-        refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
-        return self.driver.reported(ray_id, Message(news=(refused,), node=node))
-
-    def expected(self, key: str) -> Attestation:
-        return specs.expected_attestation(self.scheduler.progress, self.scheduler.facts.trials[key], by=PROVENANCE)
-
-    def events(self, kind: type) -> list:
-        return [event for event in self.scheduler._journal.events if isinstance(event, kind)]
-
-
 @pytest.mark.parametrize("field", ["code_digest", "data_fingerprint", "backbone_fingerprint"])
 def test_a_node_with_other_code_or_data_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch, field):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
@@ -257,7 +214,9 @@ def test_a_node_with_other_code_or_data_is_left_out_and_the_study_goes_on(tmp_pa
     assert again.failure.cause == "node" and not cluster.scheduler.faults.is_final(again.key, again.failure)
     cluster.driver.begun(second)
     assert cluster.hand_out() == ["ray-2"]
-    assert [cluster.driver._avoided([trial]) for trial in cluster.scheduler.facts.trials.values()] == [("a",)] * 3
+    assert [cluster.driver._assignments.avoided([trial]) for trial in cluster.scheduler.facts.trials.values()] == [
+        ("a",)
+    ] * 3
 
 
 def test_a_node_that_is_left_out_is_not_waited_for(tmp_path, monkeypatch):
