@@ -1,8 +1,8 @@
 """Many trials in few processes: for clusters of more slots than a machine has memory for.
 
-Ray Tune starts an actor for every trial that runs. Within `hosted` it is given a handle instead that looks like one: the
-trial lives in a thread of a host, one actor for each node. All else is Ray's own: placement groups, one call for each
-epoch, the wait for whichever of them is ready.
+Ray Tune starts an actor for every trial that runs. Within `hosted` it is given a handle instead that looks like one:
+the trial lives in a thread of a host, one actor for each node. All else is Ray's own: placement groups, one call for
+each epoch, the wait for whichever of them is ready.
 """
 
 from __future__ import annotations
