@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:tests python -m helpers.kuberay_schema helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml
 
-writes `tests/study/cluster/kuberay_rayjob.json`, last from KubeRay 1.7.0. The whole definition has more than a megabyte.
+writes `tests/study/cluster/kuberay_rayjob.json`, last from KubeRay 1.7.0, whose definition has more than a megabyte.
 Fails where the file has a field that the definition does not know.
 """
 
