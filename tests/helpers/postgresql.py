@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
@@ -30,6 +31,8 @@ def lacking() -> str | None:
     """Why none can be started here; None where one can."""
     if not _DEBIAN:
         return "PostgreSQL is not installed (/usr/lib/postgresql)"
+    if importlib.util.find_spec("psycopg2") is None:
+        return "psycopg2-binary is not installed"
     if os.geteuid() == 0 and "postgres" not in [user.pw_name for user in pwd.getpwall()]:
         return "PostgreSQL does not run as root, and there is no user postgres"
     return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -18,6 +20,7 @@ from study.mirror import main
 
 NAMES = ("first", "second", "third")
 TRIALS = 12
+Store = Callable[[], AbstractContextManager[dict[str, str]]]
 
 
 def made_study(folder: Path) -> MadeJournal:
@@ -38,32 +41,55 @@ def mirror_all(folder: Path, uri: str) -> None:
         assert mirror.returncode == 0 and f"mirrored {TRIALS} trials" in output
 
 
+@contextmanager
+def sqlite_store() -> Iterator[dict[str, str]]:
+    """What the server is told where it keeps its runs in a file: nothing more."""
+    yield {}
+
+
+@contextmanager
+def postgresql_store() -> Iterator[dict[str, str]]:
+    """What the server is told of a database that asks for a password."""
+    with postgresql() as database:
+        yield {"MLFLOW_BACKEND_STORE_URI": database.uri, "PGPASSFILE": str(database.password_file)}
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
-def test_several_studies_mirror_into_one_server_at_a_time(tmp_path: Path) -> None:
-    pytest.importorskip("psycopg2", reason="psycopg2-binary is not installed")
+@pytest.mark.parametrize(
+    "store",
+    [
+        sqlite_store,
+        pytest.param(postgresql_store, marks=pytest.mark.skipif(lacking() is not None, reason=str(lacking()))),
+    ],
+    ids=["sqlite", "postgresql"],
+)
+def test_several_studies_mirror_into_one_server_at_a_time(tmp_path: Path, store: Store) -> None:
     for name in NAMES:
         made_study(tmp_path / name)
-    with postgresql() as database:
-        store = {"MLFLOW_BACKEND_STORE_URI": database.uri, "PGPASSFILE": str(database.password_file)}
-        server = Server(tmp_path, **store)
+    with store() as environment:
+        server = Server(tmp_path, **environment)
         server.start()
         try:
             mirror_all(tmp_path, server.uri)
-            words = [word for process in psutil.process_iter() for word in command_line(process)]
-            assert any(server.uri.rpartition(":")[2] == word for word in words)  # the server's port is among them
-            assert not any(PASSWORD in word for word in words)
+            assert not any(PASSWORD in word for word in words_of_all_processes(server))
             for name in NAMES:
                 runs = stored_runs(server.uri, name)
                 assert len(runs) == TRIALS + 2  # of the study and of its arm
                 trials = [run for key, run in runs.items() if key not in ("study", "palbert/rte")]
                 assert [run.info.status for run in trials] == ["FINISHED"] * TRIALS
                 assert [step for step, _, _ in curves(server.uri, runs[f"{3:016x}"])["epoch/score"]] == [1, 2]
-            before = content(server.uri)
+            before = content(server.uri, NAMES[0])
             assert main([str(tmp_path / NAMES[0]), "--tracking-uri", server.uri]) == 0
-            assert content(server.uri) == before
+            assert content(server.uri, NAMES[0]) == before
         finally:
             server.kill()
+
+
+def words_of_all_processes(server: Server) -> list[str]:
+    """Of all command lines on this machine, that of the server among them."""
+    words = [word for process in psutil.process_iter() for word in command_line(process)]
+    assert server.uri.rpartition(":")[2] in words
+    return words
 
 
 def command_line(process: psutil.Process) -> list[str]:
