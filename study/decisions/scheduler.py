@@ -267,4 +267,6 @@ class Scheduler:
         decision = asha.decide(
             arm.facts.rungs, trial.key, epoch=epoch, score=score, epochs=arm.arm.epochs, stopping=stopping
         )
-        return decision and AshaDecided(time=self._journal.now(), key=trial.key, **vars(decision))
+        if decision is None:
+            return None
+        return AshaDecided(time=self._journal.now(), key=trial.key, **vars(decision))
