@@ -19,6 +19,7 @@ from study.facts.events import (
     AshaDecided,
     ConfirmClosed,
     EpochReported,
+    Event,
     Failure,
     LaunchBegan,
     LaunchEnded,
@@ -122,13 +123,17 @@ class Scheduler:
         trial, row = self.facts.trials[key], report.row
         if report.attested is not None:
             check_attested(self.progress, key, report.attested, host=report.host, by=self.provenance)
+        events: list[Event] = []  # synced together
         if row.epoch > trial.epochs:
             self.faults.got_on(key, node)
-            self._journal.append(EpochReported(time=self._journal.now(), key=key, report=report))
+            events.append(EpochReported(time=self._journal.now(), key=key, report=report))
+        is_decided = trial.phase != "search" or row.finished or trial.stopped_at is not None
+        if not is_decided and (decided := self._decide(trial, row.epoch, row.selection_score)):
+            events.append(decided)
+        if events:
+            self._journal.append(*events)
         if trial.phase != "search" or row.finished:
             return "continue"
-        if trial.stopped_at is None and self.plan.protocol.early_stopping is not None:
-            self._decide(trial, row.epoch, row.selection_score)
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
 
     def retry(self, key: str, failure: Failure) -> None:
@@ -252,12 +257,16 @@ class Scheduler:
     def _close_search(self, arms: list[str], *, max_gpu_hours: float | None) -> None:
         self._journal.append(SearchClosed(time=self._journal.now(), arms=arms, max_gpu_hours=max_gpu_hours))
 
-    def _decide(self, trial: TrialFacts, epoch: float, score: float) -> None:
+    def _decide(self, trial: TrialFacts, epoch: float, score: float) -> AshaDecided | None:
+        """What ASHA makes of a score; None where it decides nothing."""
+        if self.plan.protocol.early_stopping is None:
+            return None
         arm = self.progress.arm(trial.started.arm)
         stopping = self.plan.early_stopping_of(arm.arm)
         assert stopping is not None
         decision = asha.decide(
             arm.facts.rungs, trial.key, epoch=epoch, score=score, epochs=arm.arm.epochs, stopping=stopping
         )
-        if decision is not None:
-            self._journal.append(AshaDecided(time=self._journal.now(), key=trial.key, **vars(decision)))
+        if decision is None:
+            return None
+        return AshaDecided(time=self._journal.now(), key=trial.key, **vars(decision))

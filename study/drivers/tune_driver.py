@@ -318,8 +318,9 @@ class _Searcher(_StaysHere, Searcher):
 class _Scheduler(_StaysHere, FIFOScheduler):
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         stuck = self._driver.take_back_unplaceable()
-        for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in stuck]:
-            tune_controller.stop_trial(trial)
+        if stuck:
+            for trial in [trial for trial in tune_controller.get_trials() if trial.trial_id in stuck]:
+                tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:

@@ -76,8 +76,8 @@ class EventLog(Protocol):
         """The time of an event that happens now."""
         ...
 
-    def append(self, event: Event) -> None:
-        """Makes the event safe, and a fact."""
+    def append(self, *events: Event) -> None:
+        """Makes the events safe, all at once, and then facts."""
         ...
 
 
@@ -95,9 +95,10 @@ class MemoryJournal:
     def now(self) -> str:
         return utc_now()
 
-    def append(self, event: Event) -> None:
-        self.events.append(event)
-        self.facts.apply(event)
+    def append(self, *events: Event) -> None:
+        for event in events:
+            self.events.append(event)
+            self.facts.apply(event)
 
 
 class Journal:
@@ -129,14 +130,18 @@ class Journal:
         """As `EventLog`; never before the last event, even where somebody has set the clock back."""
         return max(utc_now(), self.facts.time)
 
-    def append(self, event: Event) -> None:
-        """Makes an event safe on disk, and a fact; the record of a `trial_ended` is in `records.jsonl` too."""
-        line = linked(msgspec.json.encode(event), self.head)
-        self._events_file.append_line(line)
-        self._lines, self.head = self._lines + 1, unlinked(line)[1]
-        if isinstance(event, TrialEnded):
-            self._records_file.append(event.record)
-        self.facts.apply(event)
+    def append(self, *events: Event) -> None:
+        """Makes events safe on disk, and facts; the record of a `trial_ended` is in `records.jsonl` too."""
+        lines, head = [], self.head
+        for event in events:
+            lines.append(linked(msgspec.json.encode(event), head))
+            head = unlinked(lines[-1])[1]
+        self._events_file.append_lines(lines)
+        self._lines, self.head = self._lines + len(lines), head
+        for event in events:
+            if isinstance(event, TrialEnded):
+                self._records_file.append(event.record)
+            self.facts.apply(event)
 
     def close(self) -> None:
         """Seals the journal, where the disk lets it, and lets others have the study."""

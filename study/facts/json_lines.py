@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from trainables.schema import Reader, Typed
 
 
 class AppendOnlyFile:
-    """A JSON-lines file to which whole lines are added and synced to disk, one at a time.
+    """A JSON-lines file to which whole lines are added and synced to disk.
 
     Opening it cuts a torn last line off, with a warning. A failed append (disk full) leaves the file as it was.
     """
@@ -29,17 +29,20 @@ class AppendOnlyFile:
         self._cut_torn_tail()
 
     def append(self, row: Typed) -> None:
-        self.append_line(msgspec.json.encode(row))
+        self.append_lines([msgspec.json.encode(row)])
 
-    def append_line(self, line: bytes) -> None:
-        """A row as JSON, without the end of its line."""
-        self._reader.read(line, where=f"{self.path}, a new line")
-        line += b"\n"
+    def append_lines(self, lines: Sequence[bytes]) -> None:
+        """Rows as JSON, without the ends of their lines; all are synced at once."""
+        for line in lines:
+            self._reader.read(line, where=f"{self.path}, a new line")
+        content = b"".join(line + b"\n" for line in lines)
         end = os.fstat(self._descriptor).st_size
         try:
-            written = os.write(self._descriptor, line)
-            if written != len(line):
-                raise OSError(f"{self.path}: only {written} of {len(line)} bytes could be written; is the disk full?")
+            written = os.write(self._descriptor, content)
+            if written != len(content):
+                raise OSError(
+                    f"{self.path}: only {written} of {len(content)} bytes could be written; is the disk full?"
+                )
             os.fdatasync(self._descriptor)
         except OSError:
             os.ftruncate(self._descriptor, end)

@@ -81,11 +81,13 @@ class LiveView:
         if now > self._next_sign_of_life:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
             self._console.print(f"{self._under_way()}  {self._time_line()}", markup=False, soft_wrap=True)
-        for record in self._progress.facts.records[self._printed :]:
+        new = self._progress.facts.records[self._printed :]
+        time_line = self._time_line() if new else ""  # takes milliseconds, and trials may end by the dozen
+        for record in new:
             self._printed += 1
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
             place = f"{self._printed}/{self._progress.total_trials}"
-            line = f"[{place}] {describe_record(record)}  {self._time_line()}"
+            line = f"[{place}] {describe_record(record)}  {time_line}"
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _under_way(self) -> str:

@@ -58,7 +58,11 @@ class MadeJournal(MemoryJournal):
     def now(self) -> str:
         return (BEGAN + timedelta(seconds=self.clock)).isoformat(timespec="microseconds")
 
-    def append(self, event: Event) -> None:
+    def append(self, *events: Event) -> None:
+        for event in events:
+            self._append_one(event)
+
+    def _append_one(self, event: Event) -> None:
         self.events.append(event)
         if self.folder is not None:
             line = linked(msgspec.json.encode(event), self.head)

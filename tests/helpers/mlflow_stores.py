@@ -42,11 +42,11 @@ def curves(uri: str, run: Any) -> dict[str, list[tuple[int, float, int]]]:
     }
 
 
-def content(uri: str) -> dict[str, Any]:
+def content(uri: str, name: str = "mine") -> dict[str, Any]:
     """All that the store says of a study, for comparing before with after."""
     return {
         key: (run.info.run_id, run.info.status, run.info.end_time, run.data.params, run.data.tags, curves(uri, run))
-        for key, run in stored_runs(uri).items()
+        for key, run in stored_runs(uri, name).items()
     }
 
 

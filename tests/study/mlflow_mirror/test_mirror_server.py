@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
+from helpers.mlflow_server import Server, wait_until
+from helpers.mlflow_stores import content, curves, planned, stored_runs
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from study.mirror import main
-
-
-class Server:
-    """A real `mlflow server` on loopback that can be killed and started again on the same store."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._port = folder, free_port()
-        self.uri = f"http://127.0.0.1:{self._port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self._port)]
-        store = ["--backend-store-uri", f"sqlite:///{self._folder / 'server.db'}", "--workers", "1"]
-        artifacts = ["--artifacts-destination", str(self._folder / "artifacts")]
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command + store + artifacts, stdout=log, stderr=log, start_new_session=True
-            )
-        wait_until(self._answers)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-    def _answers(self) -> bool:
-        try:
-            return urllib.request.urlopen(f"{self.uri}/health", timeout=2).status == 200
-        except OSError:
-            return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s"
-        time.sleep(0.2)
 
 
 @pytest.fixture

@@ -1,0 +1,136 @@
+"""kubernetes/study.yaml is what KubeRay accepts: pytest tests/study/cluster/test_kubernetes.py"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from helpers.kuberay_schema import PART, STUDY, study_documents, used_part
+from helpers.places import ROOT
+from jsonschema.exceptions import ValidationError
+
+from study.cluster.resources import Resources
+from study.launch_options import LaunchOptions, build_parser
+
+
+@pytest.fixture
+def documents() -> dict[str, Any]:
+    return study_documents()
+
+
+@pytest.fixture
+def job(documents: dict[str, Any]) -> dict[str, Any]:
+    return documents["RayJob"]
+
+
+def cluster_of(job: dict[str, Any]) -> dict[str, Any]:
+    return job["spec"]["rayClusterSpec"]
+
+
+def pods_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    cluster = cluster_of(job)
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    return [job["spec"]["submitterPodTemplate"]["spec"], *(group["template"]["spec"] for group in groups)]
+
+
+def test_it_keeps_to_the_schema_of_kuberay(job: dict[str, Any]) -> None:
+    jsonschema.validate(job, json.loads(PART.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "rayClusterSpec", "authOptions", "mode"), "tokens"),
+        (("spec", "rayClusterSpec", "headGroupSpec", "rayStartParameters"), {}),
+        (("spec", "rayClusterSpec", "workerGroupSpecs", 0, "maxReplicas"), "8"),
+        (("spec", "backoffLimit"), 1.5),
+    ],
+)
+def test_a_slip_in_it_would_be_found(job: dict[str, Any], path: tuple, value: Any) -> None:
+    changed = copy.deepcopy(job)
+    place: Any = changed
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    with pytest.raises(ValidationError):
+        jsonschema.validate(changed, json.loads(PART.read_text()))
+
+
+def test_the_part_of_the_schema_is_made_from_fields_that_there_are() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": "left out"}}}
+    assert used_part(schema, {"a": "b"})["properties"] == {"a": {"type": "string"}}
+    with pytest.raises(ValueError, match=r"\.c has no fields \['d'\]"):
+        used_part({"properties": {"c": schema}}, {"c": {"d": 1}})
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_reads_it() -> None:
+    said = subprocess.run(["kubectl", "kustomize", str(STUDY.parent)], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert [document["kind"] for document in yaml.safe_load_all(said.stdout)] == ["ConfigMap", "RayJob"]
+
+
+def test_the_launch_knows_of_the_nodes_that_may_come(documents: dict[str, Any], tmp_path: Path) -> None:
+    (group,) = cluster_of(documents["RayJob"])["workerGroupSpecs"]
+    config = tmp_path / "ray_bootstrap_config.yaml"
+    config.write_text(documents["ConfigMap"]["data"][config.name])
+    assert Resources(cpus=1, gpus=1.0, autoscaler=config).slots_to_come() == group["maxReplicas"]
+    (kind,) = [
+        own for name, own in yaml.safe_load(config.read_text())["available_node_types"].items() if name != "head"
+    ]
+    asked = group["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert {"CPU": int(asked["cpu"]), "GPU": asked["nvidia.com/gpu"]} == kind["resources"]
+
+
+def test_that_is_where_the_launch_reads_it(job: dict[str, Any]) -> None:
+    (head,) = cluster_of(job)["headGroupSpec"]["template"]["spec"]["containers"]
+    assert "/home/study/ray_bootstrap_config.yaml" in [mount["mountPath"] for mount in head["volumeMounts"]]
+    assert "useradd --uid 1000 --create-home --shell /bin/bash study" in (ROOT / "Dockerfile").read_text()
+
+
+def test_trials_stay_off_the_head_and_workers_come_when_they_are_needed(job: dict[str, Any]) -> None:
+    cluster = cluster_of(job)
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    assert cluster["enableInTreeAutoscaling"]
+    assert [(group["replicas"], group["minReplicas"]) for group in cluster["workerGroupSpecs"]] == [(0, 0)]
+
+
+def test_nothing_runs_as_root(job: dict[str, Any]) -> None:
+    for pod in pods_of(job):
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 1000
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_a_stranger_needs_the_token_which_stands_in_no_file(job: dict[str, Any]) -> None:
+    assert cluster_of(job)["authOptions"] == {"mode": "token", "secretName": "study-token"}
+    assert "auth_token: " not in STUDY.read_text()
+
+
+def test_head_and_workers_have_one_image_and_one_folder(job: dict[str, Any]) -> None:
+    containers = [container for pod in pods_of(job) for container in pod["containers"]]
+    assert len({container["image"] for container in containers}) == 1
+    claims = [volume["persistentVolumeClaim"] for pod in pods_of(job)[1:] for volume in pod["volumes"][:1]]
+    assert len(claims) == 2 and claims[0] == claims[1]
+
+
+def test_its_command_is_one_that_a_launch_takes(job: dict[str, Any]) -> None:
+    words = job["spec"]["entrypoint"].split()
+    assert words[:3] == ["python", "-m", "study.launch"]
+    options = build_parser().options(LaunchOptions, words[3:])
+    assert str(options.out) == "/shared/runs" and options.address == "auto"
+
+
+def test_the_version_of_ray_is_the_one_that_is_tested(job: dict[str, Any]) -> None:
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    assert cluster_of(job)["rayVersion"] == pinned["ray"]
