@@ -18,30 +18,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.kuberay_schema import shipped_job
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from study.cluster.autoscaler import Autoscaler, WorkerKind
 from study.cluster.resources import Resources
 
-WORKER = {"containers": [{"name": "ray-worker", "resources": {"limits": {"cpu": "4", "nvidia.com/gpu": "1"}}}]}
-HEAD = {"containers": [{"name": "ray-head", "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}]}
-RAY_CLUSTER = {
-    "metadata": {"name": "study", "namespace": "lab"},
-    "spec": {
-        "enableInTreeAutoscaling": True,
-        "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": {"spec": HEAD}},
-        "workerGroupSpecs": [
-            {
-                "groupName": "gpu",
-                "replicas": 0,
-                "minReplicas": 0,
-                "maxReplicas": 5,
-                "rayStartParams": {},
-                "template": {"spec": WORKER},
-            }
-        ],
-    },
-}
+SPECIFICATION = shipped_job()["spec"]["rayClusterSpec"]
+RAY_CLUSTER = {"metadata": {"name": "study", "namespace": "lab"}, "spec": SPECIFICATION}
 ASK = """
 import sys; from pathlib import Path
 from study.cluster import autoscaler
@@ -103,19 +87,19 @@ def here(environment: dict[str, str], account: Path) -> subprocess.CompletedProc
     return subprocess.run(run, env=own, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
-FIVE = Autoscaler(most=5, kinds=(WorkerKind(name="gpu", resources={"CPU": 4, "GPU": 1}, most=5),))
-
-
 @pytest.mark.parametrize("kubernetes", [RAY_CLUSTER], indirect=True)
-def test_kuberay_says_which_workers_may_come(kubernetes, tmp_path):
+def test_kuberay_says_which_workers_of_the_shipped_job_may_come(kubernetes, tmp_path):
+    memory = 14 * 2**30
+    kind = WorkerKind(name="gpu-worker", resources={"CPU": 4, "GPU": 1, "memory": memory}, most=8)
+    eight = Autoscaler(most=8, kinds=(kind,))
     done = here(kubernetes, tmp_path)
-    assert done.stdout == f"{FIVE}\n", done.stderr
-    assert Resources(cpus=1, gpus=0.5, autoscaler=FIVE).slots_to_come() == 10
+    assert done.stdout == f"{eight}\n", done.stderr
+    assert Resources(cpus=1, gpus=0.5, autoscaler=eight).slots_to_come() == 16
 
 
 @pytest.mark.parametrize(
     "kubernetes",
-    [None, {**RAY_CLUSTER, "spec": {**RAY_CLUSTER["spec"], "enableInTreeAutoscaling": False}}],
+    [None, {**RAY_CLUSTER, "spec": {**SPECIFICATION, "enableInTreeAutoscaling": False}}],
     ids=["not allowed", "does not scale"],
     indirect=True,
 )

@@ -6,28 +6,21 @@ import copy
 import json
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
-from helpers.kuberay_schema import PART, STUDY, study_documents, used_part
+from helpers.kuberay_schema import PART, STUDY, shipped_job, used_part
 from helpers.places import ROOT
 from jsonschema.exceptions import ValidationError
 
-from study.cluster.resources import Resources
 from study.launch_options import LaunchOptions, build_parser
 
 
 @pytest.fixture
-def documents() -> dict[str, Any]:
-    return study_documents()
-
-
-@pytest.fixture
-def job(documents: dict[str, Any]) -> dict[str, Any]:
-    return documents["RayJob"]
+def job() -> dict[str, Any]:
+    return shipped_job()
 
 
 def cluster_of(job: dict[str, Any]) -> dict[str, Any]:
@@ -74,25 +67,7 @@ def test_the_part_of_the_schema_is_made_from_fields_that_there_are() -> None:
 def test_kubectl_reads_it() -> None:
     said = subprocess.run(["kubectl", "kustomize", str(STUDY.parent)], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert [document["kind"] for document in yaml.safe_load_all(said.stdout)] == ["ConfigMap", "RayJob"]
-
-
-def test_the_launch_knows_of_the_nodes_that_may_come(documents: dict[str, Any], tmp_path: Path) -> None:
-    (group,) = cluster_of(documents["RayJob"])["workerGroupSpecs"]
-    config = tmp_path / "ray_bootstrap_config.yaml"
-    config.write_text(documents["ConfigMap"]["data"][config.name])
-    assert Resources(cpus=1, gpus=1.0, autoscaler=config).slots_to_come() == group["maxReplicas"]
-    (kind,) = [
-        own for name, own in yaml.safe_load(config.read_text())["available_node_types"].items() if name != "head"
-    ]
-    asked = group["template"]["spec"]["containers"][0]["resources"]["requests"]
-    assert {"CPU": int(asked["cpu"]), "GPU": asked["nvidia.com/gpu"]} == kind["resources"]
-
-
-def test_that_is_where_the_launch_reads_it(job: dict[str, Any]) -> None:
-    (head,) = cluster_of(job)["headGroupSpec"]["template"]["spec"]["containers"]
-    assert "/home/study/ray_bootstrap_config.yaml" in [mount["mountPath"] for mount in head["volumeMounts"]]
-    assert "useradd --uid 1000 --create-home --shell /bin/bash study" in (ROOT / "Dockerfile").read_text()
+    assert [document["kind"] for document in yaml.safe_load_all(said.stdout)] == ["RayJob"]
 
 
 def test_trials_stay_off_the_head_and_workers_come_when_they_are_needed(job: dict[str, Any]) -> None:
