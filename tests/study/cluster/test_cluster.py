@@ -81,7 +81,7 @@ def test_every_package_and_file_of_the_install_travels(cluster: dict[str, Any]) 
 
 def test_the_cluster_asks_for_a_token_that_every_node_has(cluster: dict[str, Any]) -> None:
     assert "~/.ray/auth_token" in cluster["file_mounts"]
-    assert "RAY_AUTH_MODE=token" in cluster["setup_commands"][-1]
+    assert "RAY_AUTH_MODE=token" in cluster["setup_commands"][1]
 
 
 def test_the_dashboard_listens_on_loopback_only(cluster: dict[str, Any]) -> None:
