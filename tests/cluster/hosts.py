@@ -243,6 +243,7 @@ class Hosts:
             (disk / name).chmod(mode)
         for name in (".bashrc", ".profile"):
             shutil.copy(Path("/etc/skel", name), disk / "root")
+        (disk / "var/log/lastlog").touch()
         shutil.copy(self._key.with_suffix(".pub"), disk / "root/.ssh/authorized_keys")
         if host == OPERATOR:
             shutil.copy(self._key, disk / "root/.ssh/key")
