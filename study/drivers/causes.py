@@ -7,6 +7,7 @@ import socket
 import traceback
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
+from study.storage.launch_marks import NotShared
 from study.storage.secrets import masked
 from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 
@@ -23,7 +24,7 @@ _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUB
 def failure_of(error: Exception, *, node: str | None) -> Failure:
     """What the journal says of an exception that ended the work on a trial here, on this node of Ray's."""
     lines = str(error).strip().splitlines() or [""]
-    name = "" if isinstance(error, (TrainingError, Unavailable)) else f"{type(error).__name__}: "
+    name = "" if isinstance(error, (TrainingError, Unavailable, NotShared)) else f"{type(error).__name__}: "
     return Failure(
         cause=_cause_of(error),
         error=masked(f"{name}{lines[0]}"),
@@ -39,6 +40,11 @@ def lost_process(error: str, *, is_preempted: bool, node: str | None) -> Failure
     return Failure(cause=cause, error=masked(error), traceback=None, host=None, node=node)
 
 
+def lost_outcome(error: Exception, *, host: str, node: str | None) -> Failure:
+    """What the journal says of a trial that has ended on this node and has left nothing that the launcher sees."""
+    return Failure(cause="node", error=masked(str(error)), traceback=None, host=host, node=node)
+
+
 def breaks_process(error: Exception) -> bool:
     """Whether nothing that comes after the exception can work in this process: an error of a GPU stays."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
@@ -47,6 +53,8 @@ def breaks_process(error: Exception) -> bool:
 def _cause_of(error: Exception) -> Cause:
     if isinstance(error, (OutOfMemory, MemoryError)) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return "memory"
+    if isinstance(error, NotShared):
+        return "node"
     if isinstance(error, TrainingError):
         return "method"
     return "machine" if isinstance(error, _OF_THE_MACHINE) or _is_of_the_machine(str(error)) else "method"

@@ -34,6 +34,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     part: float | None = None  # of the first epoch, after which it reports too
     place: str  # its place in the storage, a path or a URI
     predictions: str | None  # path, also from within its place; None where there are none to stay
+    marks: tuple[str, ...] = ()  # of the launch in its storage, that the worker must see
 
 
 class Assignment(Typed, frozen=True, kw_only=True):

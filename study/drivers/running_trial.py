@@ -22,6 +22,7 @@ from study.drivers.provenance import attest
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Report
 from study.storage.addresses import is_uri
+from study.storage.launch_marks import check_marks
 from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
 from trainables.atomic_files import write_json
@@ -97,6 +98,7 @@ class RunningTrial:
         """Goes on where the trial is: a new one, or one that was saved."""
         from trainables.runs.training import TrainingRun, content_of
 
+        check_marks(self._assigned.marks)
         self._place = place_at(self._assigned.place)
         self._folder = self._held.enter_context(self._place.work())
         self._clock = Clock(self._folder / "clock.json", gpus=self._gpus)

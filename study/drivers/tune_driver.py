@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -22,23 +21,20 @@ from ray.tune.search import Searcher
 
 from study.cluster.resources import Resources, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
-from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation, part_of, pretraining_spec, refusal, trial_spec
-from study.drivers.causes import lost_process
+from study.decisions.specs import refusal
+from study.drivers.assignments import Assignments
+from study.drivers.causes import lost_outcome, lost_process
 from study.drivers.interrupts import drain_on_interrupt
-from study.drivers.messages import ASSIGNMENTS, MESSAGES, AssignedTrial, Assignment, Message, News, ProcessGroup
+from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message, News
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
 from study.facts.events import Failure
-from study.facts.study_facts import TrialFacts
-from study.facts.study_folder import predictions_file
-from study.storage.addresses import is_uri
-from study.storage.stored_models import lies_now
-from study.storage.trial_places import PREDICTIONS, trial_address
-from trainables.runs.trial import TrialSpec
+from study.facts.record import Record
+from study.storage.launch_marks import check_marks, launch_marks
+from study.storage.trial_places import OutcomeGone
 
 LOOK_SECONDS = 5.0  # between two questions to Ray whether there are nodes
 
@@ -71,14 +67,18 @@ class TuneDriver:
         self._node_of: dict[str, str | None] = {}  # Ray's trial id -> node that it was last heard of from
         self._to_come = resources.slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
-        self._gpu_share = 1.0  # of the trials that were handed out last, where they are packed
+        self._assignments = Assignments(scheduler, folder=folder, storage=storage, resources=resources)
         self._optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
         for arm in scheduler.plan.arms:
             self._optuna.add_ended(arm)
 
     def run(self) -> None:
         """Runs until nothing is left to hand out, or until it is interrupted and the running trials are saved."""
-        with tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage, drain_on_interrupt(self.scheduler):
+        with (
+            tempfile.TemporaryDirectory(prefix="study-ray-") as ray_storage,
+            launch_marks(self._storage, self._folder) as self._assignments.marks,
+            drain_on_interrupt(self.scheduler),
+        ):
             tuner = tune.Tuner(
                 tune.with_resources(self._actor, placement_of),
                 tune_config=tune.TuneConfig(
@@ -119,7 +119,7 @@ class TuneDriver:
             is_over = self.scheduler.progress.is_finished or self.scheduler.has_given_up
             return Searcher.FINISHED if is_over else None
         self._keys[ray_id] = [trial.key]
-        assignment = self._assignment([trial])
+        assignment = self._assignments.of([trial])
         self._waiting[ray_id] = frozenset(assignment.avoid)
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
@@ -198,98 +198,70 @@ class TuneDriver:
             self._refuse(news.key, news.refused, host=news.host, node=node)
             return True
         if news.failure is not None:
-            self._break_off(news.key, news.failure)
+            self._break_off(news.key, self._judged(news.failure))
             return True
         assert news.report is not None
         decision = self.scheduler.report(news.key, news.report, node=node)
         if news.report.row.finished or decision == "stop":
-            self._end(news.key)
+            self._end(news, node=node)
             return True
         return False
 
     def _refuse(self, key: str, attested: Attestation, *, host: str, node: str | None) -> None:
         scheduler = self.scheduler
-        others = bool(self._resources.nodes() - scheduler.faults.differing - {node})
-        by = scheduler.provenance
+        others, by = self._has_others_than(node), scheduler.provenance
         failure = refusal(scheduler.progress, key, attested, host=host, node=node, others=others, by=by)
         scheduler.retry(key, failure)
 
+    def _has_others_than(self, node: str | None) -> bool:
+        """Whether there are nodes that may do better than this one."""
+        return bool(self._resources.nodes() - self.scheduler.faults.differing - {node})
+
+    def _judged(self, failure: Failure) -> Failure:
+        """A node that does not see the storage of the launch is at fault only where the launcher itself does.
+
+        Raises:
+            ValueError: it does, and there is no other node.
+        """
+        if failure.cause != "node":
+            return failure
+        try:
+            check_marks(self._assignments.marks)
+        except OSError:
+            return replace(failure, cause="machine")
+        if not self._has_others_than(failure.node):
+            raise ValueError(
+                f"{failure.host}: {failure.error}; there is no other node. Then the same command continues"
+            )
+        return failure
+
     def _break_off(self, key: str, failure: Failure) -> None:
-        if self.scheduler.faults.is_final(key, failure):
-            self._end(key, failure=failure)
-        else:
+        if not self.scheduler.faults.is_final(key, failure):
             self.scheduler.retry(key, failure)
+            return
+        trial = self.scheduler.facts.trials[key]
+        self._add_ended(end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure))
 
     def _slots(self) -> int:
         """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
-            resources = self._resources.packed(self._gpu_share)
+            resources = self._resources.packed(self._assignments.gpu_share)
             slots = resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
         return self._known_slots
 
-    def _end(self, key: str, *, failure: Failure | None = None) -> None:
-        trial = self.scheduler.facts.trials[key]
-        record = end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
+    def _end(self, news: News, *, node: str | None) -> None:
+        """Ends a trial that has told its last epoch; one whose outcome cannot be found is handed out again."""
+        trial = self.scheduler.facts.trials[news.key]
+        try:
+            self._add_ended(end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder))
+        except OutcomeGone as gone:
+            self.scheduler.restart(news.key, str(gone))
+            self._break_off(news.key, self._judged(lost_outcome(gone, host=news.host, node=node)))
+
+    def _add_ended(self, record: Record) -> None:
         if record.phase == "search":
             self._optuna.add_ended(self.scheduler.plan.arm(record.arm))
-
-    def _assignment(self, trials: Sequence[TrialFacts]) -> Assignment:
-        if self._resources.processes > 1 and trials[0].phase == "pretrain":
-            return self._assignment_of_group(trials[0])
-        shares = [gpu_share(trial, self.scheduler.facts) for trial in trials]
-        self._gpu_share = min(1.0, sum(shares))
-        gpus = self._gpu_share if self._resources.gpus is None else self._resources.gpus
-        return Assignment(
-            trials=tuple(self._assigned(trial) for trial in trials),
-            device="cuda" if gpus else "cpu",
-            cpus=self._resources.cpus,
-            gpus=gpus,
-            threads=max(1, int(self._resources.cpus)),
-            avoid=self._avoided(trials),
-        )
-
-    def _assignment_of_group(self, trial: TrialFacts) -> Assignment:
-        """The actor asks for nothing: the processes that it starts for each epoch do."""
-        each, avoided = self._resources.of_process(), self._avoided([trial])
-        if each.slots(without=avoided) < each.processes:
-            avoided = ()
-        threads = max(1, int(each.cpus))
-        group = ProcessGroup(
-            processes=each.processes, cpus=each.cpus, gpus=each.gpus or 0.0, threads=threads, avoid=avoided
-        )
-        assigned = replace(self._assigned(trial), group=group)
-        return Assignment(trials=(assigned,), device="cpu", cpus=0, gpus=0, threads=threads, avoid=avoided)
-
-    def _avoided(self, trials: Sequence[TrialFacts]) -> tuple[str, ...]:
-        """Nodes on which the trials are better not placed; none where no other can hold them."""
-        avoided = frozenset[str]().union(*(self.scheduler.faults.avoided_by(trial.key) for trial in trials))
-        others = avoided and self._resources.nodes() - avoided
-        return tuple(sorted(avoided)) if others else ()
-
-    def _assigned(self, trial: TrialFacts) -> AssignedTrial:
-        predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
-        is_pretraining = trial.phase == "pretrain"
-        return AssignedTrial(
-            key=trial.key,
-            epochs=int(trial.epochs),
-            part=part_of(self.scheduler.plan, trial),
-            spec=None if is_pretraining else self._spec(trial),
-            pretraining=pretraining_spec(self.scheduler.plan, trial) if is_pretraining else None,
-            expected=expected_attestation(self.scheduler.progress, trial, by=self.scheduler.provenance),
-            place=trial_address(self._storage, trial.key),
-            predictions=predictions if trial.phase == "confirm" else None,
-        )
-
-    def _spec(self, trial: TrialFacts) -> TrialSpec:
-        """What the trial is told, with the models of other trials where they lie now."""
-        plan, facts = self.scheduler.plan, self.scheduler.facts
-        spec = trial_spec(plan, facts, trial)
-        if spec.start is not None and trial.start is not None:
-            spec = replace(spec, start=lies_now(spec.start, folder=self._folder, key=trial.start))
-        if plan.arm(trial.started.arm).pretrained_by is not UNSET:
-            spec = replace(spec, backbone=lies_now(spec.backbone, folder=self._folder, key=plan.pretraining_key))
-        return spec
 
 
 def placement_of(config: dict[str, Any]) -> tune.PlacementGroupFactory:

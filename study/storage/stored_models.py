@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from study.facts.record import Record
 from study.storage.addresses import exists, is_uri, join, one_line_errors, open_uri
+from study.storage.trial_places import DESCRIPTION
 
 
 def model_exists(model: str | None) -> bool:
@@ -22,7 +23,7 @@ def model_exists(model: str | None) -> bool:
     if model is None or not is_uri(model):
         return model is not None and Path(model).is_dir()
     with one_line_errors(f"{model} cannot be read"):
-        return exists(join(model, "model.json"))
+        return exists(join(model, DESCRIPTION))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from study.facts.record import Record
-from study.storage.addresses import is_uri, join, make_parent, open_uri
+from study.storage.addresses import exists, is_uri, join, make_parent, open_uri
 from trainables.atomic_files import write_atomically
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PREDICTIONS = "predictions.npz"
+DESCRIPTION = "model.json"  # in a model's folder
 OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
+WITH_MODEL = ("confirm", "pretrain")  # the phases whose trials leave one that stays
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
-class PredictionsGone(ValueError):
-    """A trial had ended, and what it left is gone: it is trained anew."""
+class OutcomeGone(ValueError):
+    """A trial has ended, and what it left is not there: it is handed out again."""
 
 
 class TrialPlace(Protocol):
@@ -66,7 +68,15 @@ class TrialPlace(Protocol):
         """Launcher: puts the predictions of a trial into `target`, before its record is written.
 
         Raises:
-            PredictionsGone: there are none.
+            OutcomeGone: there are none.
+        """
+        ...
+
+    def check_model(self, model: str) -> None:
+        """Launcher: passes if the model of an ended trial is there, before its record is written.
+
+        Raises:
+            OutcomeGone: it is not.
         """
         ...
 
@@ -77,10 +87,10 @@ class TrialPlace(Protocol):
 
 def keeps_model(record: Record) -> bool:
     """The study's one rule of what stays: the model of a completed confirm trial or pretraining, all else goes."""
-    return record.phase in ("confirm", "pretrain") and record.status == "completed"
+    return record.phase in WITH_MODEL and record.status == "completed"
 
 
-def _through_outages(action: Callable[P, R]) -> Callable[P, R]:
+def through_outages(action: Callable[P, R]) -> Callable[P, R]:
     """The action, tried again for a while where nobody answers: a trial is not to blame for that."""
 
     @functools.wraps(action)
@@ -137,10 +147,19 @@ class TrialFolder:
         """Nothing: the trial wrote them to the study's folder.
 
         Raises:
-            PredictionsGone: it did, and they are there no more.
+            OutcomeGone: it did, and they are there no more.
         """
         if not target.exists():
-            raise PredictionsGone(f"{target} is not there any more")
+            raise OutcomeGone(f"the predictions are not in {target}")
+
+    def check_model(self, model: str) -> None:
+        """Passes if the model of the ended trial is there.
+
+        Raises:
+            OutcomeGone: it is not.
+        """
+        if not (Path(model) / DESCRIPTION).exists():
+            raise OutcomeGone(f"the model is not in {model}")
 
     def prune(self, record: Record) -> None:
         """Deletes what does not stay now that the trial has ended."""
@@ -156,7 +175,7 @@ class TrialObjects:
 
     def __init__(self, uri: str):
         self._uri = uri
-        self._files, self._path = _through_outages(open_uri)(uri)
+        self._files, self._path = through_outages(open_uri)(uri)
 
     @contextmanager
     def work(self) -> Iterator[Path]:
@@ -200,12 +219,21 @@ class TrialObjects:
         """Puts the predictions of the ended trial into `target`, whole or not at all.
 
         Raises:
-            PredictionsGone: there are none.
+            OutcomeGone: there are none.
         """
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
-            raise PredictionsGone(f"{join(self._uri, PREDICTIONS)} is not there any more") from None
+            raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
+
+    def check_model(self, model: str) -> None:
+        """Passes if the model of the ended trial is there.
+
+        Raises:
+            OutcomeGone: it is not.
+        """
+        if not through_outages(exists)(join(model, DESCRIPTION)):
+            raise OutcomeGone(f"the model is not in {model}")
 
     def prune(self, record: Record) -> None:
         """Deletes what does not stay now that the trial has ended."""
@@ -223,21 +251,21 @@ class TrialObjects:
             if named := STATE_NAME.fullmatch(info.base_name):
                 yield int(named[1]), int(named[2]), info
 
-    @_through_outages
+    @through_outages
     def _contents(self) -> list[FileInfo]:
         from pyarrow.fs import FileSelector
 
         return self._files.get_file_info(FileSelector(self._path, allow_not_found=True))
 
-    @_through_outages
+    @through_outages
     def _delete(self, info: FileInfo) -> None:
         self._files.delete_file(info.path)
 
-    @_through_outages
+    @through_outages
     def _delete_all(self) -> None:
         self._files.delete_dir(self._path)
 
-    @_through_outages
+    @through_outages
     def _send(self, path: Path, name: str) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 
@@ -245,7 +273,7 @@ class TrialObjects:
         make_parent(self._files, target)
         copy_files(str(path), target, LocalFileSystem(), self._files)
 
-    @_through_outages
+    @through_outages
     def _fetch(self, path: str, target: Path) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 

@@ -27,6 +27,13 @@ def scheduler(tmp_path):
     return scheduler
 
 
+def leave(place, *names):
+    """Files that a worker has left there."""
+    for name in names:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(b"left")
+
+
 @pytest.mark.parametrize("storage", ["", "file://"])
 def test_one_whose_predictions_are_gone_begins_anew(scheduler, tmp_path, storage):
     (trial,) = scheduler.progress.unsettled
@@ -35,10 +42,18 @@ def test_one_whose_predictions_are_gone_begins_anew(scheduler, tmp_path, storage
     assert "predictions" in scheduler.facts.notices[-1].reason
 
 
-def test_one_whose_predictions_are_there_has_its_record(scheduler, tmp_path):
+@pytest.mark.parametrize("is_uri", [False, True])
+def test_one_whose_model_is_gone_begins_anew(scheduler, tmp_path, is_uri):
     (trial,) = scheduler.progress.unsettled
-    predictions = tmp_path / "study" / "predictions" / f"{trial.key}.npz"
-    predictions.parent.mkdir()
-    predictions.write_bytes(b"answers")
-    end_unsettled(scheduler, storage=str(tmp_path / "storage"), folder=tmp_path / "study")
+    leave(tmp_path / "study" / "predictions", f"{trial.key}.npz")
+    leave(tmp_path / "storage" / "trials" / trial.key, "predictions.npz")
+    end_unsettled(scheduler, storage=f"file://{tmp_path}/storage" if is_uri else "/storage", folder=tmp_path / "study")
+    assert trial.epochs == 0 and trial.ended is None
+    assert scheduler.facts.notices[-1].reason == f"the model is not in /models/{trial.key}"
+
+
+def test_one_whose_predictions_and_model_are_there_has_its_record(scheduler, tmp_path):
+    (trial,) = scheduler.progress.unsettled
+    leave(tmp_path / "study", f"predictions/{trial.key}.npz", f"trials/{trial.key}/{trial.key}/model.json")  # beside it
+    end_unsettled(scheduler, storage=str(tmp_path / "study"), folder=tmp_path / "study")
     assert isinstance(trial.ended, TrialEnded) and trial.record.predictions_digest

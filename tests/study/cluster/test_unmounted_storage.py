@@ -1,0 +1,114 @@
+"""A node where the shared folder is not mounted: pytest tests/study/cluster/test_unmounted_storage.py
+
+Its Ray runs in a mount namespace of its own, where other files lie at the same path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from helpers.places import PATIENCE_SECONDS, ROOT
+from ray.cluster_utils import Cluster
+
+from study.facts.record import read_records
+
+NAMESPACE = ["unshare", "--mount", "--uts", "--propagation", "private"]
+MAY_MOUNT = subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not MAY_MOUNT, reason="needs the privileges of mount and unshare"),
+]
+SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "2", "--profile", "mini"]
+
+
+@pytest.fixture
+def head() -> Iterator[Cluster]:
+    """One without CPUs, as that of `cluster.yaml`."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+
+
+@contextmanager
+def node_without(shared: Path, head: Cluster) -> Iterator[None]:
+    """A node called `alone` with two CPUs and a folder of its own at `shared`, with what was once copied there."""
+    inside = (
+        f"hostname alone && mount -t tmpfs none {shared} && mkdir -p {shared}/study/trials {shared}/study/predictions"
+    )
+    start = shlex.join([sys.executable, "-m", "helpers.joined_node", head.address])
+    process = subprocess.Popen(
+        [*NAMESPACE, "sh", "-c", f"{inside} && exec {start}"],
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for_nodes(head, 2)
+        yield
+    finally:
+        processes = [*psutil.Process(process.pid).children(recursive=True), process]
+        for one in processes:
+            one.kill()
+        process.wait(timeout=PATIENCE_SECONDS)
+
+
+def wait_for_nodes(head: Cluster, number: int) -> None:
+    count = (
+        f"import ray; ray.init('{head.address}', logging_level='ERROR', log_to_driver=False)\nprint(len(ray.nodes()))"
+    )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while subprocess.run([sys.executable, "-c", count], capture_output=True, text=True).stdout.strip() != str(number):
+        assert time.monotonic() < deadline
+
+
+def launch(folder: Path, head: Cluster) -> subprocess.CompletedProcess[str]:
+    where = ["--out", str(folder.parent), "--name", folder.name, "--address", head.address, "--tracking-uri", "none"]
+    command = [sys.executable, "-m", "study.launch", *SMALL, *where]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+def files_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_node_without_the_shared_folder_is_named_and_gets_no_trials(tmp_path, head):
+    with node_without(tmp_path, head):
+        head.add_node(num_cpus=1)
+        done = launch(tmp_path / "study", head)
+    assert done.returncode == 0, done.stderr
+    assert "node alone (" in done.stderr and f"{tmp_path}/study/trials is not what the launch sees" in done.stderr
+    confirmed = {
+        record.key for record in read_records(tmp_path / "study" / "records.jsonl") if record.phase == "confirm"
+    }
+    assert len(confirmed) == 2
+    assert files_in(tmp_path / "study" / "predictions") == {f"{key}.npz" for key in confirmed}
+    assert files_in(tmp_path / "study" / "trials") == confirmed
+
+
+def test_where_no_other_node_could_do_it_the_launch_is_refused_in_one_line(tmp_path, head):
+    with node_without(tmp_path, head):
+        done = launch(tmp_path / "study", head)
+    assert done.returncode == 2, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("study.launch: ")]
+    assert told.startswith(f"study.launch: alone: {tmp_path}/study/trials is not what the launch sees there; mount ")
+    journal = (tmp_path / "study" / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in journal] == ["launch_began", "trial_started", "launch_ended"]
+
+
+def test_doctor_names_it_too(tmp_path, head):
+    with node_without(tmp_path, head):
+        command = [sys.executable, "-m", "study.doctor", "--address", head.address, "--storage", str(tmp_path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 1
+    assert "is not the folder that the other nodes see: mount one shared folder" in done.stdout, done.stdout

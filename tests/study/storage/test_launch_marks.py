@@ -1,0 +1,58 @@
+"""What a launch leaves in its storage for workers to find: pytest tests/study/storage/test_launch_marks.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.storages import files_under
+
+from study.storage.launch_marks import NotShared, check_marks, launch_marks
+
+
+@pytest.fixture(params=["", "file://"], ids=["folder", "uri"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """One that a launch has made, with the study's folder beside it."""
+    (tmp_path / "storage" / "trials").mkdir(parents=True)
+    (tmp_path / "study" / "predictions").mkdir(parents=True)
+    return f"{request.param}{tmp_path}/storage"
+
+
+def test_who_sees_the_storage_finds_the_marks_and_they_are_gone_at_the_end(storage, tmp_path):
+    with launch_marks(storage, tmp_path / "study") as marks:
+        check_marks(marks)
+        written = [name.rpartition("/")[0] for name in files_under(tmp_path)]
+        assert written == (["storage/trials"] if "://" in storage else ["storage/trials", "study/predictions"])
+    assert files_under(tmp_path) == []
+
+
+def test_the_marks_of_a_killed_launch_are_of_no_use_and_deleted(storage, tmp_path):
+    killed = launch_marks(storage, tmp_path / "study")
+    before = killed.__enter__()
+    with launch_marks(storage, tmp_path / "study") as marks:
+        assert len(files_under(tmp_path)) == len(marks)
+        with pytest.raises(NotShared):
+            check_marks(before)
+
+
+def test_another_folder_at_the_same_path_is_told_whatever_lies_in_it(storage, tmp_path):
+    with launch_marks(storage, tmp_path / "study") as marks:
+        (tmp_path / "storage").rename(tmp_path / "mounted elsewhere")
+        with pytest.raises(NotShared, match="storage/trials is not what the launch sees there; mount the shared"):
+            check_marks(marks)
+        (tmp_path / "storage" / "trials").mkdir(parents=True)
+        with pytest.raises(NotShared):
+            check_marks(marks)
+        (tmp_path / "storage" / "trials").rmdir()
+        (tmp_path / "storage").rmdir()
+        (tmp_path / "mounted elsewhere").rename(tmp_path / "storage")
+        check_marks(marks)
+
+
+def test_predictions_have_a_mark_of_their_own(tmp_path):
+    for folder in (tmp_path / "storage" / "trials", tmp_path / "study" / "predictions"):
+        folder.mkdir(parents=True)
+    with launch_marks(str(tmp_path / "storage"), tmp_path / "study") as marks:
+        (tmp_path / "study" / "predictions").rename(tmp_path / "away")
+        with pytest.raises(NotShared, match="study/predictions is not what the launch sees"):
+            check_marks(marks)
