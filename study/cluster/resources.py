@@ -90,6 +90,11 @@ def nodes_alive() -> list[Mapping[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
+def lost_nodes() -> dict[str, str]:
+    """Ray's numbers of the nodes that are not alive any more, and their hosts."""
+    return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if not node["Alive"]}
+
+
 def nodes_in_words() -> str:
     """Which kinds of node are alive."""
     kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes_alive()}

@@ -9,6 +9,7 @@ trained; what failed before that is judged by it:
 - a node on which two trials broke off, one got on elsewhere, and one broke off again, is left out for a while; at once
   one that has other code or data than the launch;
 - where the last that was heard of every node is a fault, all wait, twice as long each time, then one trial tries;
+- a trial that broke off on a node that is lost, is not to blame for that;
 - after `PATIENCE_SECONDS` in which no trial got on, the launch gives up. No trial has failed by any of this.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from study.facts.events import Failure, NodeLeftOut, NodeTakenBack, StudyPaused
@@ -90,6 +91,12 @@ class Faults:
         for trial in self._trials.values():
             trial.blamed += trial.is_last_heard
             trial.is_last_heard = False
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """What broke off on nodes that are lost says nothing about the trials: it may have been heard of sooner."""
+        for node in nodes:
+            for trial in self._trials.values():
+                trial.forget_node(node)
 
     def nodes_due(self, *, time: str) -> list[NodeTakenBack]:
         """The nodes that were left out for long enough; they are taken back."""

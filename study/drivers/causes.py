@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import traceback
+from collections.abc import Mapping
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.launch_marks import NotShared
@@ -19,6 +20,8 @@ _WORDS_OF_THE_MACHINE = re.compile(
 )
 # And the errors of a GPU that the method brings about, by an index that is out of range.
 _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUBLAS_STATUS_INVALID_VALUE")
+# What Ray says of an actor whose node was lost, one that it had not started there too.
+_LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
 def failure_of(error: Exception, *, node: str | None) -> Failure:
@@ -34,10 +37,19 @@ def failure_of(error: Exception, *, node: str | None) -> Failure:
     )
 
 
-def lost_process(error: str, *, is_preempted: bool, node: str | None) -> Failure:
-    """What the journal says of a process that is gone; `node` is the one it was last heard of from."""
-    cause: Cause = "preemption" if is_preempted else "machine"
-    return Failure(cause=cause, error=masked(error), traceback=None, host=None, node=node)
+def lost_process(
+    error: str, *, is_preempted: bool, node: str | None, lost_nodes: Mapping[str, str] | None = None
+) -> Failure:
+    """What the journal says of a process that is gone, by what Ray says of it; nobody's fault where its node is lost.
+
+    `node` is the one it was last heard of from, `lost_nodes` Ray's numbers of those that are gone and their hosts.
+    """
+    lost_nodes, said = lost_nodes or {}, _LOST_NODE.search(error)
+    node = said["node"] if said else node
+    host = lost_nodes.get(node or "")
+    cause: Cause = "preemption" if is_preempted or said or host else "machine"
+    line = f"its node is lost: {said['reason']}" if said else error.strip().splitlines()[-1]
+    return Failure(cause=cause, error=masked(line), traceback=None, host=host, node=node)
 
 
 def lost_outcome(error: Exception, *, host: str, node: str | None) -> Failure:

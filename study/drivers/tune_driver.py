@@ -19,7 +19,7 @@ from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from study.cluster.resources import Resources, nodes_alive
+from study.cluster.resources import Resources, lost_nodes, nodes_alive
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import refusal
@@ -163,7 +163,10 @@ class TuneDriver:
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         self._training.discard(ray_id)
-        failure = lost_process(error, is_preempted=preempted, node=self._node_of.get(ray_id))
+        node = self._node_of.get(ray_id)
+        failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes())
+        if failure.host:
+            self._watchdog.say(f"node {failure.host} is lost; its trial goes on elsewhere ({failure.error})")
         for key in self._keys[ray_id]:
             self.scheduler.retry(key, failure)
 
@@ -176,6 +179,7 @@ class TuneDriver:
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_SECONDS
+        self.scheduler.faults.forget(lost_nodes())
         self._watchdog.look(nodes=len(nodes_alive()), has_room=self._resources.slots() > 0, state=self._state())
 
     # ---- inside
@@ -336,7 +340,7 @@ class _Progress(_StaysHere, tune.Callback):
         self._driver.begun(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
-        error = Path(trial.error_file).read_text().strip().splitlines()[-1] if trial.error_file else "unknown error"
+        error = Path(trial.error_file).read_text() if trial.error_file else "unknown error"
         self._driver.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
 
     def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:

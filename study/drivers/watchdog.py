@@ -27,7 +27,7 @@ class Watchdog:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._limit = 3600 * max_idle_hours
-        self._say = say
+        self.say = say
         self._clock = clock
         self.moved()
 
@@ -53,7 +53,7 @@ class Watchdog:
         if now - self._moved >= (self._limit if has_room else min(self._limit, NO_ROOM_SECONDS)):
             raise Stalled(idle)
         if now >= self._next_word:
-            self._say(idle)
+            self.say(idle)
             self._next_word = now + 2 * (now - self._moved)
 
 

@@ -84,6 +84,15 @@ def test_what_broke_off_on_a_node_that_is_left_out_is_not_held_against_the_trial
     assert not launch.faults.is_set_aside("x")
 
 
+def test_what_broke_off_on_a_node_that_is_lost_is_not_held_against_the_trial_though_it_was_heard_of_first():
+    launch = Launch(max_failures=0)
+    launch.breaks("x", "a")
+    launch.faults.got_on("second", "b")
+    assert launch.faults.is_set_aside("x")
+    launch.faults.forget(["a"])
+    assert not launch.faults.is_set_aside("x")
+
+
 @pytest.mark.parametrize("keys", [("x", "x", "x"), ("x", "y")])
 def test_one_trial_or_one_outage_leaves_no_node_out(keys):
     launch = Launch(max_failures=9)

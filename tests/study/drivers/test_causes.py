@@ -12,7 +12,7 @@ from helpers.glue_folders import write_glue
 from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 
-from study.drivers.causes import breaks_process, failure_of
+from study.drivers.causes import breaks_process, failure_of, lost_process
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.running_trial import RunningTrial
 from study.facts.events import TRACEBACK_CHARACTERS
@@ -73,6 +73,26 @@ def test_a_failure_is_one_line_with_the_end_of_its_traceback():
         failure = failure_of(error, node=None)
     assert failure.error == "ValueError: first"
     assert len(failure.traceback) == TRACEBACK_CHARACTERS and failure.traceback.endswith("second \n")
+
+
+NODE_DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: TrialActor
+The actor died because its node has died. Node Id: 4f00ba
+\tthe actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats
+The actor never ran - it was cancelled before it started running."""
+
+
+def test_a_node_that_is_lost_is_nobodys_fault_and_named():
+    failure = lost_process(NODE_DIED, is_preempted=False, node=None, lost_nodes={"4f00ba": "host-b"})
+    assert (failure.cause, failure.node, failure.host) == ("preemption", "4f00ba", "host-b")
+    assert failure.error.startswith("its node is lost: the actor's node was terminated unexpectedly: health")
+
+
+def test_a_process_that_is_lost_with_its_node_is_nobodys_fault_whatever_is_said_of_it():
+    said = "The actor is dead because its worker process has died.\nWorker exit type: SYSTEM_ERROR"
+    gone = lost_process(said, is_preempted=False, node="a", lost_nodes={"a": "host-a"})
+    assert (gone.cause, gone.host, gone.error) == ("preemption", "host-a", "Worker exit type: SYSTEM_ERROR")
+    assert lost_process(said, is_preempted=False, node="a", lost_nodes={"b": "host-b"}).cause == "machine"
 
 
 def test_an_error_that_a_gpu_stays_in_ends_the_process():

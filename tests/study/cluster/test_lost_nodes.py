@@ -1,0 +1,58 @@
+"""Machines that are taken away are nobody's failure: pytest tests/study/cluster/test_lost_nodes.py"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from helpers.launches import Launches
+from helpers.places import PATIENCE_SECONDS
+from ray.cluster_utils import Cluster
+
+from study.facts.events import NodeLeftOut, StudyPaused, TrialRetried, read_events
+from study.facts.record import read_records
+
+pytestmark = pytest.mark.slow
+
+SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "6", "--profile", "mini"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+
+
+def wait_for_actor(node: Any) -> None:
+    """Waits until Ray has begun to start an actor that trains on the node, long before it can report."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not any("ResourceTrainable" in child.name() for child in raylet.children(recursive=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_no_trial_has_failed_however_many_nodes_were_lost(tmp_path, cluster):
+    """Cuts while an actor starts there, and after it has reported. Ray may hear of the process before the node."""
+    launches = Launches(tmp_path / "study", [*SMALL, "--max-failures", "0"], random.Random(0))
+    node = cluster.add_node(num_cpus=1)
+    launcher = launches.launch("--address", cluster.address)
+    for has_reported in (False, True, True):
+        wait_for_actor(node)
+        if has_reported:
+            assert launches.wait_for(0, launcher), launches.printed()
+        cluster.remove_node(node, allow_graceful=False)
+        node = cluster.add_node(num_cpus=1)
+    launches.finish(launcher)
+    events = read_events(tmp_path / "study")
+    failures = [event.failure for event in events if isinstance(event, TrialRetried)]
+    assert len(failures) == 3 and any(failure.cause == "preemption" for failure in failures), failures
+    assert "is lost; its trial goes on elsewhere" in launches.printed()
+    assert not [event for event in events if isinstance(event, NodeLeftOut | StudyPaused)]
+    records = read_records(tmp_path / "study" / "records.jsonl")
+    assert [record.status for record in records] == ["completed"] * 3
