@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from study.cluster.address import check_address, cluster_address
-from study.cluster.node_checks import Finding, check_packages, nearest_existing, versions_here
+from study.cluster.node_checks import Finding, check_clock, check_packages, nearest_existing, versions_here
 from study.command_line import Parser, guarded
 from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
 from study.storage.secrets import masked
@@ -82,17 +82,19 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
 
         return node_checks.versions_here(), node_checks.check_node(gpus=gpus, **settings)
 
-    tasks = [
-        ray.remote(num_cpus=0, max_retries=0)(report)
-        .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-        .remote(node["Resources"].get("GPU", 0.0))
-        for node in nodes
-    ]
+    def start(function: Callable[..., Any], node: dict[str, Any], *arguments: float) -> Any:
+        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        return ray.remote(num_cpus=0, max_retries=0)(function).options(scheduling_strategy=there).remote(*arguments)
+
+    tasks = [start(report, node, node["Resources"].get("GPU", 0.0)) for node in nodes]
     deadline = time.monotonic() + NODE_SECONDS
     for node, task in zip(nodes, tasks, strict=True):
         host = node["NodeManagerAddress"]
         try:
             versions, findings = ray.get(task, timeout=max(deadline - time.monotonic(), 1.0))
+            asked = time.time()
+            told = ray.get(start(lambda: time.time(), node), timeout=NODE_SECONDS)
+            findings += check_clock(told, asked=asked, answered=time.time())
         except RayError as error:
             reason = str(error).strip().splitlines()[-1]
             advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"

@@ -17,6 +17,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 
 HEAD = 1
 PROJECT = "cd ~/glue-exit-study && export PATH=$PWD/.venv/bin:$PATH"
+TRIES = 3
 # What a shell on a node has, by the line that cluster.yaml adds to ~/.bashrc.
 ON_A_NODE = f"{PROJECT} RAY_AUTH_MODE=token"
 ALIVE = (
@@ -58,8 +59,13 @@ class ClusterOnHosts:
         return self.hosts.run(host, f"{ON_A_NODE} && {line}", check=False, timeout=PATIENCE_SECONDS)
 
     def up(self, options: str = "") -> None:
-        """`ray up`, and the workers have joined."""
-        self.operator(f"ray up -y {options} cluster.yaml")
+        """`ray up`, again where a machine that is too busy has Ray give up, and the workers have joined."""
+        for _ in range(TRIES):
+            answer = self.operator(f"ray up -y {options} cluster.yaml", check=False)
+            if "Useful commands" in answer:
+                break
+        else:
+            raise RuntimeError(answer[-4000:])
         self.wait_for_nodes()
 
     def wait_for_nodes(self) -> None:
