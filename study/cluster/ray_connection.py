@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray._private import ray_constants, worker
+from ray._private import ray_constants, services, worker
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.address import named
 from study.cluster.held_interrupts import interrupts_held
@@ -72,11 +75,11 @@ def _start() -> None:
 
 def _join(address: str) -> None:
     check_reachable(address)
+    _check_answers(address)
     try:
         ray.init(address=address, **_QUIET)
     except (ConnectionError, RuntimeError) as error:
-        reason = f"{str(error).splitlines()[0]}; one that asks for a token needs RAY_AUTH_MODE=token here too"
-        raise ValueError(f"{named(address)}: no Ray cluster answers there ({reason})") from None
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
 
 
 @contextmanager
@@ -100,12 +103,51 @@ def check_reachable(address: str) -> None:
     Raises:
         ValueError: nothing does.
     """
+    try:
+        _connect(address)
+    except OSError as error:
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({error})") from None
+
+
+def _connect(address: str) -> None:
     host, _, port = address.rpartition("://")[-1].rpartition(":")
-    if host and port.isdigit():  # "auto" has none, and answers at once
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError as error:
-            raise ValueError(f"{named(address)}: no Ray cluster answers there ({error})") from None
+    if host and port.isdigit():  # "auto" has none
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _check_answers(address: str) -> None:
+    """Passes if the cluster answers to this process. Ray itself prints a page of warnings and tries for half a minute.
+
+    Raises:
+        ValueError: it does not: this process has not its token.
+    """
+    if address.startswith("ray://"):
+        return
+    try:
+        head = services.canonicalize_bootstrap_address("auto") if address == "auto" else address
+        if head is not None:  # where none is known Ray says so at once
+            _connect(head)
+            with _no_standard_error():
+                GcsClient(address=head)
+    except AuthenticationError:
+        mend = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
+        raise ValueError(f"{named(address)}: the Ray cluster there asks for another token; {mend}") from None
+    except (OSError, RpcError) as error:
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+
+
+@contextmanager
+def _no_standard_error() -> Iterator[None]:
+    """Nothing is printed to standard error, not by what is no Python either."""
+    sys.stderr.flush()
+    before, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        os.close(nowhere)
 
 
 def cluster_gpus(address: str) -> int:

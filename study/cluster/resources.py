@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import ray
-import yaml
 
-AUTOSCALER_CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # where `ray up` puts it on the head
+from study.cluster.autoscaler import Autoscaler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +17,7 @@ class Resources:
 
     cpus: float
     gpus: float | None
-    autoscaler: Path | None = None  # the configuration of the cluster's autoscaler, where there is one
+    autoscaler: Autoscaler | None = None  # of the cluster, where there is one
     processes: int = 1  # of a pretraining
 
     @classmethod
@@ -30,7 +28,7 @@ class Resources:
         there_are_gpus = bool(ray.cluster_resources().get("GPU"))
         if gpus is None or (gpus == "auto" and not there_are_gpus):
             gpus = float(there_are_gpus)
-        autoscaler = AUTOSCALER_CONFIG if address and AUTOSCALER_CONFIG.exists() else None
+        autoscaler = Autoscaler.here() if address else None
         return cls(cpus=cpus, gpus=None if gpus == "auto" else gpus, autoscaler=autoscaler, processes=processes)
 
     def of_process(self) -> Resources:
@@ -57,13 +55,8 @@ class Resources:
         """Trials at a time once the autoscaler has added every node that it may; 0 where there is no autoscaler."""
         if self.autoscaler is None:
             return 0
-        cluster = yaml.safe_load(self.autoscaler.read_text())
-        most = cluster["max_workers"]
-        types = [kind for name, kind in cluster["available_node_types"].items() if name != cluster["head_node_type"]]
-        slots = [
-            self._fit_in(kind.get("resources", {})) for kind in types for _ in range(kind.get("max_workers", most))
-        ]
-        return sum(sorted(slots, reverse=True)[:most])
+        slots = [self._fit_in(kind.resources) for kind in self.autoscaler.kinds for _ in range(kind.most)]
+        return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def room_in_words(self) -> str:
         """What a trial asks for, and what there is."""

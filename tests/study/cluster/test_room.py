@@ -4,13 +4,17 @@ import os
 import signal
 
 import pytest
+import yaml
 from helpers.places import ROOT
 from ray._private import worker
 
 from study.cluster import ray_connection
+from study.cluster.autoscaler import Autoscaler
 from study.cluster.held_interrupts import interrupts_held
 from study.cluster.resources import Resources, check_room
 from study.launch_options import local_gpus
+
+AUTOSCALER = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
 
 
 @pytest.fixture
@@ -56,10 +60,10 @@ def test_no_two_processes_share_a_gpu(of_trial, of_process):
 def test_a_cluster_may_still_grow(nodes):
     waiting = check_room(Resources(cpus=2, gpus=0.0), address="10.0.0.1:6379")
     assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
-    grown = Resources(cpus=1, gpus=1.0, autoscaler=ROOT / "cluster.yaml")
+    grown = Resources(cpus=1, gpus=1.0, autoscaler=AUTOSCALER)
     assert check_room(grown, address="auto") is not None
     with pytest.raises(ValueError, match="a trial asks for 999 CPUs"):
-        check_room(Resources(cpus=999, gpus=1.0, autoscaler=ROOT / "cluster.yaml"), address="auto")
+        check_room(Resources(cpus=999, gpus=1.0, autoscaler=AUTOSCALER), address="auto")
 
 
 @pytest.mark.parametrize(("visible", "gpus"), [(None, 2), ("", 0), ("-1", 0), ("0", 1), ("0,1,2", 2)])

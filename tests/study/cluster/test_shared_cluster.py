@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
@@ -67,3 +68,44 @@ def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, c
         another.shutdown()
     keys = [record.key for record in read_records(tmp_path / "study" / "records.jsonl")]
     assert len(keys) == len(set(keys)) == 3
+
+
+TOKEN_HEAD = """
+import signal
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+from study.cluster.ray_connection import loopback_only
+with loopback_only():
+    memory = {"object_store_memory": 100 * 2**20}
+    print(Node(RayParams(num_cpus=1, include_dashboard=False, **memory), head=True).gcs_address, flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def token_cluster():
+    """The address of a cluster that asks for a token."""
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "c" * 32, "PYTHONPATH": str(ROOT)}
+    said = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    head = subprocess.Popen([sys.executable, "-c", TOKEN_HEAD], env=os.environ | own, **said)
+    yield head.stdout.readline().strip()
+    for process in [*psutil.Process(head.pid).children(recursive=True), head]:
+        process.kill()
+    head.wait(timeout=PATIENCE_SECONDS)
+
+
+def ask(command: str, *options: str, own: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-m", command, *options]
+    return subprocess.run(run, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("own", [{"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 32}])
+def test_a_stranger_without_the_token_is_refused_in_one_line(tmp_path, token_cluster, own):
+    refusal = f"--address {token_cluster}: the Ray cluster there asks for another token; put its token into"
+    launched = ask("study.launch", *SMALL, "--out", str(tmp_path), "--address", token_cluster, own=own)
+    assert launched.returncode == 2 and launched.stdout == ""
+    assert launched.stderr.startswith(f"study.launch: {refusal}") and launched.stderr.count("\n") == 1
+    examined = ask("study.doctor", "--address", token_cluster, own=own)
+    assert examined.returncode == 1 and examined.stderr == ""
+    assert [line.startswith(f"FAULT Ray: {refusal}") for line in examined.stdout.splitlines()] == [False, True, False]
+    assert list(tmp_path.iterdir()) == []
