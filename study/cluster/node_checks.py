@@ -15,7 +15,7 @@ from pathlib import Path
 from study.storage.addresses import exists, is_uri, small_object
 
 PROJECT = "glue-exit-study"
-MUST_AGREE = ("ray", "torch", "transformers", "datasets", "optuna")  # between nodes, or numbers and pickles differ
+TOLD = ("ray", "torch", "transformers", "datasets", "optuna")
 LITTLE_SPACE_GB = 10.0
 
 
@@ -38,9 +38,9 @@ def check_packages() -> list[Finding]:
 
 
 def versions_here() -> dict[str, str]:
-    """The versions that nodes of a cluster must have in common; those that are not installed are left out."""
+    """The versions that are worth a line; those that are not installed are left out."""
     versions = {}
-    for name in MUST_AGREE:
+    for name in TOLD:
         try:
             versions[name] = importlib.metadata.version(name).partition("+")[0]
         except importlib.metadata.PackageNotFoundError:
