@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,13 +43,12 @@ def test_a_cluster_without_a_worker_is_not_ready(head, tmp_path):
 
 
 def test_a_worker_that_comes_meanwhile_is_waited_for_and_checked(head, tmp_path):
-    coming = threading.Timer(10, lambda: head.add_node(num_cpus=1))
-    coming.start()
-    done = examine(head, tmp_path)
-    coming.join()
-    assert (done.returncode, faults(done)) == (0, [])
-    assert "waiting for a worker" in done.stderr and done.stdout.count("storage on") == 2
-    assert "2 nodes, 1 CPUs" in done.stdout
+    command = [sys.executable, "-m", "study.doctor", "--address", head.address, "--storage", str(tmp_path)]
+    doctor = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert doctor.stderr is not None and doctor.stderr.readline().startswith("waiting for a worker (any): 0 of 15 min")
+    head.add_node(num_cpus=1)
+    said, _ = doctor.communicate(timeout=PATIENCE_SECONDS)
+    assert doctor.returncode == 0 and "2 nodes, 1 CPUs" in said and said.count("storage on") == 2, said
 
 
 def test_a_node_that_was_lost_is_no_fault(head, tmp_path):
