@@ -1,6 +1,6 @@
 """Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
 
-Checks packages, Ray, GPUs, data, corpus, storage and tracking, and says of each fault what to do about it.
+Checks packages, Ray, code, clocks, GPUs, data, corpus, storage and tracking; says of each fault what to do about it.
 Exit status: 0 ready, 1 faults, 2 bad usage.
 """
 
@@ -9,21 +9,26 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from study.cluster.address import check_address, cluster_address
-from study.cluster.node_checks import Finding, check_clock, check_packages, nearest_existing, versions_here
+from study.cluster.node_checks import Finding, check_packages, nearest_existing
 from study.command_line import Parser, guarded
+from study.decisions.specs import Provenance
+from study.drivers.provenance import provenance
+from study.facts.attestation import other_code
 from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
 from study.storage.secrets import masked
+from trainables.configuration import NotNegative
 from trainables.corpora import corpus as corpora
 from trainables.data import glue
 from trainables.schema import Typed
 
 NODE_SECONDS = 180.0  # a node may have to import torch from a slow disk
+CLOCK_SECONDS = 60.0  # that a clock may be off: logs, tokens and signed requests bear no more
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -34,6 +39,7 @@ class Options(Typed, frozen=True, kw_only=True):
     corpus: str | None
     storage: str
     tracking_uri: str | None
+    wait_minutes: NotNegative
 
 
 def check_tracking(uri: str) -> list[Finding]:
@@ -49,10 +55,14 @@ def check_tracking(uri: str) -> list[Finding]:
     return [Finding("tracking", f"{masked(uri)}, {count} experiments")]
 
 
-def check_cluster(address: str | None, *, data: str, corpus: str | None, storage: str) -> Iterator[Finding]:
-    """Ray answers at `address`, or starts on this machine where it is None; then every node is checked."""
+def check_cluster(
+    address: str | None, *, data: str, corpus: str | None, storage: str, wait_minutes: float = 0.0
+) -> Iterator[Finding]:
+    """Ray answers at `address`, or starts on this machine where it is None; then every node is checked, once there is
+    a worker of each kind, or after `wait_minutes`."""
     import ray
 
+    from study.cluster.awaited_workers import ANY, await_workers
     from study.cluster.ray_connection import ray_cluster
 
     where = f"the cluster at {address}" if address else "this machine"
@@ -64,12 +74,26 @@ def check_cluster(address: str | None, *, data: str, corpus: str | None, storage
             mend = "is it up (ray status), is the address right, is Ray's version the same?"
             yield Finding("Ray", f"{reason}: {mend if address else 'see the logs of Ray'}", True)
             return
-        nodes = [node for node in ray.nodes() if node["Alive"]]
+        absent = await_workers(minutes=wait_minutes, say=lambda line: print(line, file=sys.stderr, flush=True))
+        nodes = _alive()
         total = ray.cluster_resources()
         size = f"{len(nodes)} nodes, {total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
         yield Finding("Ray", f"{ray.__version__} on {where}: {size}")
+        for kind in absent:
+            what = "no node can hold a trial" if kind is ANY else f"no {kind.name} has come"
+            mend = "see what the autoscaler says (ray status), start one, or give --wait-minutes more"
+            yield Finding("workers", f"{what} after {wait_minutes:g} minutes: {mend}", True)
         marker = stack.enter_context(_marker(storage))
-        yield from _check_nodes(nodes, data=data, corpus=corpus, storage=storage, marker=marker)
+        checked = set[str]()
+        while nodes := [node for node in _alive() if node["NodeID"] not in checked]:  # those that come meanwhile too
+            yield from _check_nodes(nodes, data=data, corpus=corpus, storage=storage, marker=marker)
+            checked |= {node["NodeID"] for node in nodes}
+
+
+def _alive() -> list[dict[str, Any]]:
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Finding]:
@@ -77,38 +101,50 @@ def _check_nodes(nodes: list[dict[str, Any]], **settings: Any) -> Iterator[Findi
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def report(gpus: float) -> tuple[dict[str, str], list[Finding]]:
+    def report(gpus: float) -> tuple[str, dict[str, str], list[Finding]]:
         from study.cluster import node_checks  # the node's own copy: a node without the project says so here
+        from study.drivers import provenance
 
-        return node_checks.versions_here(), node_checks.check_node(gpus=gpus, **settings)
+        code = provenance.provenance()
+        return code.code_digest, dict(code.versions), node_checks.check_node(gpus=gpus, **settings)
 
-    def start(function: Callable[..., Any], node: dict[str, Any], *arguments: float) -> Any:
-        there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        return ray.remote(num_cpus=0, max_retries=0)(function).options(scheduling_strategy=there).remote(*arguments)
+    def clock() -> float:
+        return time.time()
 
-    tasks = [start(report, node, node["Resources"].get("GPU", 0.0)) for node in nodes]
+    places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    look, read = ray.remote(num_cpus=0, max_retries=0)(report), ray.remote(num_cpus=0, max_retries=0)(clock)
+    tasks = [
+        look.options(scheduling_strategy=place).remote(node["Resources"].get("GPU", 0.0))
+        for node, place in zip(nodes, places, strict=True)
+    ]
     deadline = time.monotonic() + NODE_SECONDS
-    for node, task in zip(nodes, tasks, strict=True):
+    for node, place, task in zip(nodes, places, tasks, strict=True):
         host = node["NodeManagerAddress"]
         try:
-            versions, findings = ray.get(task, timeout=max(deadline - time.monotonic(), 1.0))
-            asked = time.time()
-            told = ray.get(start(lambda: time.time(), node), timeout=NODE_SECONDS)
-            findings += check_clock(told, asked=asked, answered=time.time())
+            digest, versions, findings = ray.get(task, timeout=max(deadline - time.monotonic(), 1.0))
+            before = time.time()
+            there = ray.get(read.options(scheduling_strategy=place).remote(), timeout=NODE_SECONDS)
         except RayError as error:
-            reason = str(error).strip().splitlines()[-1]
-            advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"
-            yield Finding(f"node {host}", f"cannot run the check ({reason}): {advice}", True)
+            yield _without_answer(node, error)
             continue
-        differing = [
-            f"{name} {versions.get(name)}, here {mine}"
-            for name, mine in versions_here().items()
-            if versions.get(name) != mine
-        ]
-        if differing:
-            yield Finding(f"node {host}", f"{'; '.join(differing)}: install constraints.txt on every node", True)
+        found = Provenance(code_digest=digest, versions=versions, git_commit=None)
+        if differing := other_code(found, provenance()):
+            mend = "send the code of this node there (ray up), and install constraints.txt"
+            yield Finding(f"node {host}", f"{'; '.join(differing)}: {mend}", True)
+        if (off := max(before - there, there - time.time())) > CLOCK_SECONDS:
+            yield Finding(f"node {host}", f"its clock is {off / 60:.1f} minutes off: set it (chrony, ntpd)", True)
         for finding in findings:
             yield Finding(f"{finding.subject} on {host}", finding.text, finding.is_fault)
+
+
+def _without_answer(node: dict[str, Any], error: Exception) -> Finding:
+    """No fault where the node is gone: Ray goes on listing one that was restarted for a minute, beside the new one."""
+    subject = f"node {node['NodeManagerAddress']}"
+    if node["NodeID"] not in {alive["NodeID"] for alive in _alive()}:
+        return Finding(subject, "it was gone already, or has gone meanwhile: an entry of before a restart is that too")
+    reason = str(error).strip().splitlines()[-1]
+    advice = "install the project there (the setup commands of cluster.yaml do), or take the node out"
+    return Finding(subject, f"cannot run the check ({reason}): {advice}", True)
 
 
 @contextmanager
@@ -156,7 +192,8 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
     if any(finding.is_fault for finding in here):
         return  # nothing else would tell more than that
     text = options.corpus and corpora.seen_from_anywhere(options.corpus)
-    yield from check_cluster(options.address, data=glue.seen_from_anywhere(options.data), corpus=text, storage=storage)
+    data, minutes = glue.seen_from_anywhere(options.data), options.wait_minutes
+    yield from check_cluster(options.address, data=data, corpus=text, storage=storage, wait_minutes=minutes)
     if tracking is not None:
         yield from check_tracking(tracking)
 
@@ -172,6 +209,9 @@ def build_parser() -> Parser:
         "--storage", default="runs", metavar="PATH_OR_URI", help="the launch's --storage, or else its --out (runs)"
     )
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server to ask as well")
+    parser.add_argument(
+        "--wait-minutes", type=float, default=15, metavar="X", help="for one worker of each kind, at most (%(default)g)"
+    )
     return parser
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from study.storage.addresses import exists, is_uri, small_object
 
 PROJECT = "glue-exit-study"
-MUST_AGREE = ("ray", "torch", "transformers", "datasets", "optuna")  # between nodes, or numbers and pickles differ
+TOLD = ("ray", "torch", "transformers", "datasets", "optuna")
 LITTLE_SPACE_GB = 10.0
-CLOCK_SECONDS = 60.0  # what clocks may differ by
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ def check_packages() -> list[Finding]:
 
 
 def versions_here() -> dict[str, str]:
-    """The versions that nodes of a cluster must have in common; those that are not installed are left out."""
+    """The versions that are worth a line; those that are not installed are left out."""
     versions = {}
-    for name in MUST_AGREE:
+    for name in TOLD:
         try:
             versions[name] = importlib.metadata.version(name).partition("+")[0]
         except importlib.metadata.PackageNotFoundError:
@@ -154,15 +153,6 @@ def check_objects(uri: str, marker: str | None) -> list[Finding]:
     if not seen:
         return [Finding("storage", f"{uri} is not what the other nodes see there: choose another --storage", True)]
     return [Finding("storage", f"{uri} can be written")]
-
-
-def check_clock(told: float, *, asked: float, answered: float) -> list[Finding]:
-    """What a node has told is the time between question and answer, by the clock of whoever asked it."""
-    off = max(asked - told, told - answered)
-    if off <= CLOCK_SECONDS:
-        return []
-    which = "behind" if told < asked else "ahead of"
-    return [Finding("clock", f"{off:.0f} s {which} the driver's: set both by NTP (timedatectl set-ntp true)", True)]
 
 
 def nearest_existing(folder: Path) -> Path:

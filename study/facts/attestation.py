@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -14,9 +15,18 @@ _WORDS = {
     "backbone_fingerprint": "backbone",
     "backbone_digest": "files of the backbone",
     "tokenizer_fingerprint": "tokenizer",
-    "code_digest": "code",
 }
 _DIGESTS = ("tokens_digest", "backbone_digest")  # known once the first trial of an arm has said them
+
+
+class Code(Protocol):
+    """What a process runs."""
+
+    @property
+    def code_digest(self) -> str: ...
+
+    @property
+    def versions(self) -> Mapping[str, str]: ...
 
 
 class Attestation(Content, frozen=True, kw_only=True):
@@ -30,12 +40,16 @@ def contradictions(attested: Attestation, expected: Attestation) -> list[str]:
     """What is not as expected, in words. Builds of one version, `2.8.0+cpu` and `2.8.0+cu128`, do not differ."""
     pairs = [(word, getattr(attested, name), getattr(expected, name)) for name, word in _WORDS.items()]
     known = [pair for pair, name in zip(pairs, _WORDS, strict=True) if name not in _DIGESTS or pair[2] is not None]
-    known += [
-        (name, _release(version), _release(expected.versions[name]))
-        for name, version in attested.versions.items()
-        if name in expected.versions
-    ]
-    return [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
+    differing = [f"{word} {found}, not {wanted}" for word, found, wanted in known if found != wanted]
+    return differing + other_code(attested, expected)
+
+
+def other_code(found: Code, wanted: Code) -> list[str]:
+    """Which code and versions are others than wanted, in words; what is not installed at both places is left out."""
+    both = [name for name in found.versions if name in wanted.versions]
+    pairs = [("code", found.code_digest, wanted.code_digest)]
+    pairs += [(name, _release(found.versions[name]), _release(wanted.versions[name])) for name in both]
+    return [f"{word} {there}, not {here}" for word, there, here in pairs if there != here]
 
 
 def agree_but_for_digests(attested: Attestation, expected: Attestation) -> bool:

@@ -6,24 +6,18 @@ Its Ray runs in a mount namespace of its own, where other files lie at the same 
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import psutil
 import pytest
+from helpers.node_apart import MAY_MOUNT, node_apart
 from helpers.places import PATIENCE_SECONDS, ROOT
 from ray.cluster_utils import Cluster
 
 from study.facts.record import read_records
-
-NAMESPACE = ["unshare", "--mount", "--uts", "--propagation", "private"]
-MAY_MOUNT = subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,36 +34,11 @@ def head() -> Iterator[Cluster]:
     cluster.shutdown()
 
 
-@contextmanager
-def node_without(shared: Path, head: Cluster) -> Iterator[None]:
-    """A node called `alone` with two CPUs and a folder of its own at `shared`, with what was once copied there."""
-    inside = (
-        f"hostname alone && mount -t tmpfs none {shared} && mkdir -p {shared}/study/trials {shared}/study/predictions"
+def node_without(shared: Path, head: Cluster) -> AbstractContextManager[None]:
+    """A node that has a folder of its own at `shared`, with what was once copied there."""
+    return node_apart(
+        head, f"mount -t tmpfs none {shared} && mkdir -p {shared}/study/trials {shared}/study/predictions"
     )
-    start = shlex.join([sys.executable, "-m", "helpers.joined_node", head.address])
-    process = subprocess.Popen(
-        [*NAMESPACE, "sh", "-c", f"{inside} && exec {start}"],
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for_nodes(head, 2)
-        yield
-    finally:
-        processes = [*psutil.Process(process.pid).children(recursive=True), process]
-        for one in processes:
-            one.kill()
-        process.wait(timeout=PATIENCE_SECONDS)
-
-
-def wait_for_nodes(head: Cluster, number: int) -> None:
-    count = (
-        f"import ray; ray.init('{head.address}', logging_level='ERROR', log_to_driver=False)\nprint(len(ray.nodes()))"
-    )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while subprocess.run([sys.executable, "-c", count], capture_output=True, text=True).stdout.strip() != str(number):
-        assert time.monotonic() < deadline
 
 
 def launch(folder: Path, head: Cluster) -> subprocess.CompletedProcess[str]:
