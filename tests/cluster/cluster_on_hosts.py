@@ -17,7 +17,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 
 HEAD = 1
 PROJECT = "cd ~/glue-exit-study && export PATH=$PWD/.venv/bin:$PATH"
-TRIES = 3
+TRIES, JOIN_SECONDS = 3, 600.0
 # What a shell on a node has, by the line that cluster.yaml adds to ~/.bashrc.
 ON_A_NODE = f"{PROJECT} RAY_AUTH_MODE=token"
 ALIVE = (
@@ -59,19 +59,22 @@ class ClusterOnHosts:
         return self.hosts.run(host, f"{ON_A_NODE} && {line}", check=False, timeout=PATIENCE_SECONDS)
 
     def up(self, options: str = "") -> None:
-        """`ray up`, again where a machine that is too busy has Ray give up, and the workers have joined."""
+        """`ray up`, until the workers have joined: once more where a machine is so busy that Ray gives one up."""
         for _ in range(TRIES):
             answer = self.operator(f"ray up -y {options} cluster.yaml", check=False)
-            if "Useful commands" in answer:
-                break
-        else:
-            raise RuntimeError(answer[-4000:])
-        self.wait_for_nodes()
+            if "Useful commands" in answer and self.all_join(JOIN_SECONDS):
+                return
+        raise RuntimeError(answer[-4000:])
 
-    def wait_for_nodes(self) -> None:
-        """Until all workers that are on have joined."""
+    def all_join(self, seconds: float = PATIENCE_SECONDS) -> bool:
+        """Waits for all workers that are on; False: some have not joined in so many seconds."""
         expected = {self.hosts.address(host) for host in self.workers if self.hosts.is_on(host)}
-        self.wait(lambda: expected <= self.alive(), f"{expected} to join", every=5.0)
+        deadline = time.monotonic() + seconds
+        while not expected <= self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(5.0)
+        return True
 
     def alive(self) -> set[str]:
         """Addresses of the nodes that Ray counts as alive."""

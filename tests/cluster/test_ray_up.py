@@ -104,7 +104,7 @@ def test_a_study_survives_the_power_cut_of_a_worker(cluster: ClusterOnHosts) -> 
     assert study.lost_on() == {cluster.hosts.name(host)}
     assert cluster.hosts.name(host) in printed
     cluster.hosts.on(host)
-    cluster.wait_for_nodes()
+    assert cluster.all_join()
 
 
 def test_a_study_goes_on_after_the_power_cut_of_the_head(cluster: ClusterOnHosts) -> None:
@@ -134,7 +134,7 @@ def test_no_number_of_cuts_in_a_row_fails_a_trial(cluster: ClusterOnHosts) -> No
     study.finish(process)
     study.check_whole()
     assert sum(isinstance(event, TrialRetried) for event in study.events()) >= 4
-    cluster.wait_for_nodes()
+    assert cluster.all_join()
 
 
 def test_a_worker_that_is_added_later_is_used(cluster: ClusterOnHosts) -> None:
