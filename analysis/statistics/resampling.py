@@ -1,7 +1,8 @@
 """Scores on bootstrap resamples of the dev examples, for all seeds of a method and draws of its exit at once.
 
-A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted sums, so
-a matrix product gives all resamples. Spearman keeps the ranks of the whole dev set.
+A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted means, so
+a matrix product gives all resamples. Sums of such weights are exact: a model that answers all alike has no
+correlation, not one of 1e-8. Spearman keeps the ranks of the whole dev set.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def plain_scores(task: Task, predictions: np.ndarray, labels: np.ndarray, splits
     per_split = []
     for name in np.unique(splits):
         own = labels[splits == name]
-        weights = np.full((1, len(own)), 1 / len(own))
+        weights = np.ones((1, len(own)))
         per_split.append(_weighted_scores(task, weights, predictions[:, splits == name], own)[0])
     return np.mean(per_split, axis=0)
 
@@ -53,9 +54,9 @@ def mean_over_draws(scores: np.ndarray, draws: Sequence[int]) -> np.ndarray:
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
-    """How often each example is drawn, (resamples, n), in shares of n."""
+    """How often each example is drawn, (resamples, n)."""
     drawn = rng.integers(n, size=(resamples, n)) + n * np.arange(resamples)[:, None]
-    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n) / n
+    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n).astype(float)
 
 
 def _weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -64,15 +65,13 @@ def _weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, l
 
 
 def _accuracy(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return weights @ (predictions == labels).T.astype(float)
+    return _means(weights, predictions == labels)
 
 
 def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
     """Shares of true positives, and of positives among predictions and among labels."""
-    hits = weights @ ((predictions == 1) & (labels == 1)).T.astype(float)
-    predicted = weights @ (predictions == 1).T.astype(float)
-    actual = (weights @ (labels == 1).astype(float))[:, None]
-    return hits, predicted, actual
+    hits = _means(weights, (predictions == 1) & (labels == 1))
+    return hits, _means(weights, predictions == 1), _means(weights, labels[None] == 1)
 
 
 def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -87,9 +86,9 @@ def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
     x, y = predictions - predictions.mean(axis=1, keepdims=True), labels - labels.mean()
-    mean_x, mean_y = weights @ x.T, (weights @ y)[:, None]
-    covariance = weights @ (x * y).T - mean_x * mean_y
-    variances = (weights @ (x**2).T - mean_x**2) * ((weights @ y**2)[:, None] - mean_y**2)
+    mean_x, mean_y = _means(weights, x), _means(weights, y[None])
+    covariance = _means(weights, x * y) - mean_x * mean_y
+    variances = (_means(weights, x**2) - mean_x**2) * (_means(weights, y[None] ** 2) - mean_y**2)
     return _ratio(covariance, np.sqrt(np.maximum(variances, 0)))
 
 
@@ -97,6 +96,11 @@ def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
     from scipy.stats import rankdata  # takes a second to import
 
     return _pearson(weights, rankdata(predictions, axis=1), rankdata(labels))
+
+
+def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Of values (models, n) on each resample, (resamples, models)."""
+    return weights @ values.T.astype(float) / values.shape[1]
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:

@@ -69,12 +69,15 @@ class GpuBudget:
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
 
     def in_turn(self) -> Sequence[ArmProgress]:
-        """The arms, who comes first first: long trials, so that short ones fill the end. Under a limit, those that have
-        had the least part of their searches, of these the short ones, so that many cells are served."""
+        """The arms, who comes first first: long trials, so that short ones fill the end, and the confirm trials of an
+        arm behind the search of the next one, so that they fill the wait for its last trials. Under a limit, those that
+        have had the least part of their searches, of these the short ones, so that many cells are served."""
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
-        if self._limit == math.inf:
-            return sorted(arms, key=self._costs.length, reverse=True)
-        return sorted(arms, key=lambda arm: (_part_searched(arm), self._costs.length(arm)))
+        if self._limit != math.inf:
+            return sorted(arms, key=lambda arm: (_part_searched(arm), self._costs.length(arm)))
+        by_length = sorted(arms, key=self._costs.length, reverse=True)
+        turns = {arm.arm.name: turn + (0 if arm.search_trials_to_start else 1.5) for turn, arm in enumerate(by_length)}
+        return sorted(by_length, key=lambda arm: turns[arm.arm.name])
 
     # ---- what is used and set aside
 

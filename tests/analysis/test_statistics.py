@@ -242,6 +242,18 @@ def test_no_more_than_one_table_in_twenty_of_five_methods_alike_is_marked():
     assert marked / 400 <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 400)
 
 
+@pytest.mark.parametrize("answer", [0, 1])
+@pytest.mark.parametrize("name", ["cola", "mrpc", "stsb"])
+def test_a_model_that_answers_all_alike_has_the_same_score_on_every_resample_without_a_warning(name, answer):
+    for n in range(200, 330, 7):
+        labels, constant = (np.arange(n) % 3 == 0).astype(int), np.full((3, n), answer)
+        resampled = resampled_scores(TASKS[name], constant, labels, np.full(n, "dev"), resamples=50, seed=1)
+        if name == "mrpc":
+            assert (resampled == resampled[:, :1]).all()
+        else:
+            assert not resampled.any()
+
+
 @pytest.mark.parametrize("configurations", [12, 36])
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0, 3.0])
 def test_methods_that_are_alike_and_search_afresh_are_told_apart_one_time_in_twenty_at_most(configurations, spread):

@@ -217,7 +217,7 @@ def test_a_study_never_packs_more_than_memory_allows():
 
 def test_a_launch_that_goes_on_knows_what_was_measured():
     study = SharedGpu(resolve(PLAN), saturated_at=3)
-    study.launch(epochs=120)
+    study.launch(epochs=200)
     before = trials_at_once(study.journal.facts)
     study.launch()
     assert before == 3 and study.at_once[-1] == 3

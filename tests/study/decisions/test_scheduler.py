@@ -88,6 +88,17 @@ def test_confirm_trials_start_before_other_arms_have_been_searched():
     assert any(event.phase == "search" for event in started[first_confirm:])
 
 
+def test_confirm_trials_fill_the_wait_for_the_last_search_trials_of_the_next_arm():
+    """So slots stand idle, and actors are let go, only where the last arm waits for its own."""
+    simulation = Simulation(resolved(tasks=("rte", "cola", "mrpc"), methods=("albert",), samples=4, seeds=2))
+    simulation.launch()
+    phases = [(event.task, event.phase) for event in simulation.journal.of(TrialStarted)]
+    last_search = {task: len(phases) - phases[::-1].index((task, "search")) for task, _ in phases}
+    first_confirm = {task: phases.index((task, "confirm")) for task, _ in phases}
+    one, two, three = sorted(last_search, key=last_search.__getitem__)
+    assert first_confirm[one] < last_search[three] <= first_confirm[two] < first_confirm[three]
+
+
 def test_arms_with_long_trials_go_first():
     study = resolved(methods=("electra-small",), epochs=3)
     longer = replace(study.arms[1], fixed={**study.arms[1].fixed, "epochs": 9})
