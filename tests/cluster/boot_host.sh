@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Process 1 of a host: builds what it sees from its disk ($DISK), then serves ssh. Called by hosts.py inside namespaces.
-# $NAME, $SHARED (a folder, or empty), $SEEN (folders of this machine, read-only), $LAYERS and $VENVS (an overlay, and where).
+# $NAME, $SHARED (a folder, or empty), $SEEN (folders of this machine, read-only), $LAYERS and $VENVS (overlay, places).
 set -euo pipefail
 read -r pid _ </proc/self/stat # as this machine counts it
 mount --make-rprivate /
