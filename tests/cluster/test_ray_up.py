@@ -5,6 +5,7 @@ The tests are one story, in this order, on one cluster; each leaves it as the ne
 
 from __future__ import annotations
 
+import platform
 import re
 import shlex
 import shutil
@@ -26,7 +27,8 @@ MIDDLE = range(1, 8)  # epochs of a study after which power is cut; it has 20
 REACHABLE = {"sshd": 22, "gcs_server": 6379, "python": 10001}
 REACHABLE_ANYWHERE = {"raylet", "ray::DashboardA", "ray::RuntimeEnv"}
 NODES = "import ray; ray.init({address!r}, log_to_driver=False, logging_level=50); print(ray.nodes())"
-PACKAGES = "$HOME/glue-exit-study/.venv/lib/python3.11/site-packages"
+PYTHON = "python" + ".".join(platform.python_version_tuple()[:2])
+PACKAGES = f"$HOME/glue-exit-study/.venv/lib/{PYTHON}/site-packages"
 BUCKET_PORT = 9000
 
 
