@@ -32,8 +32,9 @@ def node_apart(head: Cluster, prepare: str, **environment: str) -> Iterator[None
         _wait_for_two_nodes(head, process)
         yield
     finally:
-        for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-            one.kill()
+        if process.poll() is None:
+            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+                one.kill()
         process.wait(timeout=PATIENCE_SECONDS)
 
 

@@ -10,25 +10,22 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.driven_cluster import Cluster
 from helpers.journals import MadeJournal, failure_of, report_of, row_of
 from helpers.launched_studies import PROVENANCE, mini_plan
-from helpers.simulation import report
 from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
-from study.cluster.resources import Resources
 from study.decisions import specs
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import check_attested
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
 from study.drivers.running_trial import RunningTrial
-from study.drivers.tune_driver import TuneDriver, _Scheduler
-from study.drivers.watchdog import Watchdog
+from study.drivers.tune_driver import _Scheduler
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
-from study.facts.study_facts import TrialFacts
 from study.screen.words import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
@@ -205,59 +202,6 @@ def test_a_record_says_what_its_worker_found():
     assert (record.tokens_digest, record.backbone_digest, record.code_digest) == ("beef", "f11e", "c0de")
 
 
-class Cluster:
-    """A driver of a study on nodes of one CPU each, without Ray."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
-        monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: self._nodes)
-        self.nodes_are(*nodes)
-        plan = mini_plan(methods=("albert",), tasks=("rte",))
-        self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)
-        self.scheduler.begin_launch(command="", host="", pid=0)
-        self.driver = TuneDriver(
-            self.scheduler,
-            folder=folder,
-            storage=str(folder),
-            resources=Resources(cpus=1, gpus=0),
-            on_progress=lambda: None,
-            watchdog=Watchdog(say=print),
-        )
-
-    def nodes_are(self, *nodes: str) -> None:
-        self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
-
-    def hand_out(self) -> list[str]:
-        """Ray's numbers of the trials that go to Ray now."""
-        before = len(self.driver._keys)
-        while self.driver.suggest(f"ray-{len(self.driver._keys)}") is not None:
-            pass
-        return list(self.driver._keys)[before:]
-
-    def refuse(self, ray_id: str, node: str | None, **found: str) -> str:
-        """A worker on the node found something else than was expected of the trial; what Ray is told."""
-        self.driver.begun(ray_id)
-        (key,) = self.driver._keys[ray_id]
-        refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
-        return self.driver.reported(ray_id, Message(news=(refused,), node=node))
-
-    def trial_of(self, ray_id: str) -> TrialFacts:
-        (key,) = self.driver._keys[ray_id]
-        return self.scheduler.facts.trials[key]
-
-    def end(self, ray_id: str, *, node: str) -> None:
-        """A worker on the node tells the last epoch of the trial at once; nothing of it is on disk."""
-        self.driver.begun(ray_id)
-        trial = self.trial_of(ray_id)
-        told = News(key=trial.key, host=f"host-{node}", report=report(trial, trial.config["epochs"]))
-        assert self.driver.reported(ray_id, Message(news=(told,), node=node)) == "STOP"
-
-    def expected(self, key: str) -> Attestation:
-        return specs.expected_attestation(self.scheduler.progress, self.scheduler.facts.trials[key], by=PROVENANCE)
-
-    def events(self, kind: type) -> list:
-        return [event for event in self.scheduler._journal.events if isinstance(event, kind)]
-
-
 @pytest.mark.parametrize("field", ["code_digest", "data_fingerprint", "backbone_fingerprint"])
 def test_a_node_with_other_code_or_data_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch, field):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
@@ -311,53 +255,6 @@ def test_where_two_workers_differ_in_a_digest_nobody_knows_which_is_in_error(tmp
     cluster.scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=said), node="a")
     with pytest.raises(ValueError, match="tokenised data f00d, not beef"):
         cluster.refuse(second, "b", tokens_digest="f00d", backbone_digest="f11e")
-
-
-# ---- a node that does not see the storage
-
-
-def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:
-    """A worker on the node did not find what the launch has left in its storage; what Ray is told."""
-    cluster.driver.begun(ray_id)
-    (key,) = cluster.driver._keys[ray_id]
-    failure = failure_of("node", error="/shared is not what the launch sees there", node=node)
-    return cluster.driver.reported(ray_id, Message(news=(News(key=key, host="-", failure=failure),), node=node))
-
-
-def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch):
-    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
-    first, _ = cluster.hand_out()
-    assert says_not_shared(cluster, first, "a") == "STOP"
-    (left_out,) = cluster.events(NodeLeftOut)
-    assert left_out.node == "a" and "/shared is not what" in describe_notice(left_out)
-
-
-def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(tmp_path, monkeypatch):
-    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
-    cluster.driver._assignments.marks = (str(tmp_path / "away"),)
-    first, _ = cluster.hand_out()
-    says_not_shared(cluster, first, "a")
-    assert cluster.events(NodeLeftOut) == [] and cluster.events(TrialRetried)[-1].failure.cause == "machine"
-
-
-def test_where_the_only_node_does_not_see_the_storage_the_launch_ends_in_one_line(tmp_path, monkeypatch):
-    cluster = Cluster(tmp_path, monkeypatch, "a")
-    (only,) = cluster.hand_out()
-    with pytest.raises(ValueError, match="^host-of-a: /shared is not what .* no other node") as error:
-        says_not_shared(cluster, only, "a")
-    assert "\n" not in str(error.value) and cluster.events(TrialRetried) == []
-
-
-def test_a_trial_that_has_left_nothing_where_it_ended_is_no_result(tmp_path, monkeypatch):
-    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
-    given = cluster.hand_out()
-    while (trial := cluster.trial_of(given[0])).phase == "search":
-        cluster.end(given.pop(0), node="b")
-        given += cluster.hand_out()
-    cluster.end(given[0], node="a")
-    assert trial.ended is None and trial.epochs == 0
-    (left_out,) = cluster.events(NodeLeftOut)
-    assert left_out.host == "host-a" and "the predictions are not in" in left_out.error
 
 
 # ---- the code

@@ -1,0 +1,73 @@
+"""A driver whose cluster and workers are the test's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.journals import MadeJournal
+from helpers.launched_studies import PROVENANCE, mini_plan
+from helpers.simulation import report
+from msgspec.structs import replace
+
+from study.cluster.resources import Resources
+from study.decisions import specs
+from study.decisions.scheduler import Scheduler
+from study.drivers.messages import Message, News
+from study.drivers.tune_driver import TuneDriver
+from study.drivers.watchdog import Watchdog
+from study.facts.attestation import Attestation
+from study.facts.study_facts import TrialFacts
+
+
+class Cluster:
+    """A driver of a study on nodes of one CPU each, without Ray."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
+        monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: self._nodes)
+        self.nodes_are(*nodes)
+        plan = mini_plan(methods=("albert",), tasks=("rte",))
+        self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)
+        self.scheduler.begin_launch(command="", host="", pid=0)
+        self.driver = TuneDriver(
+            self.scheduler,
+            folder=folder,
+            storage=str(folder),
+            resources=Resources(cpus=1, gpus=0),
+            on_progress=lambda: None,
+            watchdog=Watchdog(say=print),
+        )
+
+    def nodes_are(self, *nodes: str) -> None:
+        self._nodes = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 1.0}} for node in nodes]
+
+    def hand_out(self) -> list[str]:
+        """Ray's numbers of the trials that go to Ray now."""
+        before = len(self.driver._keys)
+        while self.driver.suggest(f"ray-{len(self.driver._keys)}") is not None:
+            pass
+        return list(self.driver._keys)[before:]
+
+    def refuse(self, ray_id: str, node: str | None, **found: str) -> str:
+        """A worker on the node found something else than was expected of the trial; what Ray is told."""
+        self.driver.begun(ray_id)
+        (key,) = self.driver._keys[ray_id]
+        refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
+        return self.driver.reported(ray_id, Message(news=(refused,), node=node))
+
+    def trial_of(self, ray_id: str) -> TrialFacts:
+        (key,) = self.driver._keys[ray_id]
+        return self.scheduler.facts.trials[key]
+
+    def end(self, ray_id: str, *, node: str) -> None:
+        """A worker on the node tells the last epoch of the trial at once; nothing of it is on disk."""
+        self.driver.begun(ray_id)
+        trial = self.trial_of(ray_id)
+        told = News(key=trial.key, host=f"host-{node}", report=report(trial, trial.config["epochs"]))
+        assert self.driver.reported(ray_id, Message(news=(told,), node=node)) == "STOP"
+
+    def expected(self, key: str) -> Attestation:
+        return specs.expected_attestation(self.scheduler.progress, self.scheduler.facts.trials[key], by=PROVENANCE)
+
+    def events(self, kind: type) -> list:
+        return [event for event in self.scheduler._journal.events if isinstance(event, kind)]

@@ -1,0 +1,55 @@
+"""A node that does not see the storage of the launch: pytest tests/study/drivers/test_unseen_storage.py"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.driven_cluster import Cluster
+from helpers.journals import failure_of
+
+from study.drivers.messages import Message, News
+from study.facts.events import NodeLeftOut, TrialRetried
+from study.screen.words import describe_notice
+
+
+def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:
+    """A worker on the node did not find what the launch has left in its storage; what Ray is told."""
+    cluster.driver.begun(ray_id)
+    (key,) = cluster.driver._keys[ray_id]
+    failure = failure_of("node", error="/shared is not what the launch sees there", node=node)
+    return cluster.driver.reported(ray_id, Message(news=(News(key=key, host="-", failure=failure),), node=node))
+
+
+def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, _ = cluster.hand_out()
+    assert says_not_shared(cluster, first, "a") == "STOP"
+    (left_out,) = cluster.events(NodeLeftOut)
+    assert left_out.node == "a" and "/shared is not what" in describe_notice(left_out)
+
+
+def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    cluster.driver._assignments.marks = (str(tmp_path / "away"),)
+    first, _ = cluster.hand_out()
+    says_not_shared(cluster, first, "a")
+    assert cluster.events(NodeLeftOut) == [] and cluster.events(TrialRetried)[-1].failure.cause == "machine"
+
+
+def test_where_the_only_node_does_not_see_the_storage_the_launch_ends_in_one_line(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a")
+    (only,) = cluster.hand_out()
+    with pytest.raises(ValueError, match="^host-of-a: /shared is not what .* no other node") as error:
+        says_not_shared(cluster, only, "a")
+    assert "\n" not in str(error.value) and cluster.events(TrialRetried) == []
+
+
+def test_a_trial_that_has_left_nothing_where_it_ended_is_no_result(tmp_path, monkeypatch):
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    given = cluster.hand_out()
+    while (trial := cluster.trial_of(given[0])).phase == "search":
+        cluster.end(given.pop(0), node="b")
+        given += cluster.hand_out()
+    cluster.end(given[0], node="a")
+    assert trial.ended is None and trial.epochs == 0
+    (left_out,) = cluster.events(NodeLeftOut)
+    assert left_out.host == "host-a" and "the predictions are not in" in left_out.error
