@@ -242,8 +242,10 @@ def test_a_study_in_a_bucket_needs_no_shared_folder_and_survives_a_power_cut(clu
     assert study.lost_on() == {cluster.hosts.name(host)}
 
 
-def test_ray_down_leaves_nothing(cluster: ClusterOnHosts) -> None:
+def test_ray_down_and_a_stop_on_each_machine_leave_nothing(cluster: ClusterOnHosts) -> None:
     cluster.operator("ray down -y cluster.yaml")
     for host in (HEAD, *cluster.workers):
         if cluster.hosts.is_on(host):
+            there = f"-i ~/.ssh/key -o StrictHostKeyChecking=no root@{cluster.hosts.address(host)}"
+            cluster.operator(f"ssh {there} \"bash -lic 'ray stop --force'\"")
             cluster.wait(lambda host=host: not cluster.processes(host), f"the end of all on host {host}", every=1.0)
