@@ -12,7 +12,7 @@ ARGS ?=
 
 STAMP := .venv/installed
 
-.PHONY: study test lint fix table soak
+.PHONY: study test cluster-test lint fix table soak
 .DEFAULT_GOAL := study
 
 study: $(STAMP)
@@ -20,6 +20,10 @@ study: $(STAMP)
 
 test: $(STAMP)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# On hosts that are made here for it, which takes root and Debian's openssh-server, rsync and iproute2; else it is skipped.
+cluster-test: $(STAMP) build/cluster/installed
+	.venv/bin/python -m pytest tests/cluster $(ARGS)
 
 lint: $(STAMP)
 	.venv/bin/ruff check .
@@ -42,6 +46,12 @@ soak: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear .venv
 	.venv/bin/python -m pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+# What the extra `cluster` adds to .venv, apart from it: Ray starts a dashboard wherever it finds one.
+build/cluster/installed: $(STAMP)
+	rm -rf build/cluster
+	.venv/bin/python -m pip install --prefix build/cluster -c constraints.txt 'ray[default]' boto3
 	touch $@
 
 # An environment whose python is gone (upgraded, or a copied folder) is built again, however new its stamp is.

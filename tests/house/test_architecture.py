@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import tomllib
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -117,10 +118,17 @@ def test_no_two_files_have_one_name_but_the_two_of_a_method_or_of_an_objective()
     }
 
 
+def test_every_room_of_tests_is_run_by_one_of_the_two_commands() -> None:
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    rooms = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert {"/".join(room.split("/")[:2]) for room in rooms} == {*configuration["testpaths"], "tests/cluster"}
+
+
 def test_every_decision_that_is_cited_is_there() -> None:
     decisions = (ROOT / "docs" / "decisions.md").read_text()
     anchors = re.findall(r'<a id="([\w-]+)"></a>', decisions)
     assert len(anchors) == len(set(anchors)) == len(re.findall(r"^## ", decisions, re.M))
-    sources = [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md") and ".venv" not in path.parts]
+    installed = {".venv", "build"}
+    sources = [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md") and not installed & {*path.parts}]
     cited = {anchor for path in sources for anchor in re.findall(r"decisions\.md#([\w-]+)", path.read_text())}
     assert cited <= set(anchors)
