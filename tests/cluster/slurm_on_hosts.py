@@ -80,7 +80,7 @@ class SlurmOnHosts:
             self.boot(host)
         for user, number in USERS.items():
             self._give_project(user, number)
-        self.wait(lambda: self.hosts.run(CONTROLLER, "sinfo -h -o %T").stdout == "idle\n", "idle nodes")
+        self.wait(lambda: self.nodes() == f"{len(NODES)}:idle\n", self.nodes)
 
     def boot(self, host: int) -> None:
         """Starts what a host does for SLURM, after it was switched on."""
@@ -106,9 +106,14 @@ class SlurmOnHosts:
         words = self.hosts.run(CONTROLLER, f"scontrol --oneliner show job {number}").stdout.split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
+    def nodes(self) -> str:
+        """How many nodes there are in each state: `3:idle`."""
+        return self.hosts.run(CONTROLLER, "sinfo -h -o %D:%T").stdout
+
     def wait_for_end(self, number: int) -> dict[str, str]:
-        """What SLURM says of a job once it has ended, and no process of it is left on a node that is on."""
-        self.wait(lambda: self.job(number)["JobState"] not in ("PENDING", "RUNNING", "COMPLETING"), f"end of {number}")
+        """What SLURM says of a job once it has ended."""
+        going_on = ("PENDING", "RUNNING", "COMPLETING")
+        self.wait(lambda: self.job(number)["JobState"] not in going_on, lambda: self.job(number))
         return self.job(number)
 
     def host_of(self, name: str) -> int:
@@ -123,11 +128,11 @@ class SlurmOnHosts:
         return [line for host in nodes for line in self.hosts.run(host, there, check=False).stdout.splitlines()]
 
     @staticmethod
-    def wait(condition: Callable[[], object], what: str, *, every: float = 1.0) -> None:
-        """Until the condition holds."""
+    def wait(condition: Callable[[], object], instead: Callable[[], object], *, every: float = 1.0) -> None:
+        """Until the condition holds; if it never does, says what there is `instead`."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            assert time.monotonic() < deadline, f"waited in vain: {instead()}"
             time.sleep(every)
 
     def _configuration(self) -> str:

@@ -49,9 +49,7 @@ class StudyOnSlurm:
     def wait_for_another_epoch(self, job: int) -> None:
         """Until a trial has reported one epoch more and goes on."""
         seen = len(self._reports())
-        self.slurm.wait(
-            lambda: len(self._reports()) > seen and self.busy(), f"an epoch: {self.printed(job)}", every=0.2
-        )
+        self.slurm.wait(lambda: len(self._reports()) > seen and self.busy(), lambda: self.printed(job), every=0.2)
 
     def busy(self) -> set[str]:
         """Names of the hosts where trials are under way that have reported an epoch."""
@@ -100,15 +98,13 @@ class StudyOnSlurm:
         return [event for event in self.events() if isinstance(event, EpochReported)]
 
 
-def test_two_users_share_nodes_and_learn_nothing_of_each_other(slurm: SlurmOnHosts, tmp_path: Path) -> None:
-    studies = [
-        StudyOnSlurm(slurm, "shared", samples=1, seeds=2, epochs=4, user=user) for user in ("student", "colleague")
-    ]
+def test_two_users_share_nodes_and_learn_nothing_of_each_other(slurm: SlurmOnHosts) -> None:
+    users = ("student", "colleague")
+    studies = [StudyOnSlurm(slurm, "shared", samples=4, seeds=5, epochs=50, user=user) for user in users]
     same_nodes = f"--nodelist={slurm.hosts.name(2)},{slurm.hosts.name(3)}"
     jobs = [study.submit(same_nodes) for study in studies]
     for study, job in zip(studies, jobs, strict=True):
-        slurm.wait(study._reports, f"an epoch: {study.printed(job)}")
-    assert [slurm.job(job)["JobState"] for job in jobs] == ["RUNNING", "RUNNING"]
+        study.wait_for_another_epoch(job)
     for host in (2, 3):
         environments = "for p in $(pgrep -u student); do tr '\\0' '\\n' < /proc/$p/environ; done 2>/dev/null"
         find = f"{environments} | sed -n 's/^RAY_AUTH_TOKEN=//p'"
@@ -124,16 +120,13 @@ def test_two_users_share_nodes_and_learn_nothing_of_each_other(slurm: SlurmOnHos
         assert token not in seen and "Permission denied" in seen
         listening = slurm.hosts.run(host, "ss -Hltn").stdout
         assert not re.search(r":(8265|52365|10001|6379|44217|44227)\s", listening), listening
-    head = f"{slurm.hosts.address(2)}:{20000 + jobs[0] % 5000 * 2}"
-    status = f"timeout 300 .venv/bin/ray status --address={head} 2>&1"
-    assert "token" in slurm.user(f"RAY_AUTH_MODE=disabled {status}", name="colleague", check=False).lower()
-    assert "node_" not in slurm.user(
-        f"RAY_AUTH_MODE=token RAY_AUTH_TOKEN=guess {status}", name="colleague", check=False
-    )
-    for study, job in zip(studies, jobs, strict=True):
-        assert slurm.wait_for_end(job)["JobState"] == "COMPLETED", study.printed(job)
-        study.check_whole(tmp_path)
-    slurm.wait(lambda: not slurm.left(), f"an end of {slurm.left()}")
+    status = f".venv/bin/ray status --address={slurm.hosts.address(2)}:{20000 + jobs[0] % 5000 * 2} 2>&1"
+    for stranger in ("RAY_AUTH_MODE=disabled", "RAY_AUTH_MODE=token RAY_AUTH_TOKEN=guess"):
+        answer = slurm.user(f"{stranger} {status}", name="colleague", check=False)
+        assert "InvalidAuthToken" in answer and "node_" not in answer
+    assert [slurm.job(job)["JobState"] for job in jobs] == ["RUNNING", "RUNNING"]
+    slurm.hosts.run(CONTROLLER, f"scancel {jobs[0]} {jobs[1]}")
+    slurm.wait(lambda: not slurm.left(), slurm.left)
 
 
 def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHosts, tmp_path: Path) -> None:
@@ -142,7 +135,7 @@ def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHos
     study.wait_for_another_epoch(job)
     slurm.user(f"scancel {job}")
     assert slurm.wait_for_end(job)["JobState"] == "CANCELLED"
-    slurm.wait(lambda: not slurm.left(), f"an end of {slurm.left()}")
+    slurm.wait(lambda: not slurm.left(), slurm.left)
 
     job = study.submit()
     study.wait_for_another_epoch(job)
@@ -157,13 +150,13 @@ def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHos
     slurm.user(
         f"scontrol update JobId={job} TimeLimit={minutes + 4}"
     )  # less than the five minutes of --signal are left
-    slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", f"the time limit: {study.printed(job)}")
+    slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", lambda: study.printed(job))
     slurm.hosts.run(CONTROLLER, f"scontrol update JobId={job} TimeLimit=60")
     ended = slurm.wait_for_end(job)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), study.printed(job)
     assert study.launches_ended()[-3:] == ["drained", "drained", "complete"]
     study.check_whole(tmp_path)
-    slurm.wait(lambda: not slurm.left(), f"an end of {slurm.left()}")
+    slurm.wait(lambda: not slurm.left(), slurm.left)
 
 
 def test_a_study_survives_the_loss_of_its_first_node_and_of_another(slurm: SlurmOnHosts, tmp_path: Path) -> None:
@@ -172,13 +165,11 @@ def test_a_study_survives_the_loss_of_its_first_node_and_of_another(slurm: Slurm
     study.wait_for_another_epoch(job)
     first = slurm.host_of(slurm.job(job)["BatchHost"])
     slurm.hosts.off(first)
-    slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", "the job to be queued again")
-    slurm.wait(lambda: slurm.job(job)["JobState"] == "RUNNING", "the job to run again")
+    slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", lambda: slurm.job(job))
+    slurm.wait(lambda: slurm.job(job)["JobState"] == "RUNNING", lambda: slurm.job(job))
     head = slurm.job(job)["BatchHost"]
     seen = len(study.events())
-    slurm.wait(
-        lambda: len(study.events()) > seen and study.busy() - {head, slurm.hosts.name(first)}, "a trial elsewhere"
-    )
+    slurm.wait(lambda: len(study.events()) > seen and study.busy() - {head, slurm.hosts.name(first)}, study.busy)
     second = slurm.host_of((study.busy() - {head, slurm.hosts.name(first)}).pop())
     slurm.hosts.off(second)
     ended = slurm.wait_for_end(job)
@@ -189,4 +180,4 @@ def test_a_study_survives_the_loss_of_its_first_node_and_of_another(slurm: Slurm
     for host in (first, second):
         slurm.hosts.on(host)
         slurm.boot(host)
-    slurm.wait(lambda: slurm.hosts.run(CONTROLLER, "sinfo -h -o %D:%T").stdout == f"{len(NODES)}:idle\n", "idle nodes")
+    slurm.wait(lambda: slurm.nodes() == f"{len(NODES)}:idle\n", slurm.nodes)
