@@ -92,7 +92,7 @@ class SlurmOnHosts:
 
     def user(self, line: str, *, name: str = "student", host: int = CONTROLLER, check: bool = True) -> str:
         """What a line of bash prints for a user, in the user's checkout."""
-        home = f"cd /shared/{name}/glue-exit-study && export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1"
+        home = f"cd /shared/{name}/glue-exit-study && export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1"
         command = f"su {name} <<'END'\n{home} && {line}\nEND"
         return self.hosts.run(host, command, check=check, timeout=PATIENCE_SECONDS).stdout
 
