@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.cluster.resources import Resources
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, part_of, pretraining_spec, trial_spec
@@ -19,6 +19,9 @@ from study.storage.addresses import is_uri
 from study.storage.stored_models import lies_now
 from study.storage.trial_places import PREDICTIONS, trial_address
 from trainables.runs.trial import TrialSpec
+
+if TYPE_CHECKING:
+    from study.cluster.resources import Resources
 
 
 class Assignments:
