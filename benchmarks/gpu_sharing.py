@@ -113,7 +113,7 @@ def measure(arguments: argparse.Namespace) -> Rounds:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device is cuda, but this machine has no GPU; allowed: cpu")
     check_precision(arguments.precision, torch.device(arguments.device))
-    if 1 not in arguments.at_once or min(arguments.at_once) < 1:
+    if 1 not in arguments.at_once:
         raise ValueError(f"--at-once is {arguments.at_once}; allowed: 1, which others are compared with, and more")
     with_and_without = (False, True) if arguments.device == "cuda" and has_mps() else (False,)
     ways = [Way(number, with_mps) for with_mps in with_and_without for number in arguments.at_once]

@@ -41,10 +41,9 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(monkeypatch):
         gpu_sharing.main()
 
 
-@pytest.mark.parametrize("numbers", [["2", "4"], ["0", "1"]])
-def test_without_one_at_a_time_there_is_nothing_to_compare_with(numbers):
-    arguments = gpu_sharing.build_parser().parse_args([*SMALL, "--at-once", *numbers])
-    with pytest.raises(ValueError, match=r"^--at-once is \[\d, \d\]; allowed: 1, which others are compared with"):
+def test_without_one_at_a_time_there_is_nothing_to_compare_with():
+    arguments = gpu_sharing.build_parser().parse_args([*SMALL, "--at-once", "2", "4"])
+    with pytest.raises(ValueError, match=r"^--at-once is \[2, 4\]; allowed: 1, which others are compared with"):
         gpu_sharing.measure(arguments)
 
 
