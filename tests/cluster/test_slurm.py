@@ -81,12 +81,11 @@ class StudyOnSlurm:
 
     def check_whole(self, cache: Path) -> None:
         """Nothing is lost, nothing there twice, and every number is that of the trial where nothing happens to it."""
-        assert Counter(record.phase for record in read_records(self.folder / "records.jsonl")) == {
-            "search": self.samples,
-            "confirm": self.seeds,
-        }
-        counts = check_nothing_lost_or_doubled(self.folder, cache)
-        assert counts["equal"] == counts["records"] == self.samples + self.seeds
+        records = read_records(self.folder / "records.jsonl")
+        assert Counter(record.phase for record in records) == {"search": self.samples, "confirm": self.seeds}
+        counts = check_nothing_lost_or_doubled(self.folder, cache)  # what ASHA has stopped is held against its log
+        assert counts["records"] == self.samples + self.seeds
+        assert counts["equal"] == sum(record.status == "completed" for record in records) > self.seeds
         epochs = [(event.key, event.report.row.epoch) for event in self._reports()]
         assert len(epochs) == len(set(epochs))
         table = (self.folder / "tables" / "dev.md").read_text()
@@ -147,9 +146,8 @@ def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHos
     job = study.submit("--nodes=1")  # one trial at a time: there is more to do than SLURM takes to look at the time
     study.wait_for_another_epoch(job)
     minutes = sum(int(part) * unit for part, unit in zip(slurm.job(job)["RunTime"].split(":")[-3:], (60, 1, 0)))
-    slurm.user(
-        f"scontrol update JobId={job} TimeLimit={minutes + 4}"
-    )  # less than the five minutes of --signal are left
+    soon = minutes + 4  # less than the five minutes of --signal are left
+    slurm.user(f"scontrol update JobId={job} TimeLimit={soon}")
     slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", lambda: study.printed(job))
     slurm.hosts.run(CONTROLLER, f"scontrol update JobId={job} TimeLimit=60")
     ended = slurm.wait_for_end(job)
