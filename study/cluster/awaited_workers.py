@@ -10,6 +10,7 @@ from typing import Any
 import ray
 
 from study.cluster.autoscaler import Autoscaler, WorkerKind
+from study.cluster.resources import nodes_alive
 
 LOOK_SECONDS = 2.0
 SPEAK_SECONDS = 60.0
@@ -20,8 +21,7 @@ def absent_kinds() -> list[WorkerKind]:
     """The kinds of worker of which no node is alive; where no kinds are known, whether there is any node for trials."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
-    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [kind for kind in kinds or [ANY] if not any(map(kind.is_one, there))]
+    return [kind for kind in kinds or [ANY] if not any(map(kind.is_one, nodes_alive()))]
 
 
 def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerKind]:

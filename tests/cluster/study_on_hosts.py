@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,17 @@ from study.facts.events import EpochReported, Event, NodeLeftOut, TrialEnded, Tr
 from study.facts.record import Record, read_records
 
 LAUNCH = "python -m study.launch --profile mini --method palbert --task rte --address auto"
+
+
+def hosts_under_way(events: Sequence[Event]) -> set[str]:
+    """Names of the hosts where trials are under way that have reported an epoch there."""
+    under_way: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, EpochReported) and event.report.outcome is None:
+            under_way[event.key] = event.report.host
+        elif isinstance(event, EpochReported | TrialEnded | TrialRetried):
+            under_way.pop(event.key, None)
+    return set(under_way.values())
 
 
 @dataclass
@@ -66,13 +78,8 @@ class StudyOnHosts:
 
     def busy(self) -> list[int]:
         """Hosts where trials are under way that have reported an epoch there."""
-        under_way: dict[str, str] = {}
-        for event in self.events():
-            if isinstance(event, EpochReported) and event.report.outcome is None:
-                under_way[event.key] = event.report.host
-            elif isinstance(event, EpochReported | TrialEnded | TrialRetried):
-                under_way.pop(event.key, None)
-        return sorted(host for host in self.cluster.workers if self.cluster.hosts.name(host) in under_way.values())
+        names = hosts_under_way(self.events())
+        return sorted(host for host in self.cluster.workers if self.cluster.hosts.name(host) in names)
 
     def used(self) -> set[str]:
         """Names of the hosts that trained."""

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from cluster.slurm_on_hosts import CONTROLLER, NODES, SlurmOnHosts, missing, slurm_on_hosts
+from cluster.study_on_hosts import hosts_under_way
 from filelock import Timeout
 from helpers.kills import check_nothing_lost_or_doubled
 
-from study.facts.events import EpochReported, Event, LaunchEnded, TrialEnded, TrialRetried, read_events
+from study.facts.events import EpochReported, Event, LaunchEnded, TrialRetried, read_events
 from study.facts.record import read_records
 
 STUDY = "--method palbert --task rte --profile mini"
@@ -53,13 +54,7 @@ class StudyOnSlurm:
 
     def busy(self) -> set[str]:
         """Names of the hosts where trials are under way that have reported an epoch."""
-        under_way: dict[str, str] = {}
-        for event in self.events():
-            if isinstance(event, EpochReported) and event.report.outcome is None:
-                under_way[event.key] = event.report.host
-            elif isinstance(event, EpochReported | TrialEnded | TrialRetried):
-                under_way.pop(event.key, None)
-        return set(under_way.values())
+        return hosts_under_way(self.events())
 
     def events(self) -> list[Event]:
         """The journal so far."""
