@@ -41,6 +41,7 @@ from msgspec.structs import replace
 from ray.cluster_utils import Cluster
 
 from benchmarks import synthetic_trials as synthetic
+from benchmarks.counts import count
 from benchmarks.hosted_trials import hosted
 from benchmarks.results_file import write_results
 from study.cluster.ray_connection import RAY_SETTINGS, loopback_only
@@ -85,8 +86,8 @@ def main() -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--slots", type=int, default=256, help="trials at a time (%(default)s)")
-    parser.add_argument("--nodes", type=int, default=8, help="raylets that share the slots (%(default)s)")
+    parser.add_argument("--slots", type=count, default=256, help="trials at a time (%(default)s)")
+    parser.add_argument("--nodes", type=count, default=8, help="raylets that share the slots (%(default)s)")
     parser.add_argument(
         "--seconds",
         type=float,
