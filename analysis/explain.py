@@ -26,6 +26,7 @@ from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
 from study.plans.resolved_plan import Arm
 from trainables.schema import Typed, to_plain
+from trainables.spelling import meant
 
 
 def explain(study: Study, name: str) -> str:
@@ -37,8 +38,7 @@ def explain(study: Study, name: str) -> str:
     cost = pretraining_cost(study)
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     names += [cost.arm.name] if cost else []
-    if name not in names:
-        raise ValueError(f"no cell named {name!r} in {study.folder}; available: {', '.join(names)}")
+    name = meant(name, names, what=f"cell of {study.folder}")
     if cost and name == cost.arm.name:
         return "\n".join(_pretraining_lines(study, cost)) + "\n"
     method, task = name.split("/")

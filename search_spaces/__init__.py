@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from trainables import VARIANT, base_method
 from trainables.schema import Configuration, Value
+from trainables.spelling import meant, no_such
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -54,6 +55,18 @@ def variants(method: str) -> list[str]:
     return [f"{method}{VARIANT}{name}" for name in getattr(_module(method), "VARIANTS", {})]
 
 
+def meant_method(name: str) -> str:
+    """The method or variant that is meant, however it is written: `PALBERT:A` is `palbert:a`.
+
+    Raises:
+        ValueError: none is.
+    """
+    base, colon, given = name.partition(VARIANT)
+    method = meant(base, available(), what="method")
+    variant = f"{method}{colon}{given}"
+    return meant(variant, variants(method), what=f"variant of {method}") if colon else method
+
+
 def check(method: str) -> None:
     """Passes if a method or a variant has this name.
 
@@ -62,10 +75,9 @@ def check(method: str) -> None:
     """
     base = base_method(method)
     if base not in available():
-        raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
+        raise no_such("method", method, available())
     if method != base and method not in variants(base):
-        menu = ", ".join(variants(base)) or "none"
-        raise ValueError(f"no variant named {method!r}; variants of {base}: {menu}")
+        raise no_such(f"variant of {base}", method, variants(base))
 
 
 def load(method: str) -> SearchSpace:

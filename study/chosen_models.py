@@ -17,6 +17,7 @@ from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.trial_places import keeps_model
 from trainables.schema import Typed
+from trainables.spelling import same
 
 MOST_NAMED = 10  # in one line
 
@@ -117,7 +118,7 @@ def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelCho
 
 def _fits(arm: str, choice: ModelChoice) -> bool:
     method, _, task = arm.partition("/")
-    return choice.method in (None, method) and choice.task in (None, task)
+    return (choice.method is None or same(choice.method, method)) and (choice.task is None or same(choice.task, task))
 
 
 def _named(records: Sequence[Record]) -> str:

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 
 from study.storage.secrets import masked
 from trainables.schema import from_plain
+from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
 
@@ -33,7 +34,12 @@ class Parser(argparse.ArgumentParser):
         Raises:
             ValueError: an option is unknown, missing or out of its range.
         """
-        values = vars(self.parse_args(arguments))
+        known, unknown = self.parse_known_args(arguments)
+        if unknown:
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            near = nearest_in_words(unknown[0].partition("=")[0], flags) if unknown[0].startswith("-") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        values = vars(known)
         try:
             return from_plain(kind, values, where="--")
         except ValueError as error:

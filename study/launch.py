@@ -10,12 +10,13 @@ if __name__ == "__main__":
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from search_spaces import meant_method
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.command_line import guarded
@@ -27,8 +28,10 @@ from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from study.plans.unknown_words import unknown_in_words
+from trainables import objectives
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
+from trainables.spelling import meant
 
 _OF_NUMBERS = "0123456789.eE+-_"
 
@@ -56,8 +59,8 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     """The profile's plan with the command line laid over it, and why this profile."""
     profile, why = _profile(options)
     overrides = {
-        "methods": options.method and _names(options.method, profiles.methods(profile)),
-        "tasks": options.task and _names(options.task, TRAINABLE_TASKS),
+        "methods": options.method and _names(options.method, profiles.methods(profile), meant_method),
+        "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),
         "data": options.data,
         "backbone": options.backbone,
         "tokenizer": options.tokenizer,
@@ -70,7 +73,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
         "audit_stopped": options.audit_stopped,
-        "baseline": options.baseline,
+        "baseline": options.baseline and meant_method(options.baseline),
         "search_precision": options.search_precision,
     }
     plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
@@ -93,7 +96,9 @@ def _in_parts(plan: Plan, parts: int | None) -> Plan:
 def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
     """What is to be pretrained: the profile's, with the command line laid over it."""
     asked = None if plan.pretraining is UNSET else plan.pretraining
-    objective = options.pretrain or (asked.objective if asked else None)
+    objective = asked.objective if asked else None
+    if options.pretrain:
+        objective = meant(options.pretrain, objectives.available(), what="objective")
     given = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
     if objective is None:
         processes = options.pretrain_processes > 1
@@ -123,9 +128,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     check_tensorfloat32(options, resolved)
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
-        if options.explain not in names:
-            raise ValueError(f"--explain {options.explain}: no such arm; available: {', '.join(names)}")
-        method, _, task = options.explain.partition("/")
+        method, _, task = meant(options.explain, names, what="arm").partition("/")
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     forecast = forecast_plan(resolved, folder, with_probe=options.probe)
@@ -148,8 +151,9 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 
 
 def _profile(options: LaunchOptions) -> tuple[str, str]:
-    if options.profile != "auto":
-        return options.profile, f"profile {options.profile}"
+    asked = meant(options.profile, ["auto", *profiles.available()], what="profile")
+    if asked != "auto":
+        return asked, f"profile {asked}"
     if options.address:
         from study.cluster.ray_connection import cluster_gpus
 
@@ -160,9 +164,13 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
     return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
 
 
-def _names(given: list[str], menu: Sequence[str]) -> tuple[str, ...]:
+def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    return tuple(dict.fromkeys(menu if "all" in names else names))
+    return tuple(dict.fromkeys(menu if "all" in names else map(as_meant, names)))
+
+
+def _meant_task(name: str) -> str:
+    return meant(name, TRAINABLE_TASKS, what="task")
 
 
 def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
@@ -192,21 +200,22 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
     """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
     starts = dict[str, str]()
     for text in texts:
-        arm, source = (_arm_or_task(name) for name in _pair("--start-from", text, "ARM=ARM"))
+        try:
+            arm, source = (_arm_or_task(name) for name in _pair("--start-from", text, "ARM=ARM"))
+        except ValueError as error:
+            raise ValueError(f"--start-from {text}: {error}") from None
         method, _, task = arm.rpartition("/")
         if task not in plan.tasks or method not in ("", *plan.methods):
             raise ValueError(
                 f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
             )
-        if source.rpartition("/")[2] not in TRAINABLE_TASKS:
-            raise ValueError(f"--start-from {text}: no task {source}; available: {', '.join(TRAINABLE_TASKS)}")
         starts[arm] = source
     return starts
 
 
 def _arm_or_task(name: str) -> str:
     method, slash, task = name.rpartition("/")
-    return f"{method}{slash}{task.lower().replace('-', '')}"
+    return f"{meant_method(method) if slash else ''}{slash}{_meant_task(task)}"
 
 
 def _pair(option: str, text: str, form: str) -> tuple[str, str]:

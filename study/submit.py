@@ -29,6 +29,7 @@ from trainables.atomic_files import write_atomically
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
 from trainables.schema import Typed
+from trainables.spelling import meant
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,8 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
         raise ValueError("the study has no completed confirm trial yet")
     if method is None and len(methods) > 1:
         raise ValueError(f"--method is needed, the study has several: {', '.join(methods)}")
-    if method is not None and method not in methods:
-        raise ValueError(f"no completed confirm trial of method {method!r}; available: {', '.join(methods)}")
-    own = [record for record in confirmed if record.method == (method or methods[0])]
+    method = meant(method or methods[0], methods, what="method with completed confirm trials")
+    own = [record for record in confirmed if record.method == method]
     tasks = dict.fromkeys(record.task for record in own)
     best = {task: best_of([record for record in own if record.task == task]) for task in tasks}
     return {task: with_model_as_it_lies(record, folder) for task, record in best.items()}

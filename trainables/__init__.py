@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trainables.spelling import no_such
+
 if TYPE_CHECKING:
     from trainables.configuration import TrainingConfig
     from trainables.schema import Configuration
@@ -41,7 +43,7 @@ def load(method: str) -> ModuleType:
     """
     name = base_method(method)
     if name not in available() or method == f"{name}{VARIANT}":
-        raise ValueError(f"no method named {method!r}; available: {', '.join(available())}")
+        raise no_such("method", method, available())
     return importlib.import_module(f"trainables.{name.replace('-', '_')}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.schema import Configuration
+from trainables.spelling import no_such
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ def load(objective: str) -> Recipe:
         ValueError: none has this name.
     """
     if objective not in available():
-        raise ValueError(f"no objective named {objective!r}; available: {', '.join(available())}")
+        raise no_such("objective", objective, available())
     name = objective.replace("-", "_")
     module = importlib.import_module(f"search_spaces.objectives.{name}")
     return Recipe(

@@ -55,6 +55,7 @@ from trainables.encoders.backbones import (
 )
 from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
+from trainables.spelling import no_such
 
 T = TypeVar("T")
 
@@ -324,7 +325,7 @@ def _check_plan(plan: Plan) -> None:
         search_spaces.check(method)
     for task in plan.tasks:
         if task not in TRAINABLE_TASKS:
-            raise ValueError(f"no task named {task!r}; available: {', '.join(TRAINABLE_TASKS)}")
+            raise no_such("task", task, TRAINABLE_TASKS)
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:

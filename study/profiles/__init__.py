@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from study.plans.plan import Plan
+from trainables.spelling import no_such
 
 
 def available() -> list[str]:
@@ -38,5 +39,5 @@ def methods(name: str) -> tuple[str, ...]:
 
 def _module(name: str) -> ModuleType:
     if name not in available():
-        raise ValueError(f"no profile named {name!r}; available: auto, {', '.join(available())}")
+        raise no_such("profile", name, ["auto", *available()])
     return importlib.import_module(f"study.profiles.{name.replace('-', '_')}")

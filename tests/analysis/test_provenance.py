@@ -36,7 +36,7 @@ def test_explain_names_the_mlflow_runs_of_the_studys_own_store(study):
 
 def test_explain_of_an_unknown_cell_names_the_menu(study):
     with pytest.raises(
-        ValueError, match="no cell named 'bert/rte'.*available: palbert/rte, palbert/stsb, pondernet/rte"
+        ValueError, match="no cell of .* named 'bert/rte'.*available: palbert/rte, palbert/stsb, pondernet/rte"
     ):
         explain(load_study(study), "bert/rte")
 

@@ -45,13 +45,14 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.identity",
     "study.command_line",
     "trainables.schema",
+    "trainables.spelling",
     "trainables.configuration",
     "trainables.atomic_files",
     "trainables.data.tasks",
     "trainables.encoders.backbones",
     "trainables.runs.trial",
 )
-SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables", "trainables.schema")
+SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables", "trainables.schema", "trainables.spelling")
 
 # Refuses to import the packages named in its first argument, as if they were not installed; then runs the second.
 BLOCKING = """

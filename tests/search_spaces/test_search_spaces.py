@@ -223,4 +223,8 @@ def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
     code = "import sys, search_spaces as s; [s.load(m) for m in s.available()]; print(*sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "ray", "mlflow", "transformers"} & set(modules)
-    assert {name for name in modules if name.startswith("trainables")} <= {"trainables", "trainables.schema"}
+    assert {name for name in modules if name.startswith("trainables")} <= {
+        "trainables",
+        "trainables.schema",
+        "trainables.spelling",
+    }

@@ -91,7 +91,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         ),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
-        (["--dry-run", "--explain", "rte"], "--explain rte: no such arm; available: palbert/sst2, palbert/cola"),
+        (["--dry-run", "--explain", "rte"], "no arm named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
         (["--backbone", ""], "backbone ''"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),

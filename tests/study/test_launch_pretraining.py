@@ -144,10 +144,10 @@ PRETRAINED_WITH_NYSTROM = [
         (["--start-from", "sst2=sst2"], "arms start from each other: palbert/sst2 from palbert/sst2"),
         (
             ["--start-from", "colla=sst2"],
-            "--start-from colla=sst2: colla is not studied; allowed: sst2, cola, METHOD/TA",
+            "--start-from colla=sst2: no task named 'colla'; available: sst2",
         ),
         (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied; allowed: "),
-        (["--start-from", "cola=nope"], "--start-from cola=nope: no task nope; available: "),
+        (["--start-from", "cola=nope"], "--start-from cola=nope: no task named 'nope'; available: "),
         (
             ["--pretrain", "mlm", "--pretrain-set", "steps=50"],
             "mlm: warmup_steps is 100; allowed: fewer than steps (50)",

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from trainables.spelling import no_such
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -213,7 +215,7 @@ def find_task(name: str) -> Task:
         ValueError: there is none.
     """
     if name not in TASKS:
-        raise ValueError(f"no task named {name!r}; available: {', '.join(TASKS)}")
+        raise no_such("task", name, TASKS)
     return TASKS[name]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trainables.spelling import no_such
+
 if TYPE_CHECKING:
     from trainables.pretraining_configuration import PretrainingConfig
     from trainables.schema import Configuration
@@ -31,7 +33,7 @@ def load(objective: str) -> ModuleType:
         ValueError: none has this name.
     """
     if objective not in available():
-        raise ValueError(f"no objective named {objective!r}; available: {', '.join(available())}")
+        raise no_such("objective", objective, available())
     return importlib.import_module(f"trainables.objectives.{objective.replace('-', '_')}")
 
 

@@ -61,9 +61,9 @@ def test_a_variant_is_an_arm_with_its_own_fields_beside_its_method():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("palbert:z", "no variant named 'palbert:z'; variants of palbert: palbert:expectation, palbert:a, palbert:b"),
-        ("pabee:a", "no variant named 'pabee:a'; variants of pabee: none"),
-        ("bert:a", "no method named 'bert:a'; available: albert"),
+        ("palbert:z", "no variant of palbert named 'palbert:z'; available: palbert:expectation, palbert:a, palbert:b"),
+        ("pabee:a", "no variant of pabee named 'pabee:a'; available: none"),
+        ("bert:a", "no method named 'bert'; available: albert"),
     ],
 )
 def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, message):

@@ -1,0 +1,24 @@
+import pytest
+
+from trainables.data.tasks import TASKS
+from trainables.spelling import meant, no_such, same
+
+
+@pytest.mark.parametrize(("written", "name"), [("RTE", "rte"), ("SST-2", "sst2"), ("STS-B", "stsb"), ("s_s_t 2", "sst2")])
+def test_a_name_is_known_however_it_is_written(written, name):
+    assert meant(written, TASKS, what="task") == name
+    assert same(written, name)
+
+
+def test_every_title_in_a_table_is_a_name():
+    assert [meant(task.title, TASKS, what="task") for task in TASKS.values()] == [*TASKS]
+
+
+def test_a_name_that_is_none_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"^no task named 'RTEE'; available: sst2, rte; did you mean rte\?$"):
+        meant("RTEE", ["sst2", "rte"], what="task")
+
+
+def test_nothing_is_offered_where_nothing_is_near():
+    assert str(no_such("task", "squad", ["sst2", "rte"])) == "no task named 'squad'; available: sst2, rte"
+    assert str(no_such("variant of pabee", "pabee:a", [])) == "no variant of pabee named 'pabee:a'; available: none"

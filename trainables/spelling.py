@@ -1,0 +1,44 @@
+"""Names as people write them: `SST-2` is sst2, and a name that is none is answered with the nearest one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def meant(name: str, menu: Iterable[str], *, what: str) -> str:
+    """The name of the menu that is meant, however it is written: case, `-`, `_` and spaces count for nothing.
+
+    Raises:
+        ValueError: none is; the line has the nearest one and the menu. `what` says what is named: a method, a task.
+    """
+    names = list(menu)
+    if name in names:
+        return name
+    found = next((known for known in names if same(known, name)), None)
+    if found is None:
+        raise no_such(what, name, names)
+    return found
+
+
+def no_such(what: str, name: str, menu: Iterable[str]) -> ValueError:
+    """The error that says which name is none, which one is nearest, and which there are."""
+    names = list(menu)
+    menu_in_words = ", ".join(names) or "none"
+    return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
+
+
+def nearest_in_words(name: str, menu: Iterable[str]) -> str:
+    """`; did you mean palbert?`, or nothing where no name is near."""
+    letters = {_letters(known): known for known in menu}
+    near = get_close_matches(_letters(name), letters, n=1)
+    return f"; did you mean {letters[near[0]]}?" if near else ""
+
+
+def same(name: str, other: str) -> bool:
+    """Whether both mean one thing."""
+    return _letters(name) == _letters(other)
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter not in "-_ ")
