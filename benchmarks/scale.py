@@ -35,8 +35,9 @@ from study.facts.events import FILE, Report, TrialEnded
 from study.facts.journal import MemoryJournal
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import RECORDS
-from study.launch import plan_from, prepare
+from study.launch import plan_from
 from study.launch_options import LaunchOptions, build_parser
+from study.launch_plan import resolve_in
 from study.launch_stages import plan_file, provenance
 from study.plans.plan_file import write_plan
 from trainables.data.tasks import find_task
@@ -164,7 +165,7 @@ def made_study(folder: Path, *, trials: int, epochs: int) -> Path:
     """The folder of a finished study, as one launch would have left it, models and tables left out."""
     options = build_parser().options(LaunchOptions, asked_for(folder, trials=trials, epochs=epochs))
     plan, _ = plan_from(options)
-    resolved, _ = prepare(plan, name=folder.name, out=folder.parent)
+    resolved = resolve_in(folder, plan)
     journal, code = MemoryJournal(), provenance()
     run_scheduler(Scheduler(folder.name, resolved, journal, code))
     folder.mkdir()

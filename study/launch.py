@@ -20,8 +20,16 @@ from search_spaces import meant_method
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.command_line import guarded
+from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
-from study.launch_plan import check_processes, check_tensorfloat32, prepare, raised_in_words
+from study.launch_plan import (
+    check_processes,
+    check_tensorfloat32,
+    launched_arms,
+    not_launched_in_words,
+    prepare,
+    raised_in_words,
+)
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
@@ -47,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
     plan, why = plan_from(options)
     if options.dry_run:
         return dry_run(plan, options, why=why)
-    resolved, folder = prepare(plan, name=options.name, out=Path(options.out))
+    resolved, folder = prepare(plan, options)
     check_processes(options, resolved)
     check_tensorfloat32(options, resolved)
     from study.launch_stages import run_study  # Ray, where trials are to be run
@@ -56,10 +64,10 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
-    """The profile's plan with the command line laid over it, and why this profile."""
-    profile, why = _profile(options)
+    """The plan of the profile, or of the study to go on with, with the command line laid over it; and why that one."""
+    base, why = _base(options)
     overrides = {
-        "methods": options.method and _names(options.method, profiles.methods(profile), meant_method),
+        "methods": options.method and _names(options.method, profiles.methods(base.profile), meant_method),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),
         "data": options.data,
         "backbone": options.backbone,
@@ -76,7 +84,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "baseline": options.baseline and meant_method(options.baseline),
         "search_precision": options.search_precision,
     }
-    plan = replace(profiles.load(profile), **{name: value for name, value in overrides.items() if value is not None})
+    plan = replace(base, **{name: value for name, value in overrides.items() if value is not None})
     plan = replace(plan, pretraining=_pretraining(plan, options))
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
@@ -106,7 +114,8 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
         if idle := [name for name, value in asked_for.items() if value]:
             raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
-    corpus = options.corpus or ("mini" if plan.data == "mini" else asked.corpus if asked else None)
+    of_profile = "mini" if plan.data == "mini" and options.continue_study is None else None
+    corpus = options.corpus or of_profile or (asked.corpus if asked else None)
     if corpus is None:
         raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
     settings = {**(asked.settings if asked else {}), **_attention(options), **given}
@@ -123,7 +132,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     from study.forecast.forecast import forecast_plan
 
     unchecked: list[str] = []
-    resolved, folder = prepare(plan, name=options.name, out=Path(options.out), unchecked=unchecked)
+    resolved, folder = prepare(plan, options, unchecked=unchecked)
     check_processes(options, resolved)
     check_tensorfloat32(options, resolved)
     if options.explain is not None:
@@ -138,7 +147,8 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
         return 0
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
-    for line in raised_in_words(options, resolved):
+    launched = launched_arms(plan, options, resolved)
+    for line in [*raised_in_words(options, resolved), *not_launched_in_words(launched, resolved, folder)]:
         print(line)
     for line in forecast.lines:
         print(line)
@@ -150,8 +160,15 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     return 0
 
 
+def _base(options: LaunchOptions) -> tuple[Plan, str]:
+    if options.continue_study is not None:
+        return require_plan(Path(options.continue_study)).plan.asked, f"continued from {options.continue_study}"
+    profile, why = _profile(options)
+    return profiles.load(profile), why
+
+
 def _profile(options: LaunchOptions) -> tuple[str, str]:
-    asked = meant(options.profile, ["auto", *profiles.available()], what="profile")
+    asked = meant(options.profile or "auto", ["auto", *profiles.available()], what="profile")
     if asked != "auto":
         return asked, f"profile {asked}"
     if options.address:

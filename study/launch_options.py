@@ -25,6 +25,10 @@ samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
+OUT = "runs"  # where studies lie
+_CONTINUE = (
+    "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
+)
 _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
@@ -40,7 +44,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
 
     method: list[str] | None
     task: list[str] | None
-    profile: str
+    profile: str | None
     data: str | None
     backbone: str | None
     tokenizer: str | None
@@ -63,8 +67,9 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     audit_stopped: Count | None
     baseline: str | None
     search_precision: Precision | None
+    continue_study: str | None
     name: str | None
-    out: str
+    out: str | None
     storage: str | None
     tracking_uri: str | None
     address: str | None
@@ -82,11 +87,12 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
 
 def build_parser() -> Parser:
     parser = Parser("study.launch", DESCRIPTION, epilog=EPILOG)
-    what = parser.add_argument_group("what to study (defaults come from the profile)")
+    what = parser.add_argument_group("what to study (defaults come from the profile, or from the study of --continue)")
+    what.add_argument("--continue", dest="continue_study", metavar="runs/NAME", help=_CONTINUE)
     what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all (the profile's)")
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     menu = "|".join(["auto", *profiles.available()])
-    what.add_argument("--profile", default="auto", metavar=menu, help="auto: paper where there are GPUs, else mini")
+    what.add_argument("--profile", metavar=menu, help="default: auto, which is paper where there are GPUs, else mini")
     what.add_argument("--data", metavar="mini|hub|FOLDER", help=_DATA)
     what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial, or the pretraining, starts from")
     what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")
@@ -117,7 +123,7 @@ def build_parser() -> Parser:
     what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
     where = parser.add_argument_group("where it goes")
     where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
-    where.add_argument("--out", default="runs", metavar="FOLDER", help="default: runs")
+    where.add_argument("--out", metavar="FOLDER", help=f"default: {OUT}")
     where.add_argument(
         "--storage",
         metavar="PATH_OR_URI",
@@ -186,6 +192,10 @@ def check_options(options: LaunchOptions) -> None:
             "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
             "makes another trial; allowed: one of the two"
         )
+    if options.continue_study is not None:
+        for name in ("profile", "name", "out"):
+            if getattr(options, name) is not None:
+                raise ValueError(f"--{name} is what --continue {options.continue_study} says already; leave it out")
     if options.name is not None:
         _check_name(options.name)
     if options.storage:

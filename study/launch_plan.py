@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.facts.plan_on_disk import plan_on_disk
-from study.launch_options import LaunchOptions, local_gpus
+from study.launch_options import OUT, LaunchOptions, local_gpus
 from study.plans.identity import digest, in_file_names
 from study.plans.plan import Plan
 from study.plans.plan_file import check_same_study, with_earlier
@@ -21,16 +21,48 @@ from trainables.encoders.backbones import is_folder
 from trainables.schema import to_plain
 
 
-def prepare(
-    plan: Plan, *, name: str | None, out: Path, unchecked: list[str] | None = None
-) -> tuple[ResolvedPlan, Path]:
+def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None = None) -> tuple[ResolvedPlan, Path]:
     """The plan joined with what its folder holds already, and the folder; nothing is created.
 
     `unchecked` is as in `resolve`.
     """
     unknown = [] if unchecked is None else unchecked  # a study that has its plan needs no hub to name its commits
-    folder = out / (name or default_name(resolve(plan, unchecked=unknown)))
+    if options.continue_study is not None:
+        folder = Path(options.continue_study)
+    else:
+        folder = Path(options.out or OUT) / (options.name or default_name(resolve(plan, unchecked=unknown)))
     return resolve_in(folder, plan, unchecked=unchecked), folder
+
+
+def launched_arms(plan: Plan, options: LaunchOptions, resolved: ResolvedPlan) -> frozenset[str]:
+    """Names of the arms whose trials this launch runs: those that --method and --task name, and what they start from.
+
+    Raises:
+        ValueError: arms are left out beside a limit that is shared by all.
+    """
+    names = {
+        arm.name
+        for arm in resolved.arms
+        if (options.method is None or arm.method in plan.methods) and (options.task is None or arm.task in plan.tasks)
+    }
+    sources = {arm.name: arm.start_from for arm in resolved.arms}
+    waiting = list(names)
+    while waiting:
+        if (source := sources[waiting.pop()]) is not None and source not in names:
+            names.add(source)
+            waiting.append(source)
+    if options.max_gpu_hours is not None and (left := [arm.name for arm in resolved.arms if arm.name not in names]):
+        raise ValueError(
+            f"--max-gpu-hours is shared by all arms of the study, but {left[0]} is not named; leave out --method and "
+            "--task, or --max-gpu-hours"
+        )
+    return frozenset(names)
+
+
+def not_launched_in_words(launched: frozenset[str], resolved: ResolvedPlan, folder: Path) -> list[str]:
+    """What is said of the arms that a launch leaves as they are."""
+    left = [arm.name for arm in resolved.arms if arm.name not in launched]
+    return [f"not in this launch: {', '.join(left)}; all: --continue {folder}"] if left else []
 
 
 def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:

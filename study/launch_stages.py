@@ -27,7 +27,7 @@ from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions
-from study.launch_plan import raised_in_words, resolve_in
+from study.launch_plan import launched_arms, not_launched_in_words, raised_in_words, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
@@ -61,13 +61,14 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         code = provenance()
         faults = Faults(max_failures=options.max_failures)
         limit = options.max_gpu_hours
-        scheduler = Scheduler(folder.name, resolved, journal, code, max_gpu_hours=limit, faults=faults)
+        arms = launched_arms(plan, options, resolved)
+        scheduler = Scheduler(folder.name, resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
         is_over = is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed)
         storage = storage_for(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
             make_writable(join(storage, "trials"))
         keep_plan(folder, resolved, code, is_over=is_over)
-        for line in raised_in_words(options, resolved):
+        for line in [*raised_in_words(options, resolved), *not_launched_in_words(arms, resolved, folder)]:
             print(line, file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
@@ -163,8 +164,8 @@ def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, 
 
 def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> LaunchStatus:
     """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
-    if scheduler.progress.is_finished:
-        return "complete"  # and a launch before was killed before its tables and its report
+    if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
+        return _ended(scheduler)
     from study.launch_on_ray import run_trials
 
     try:
@@ -177,9 +178,14 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     except ValueError:  # a worker does not find what the plan says, or no trial fits on this machine
         scheduler.end_launch("interrupted")
         raise
-    if scheduler.progress.is_finished:
-        return "complete"
+    if scheduler.progress.is_done:
+        return _ended(scheduler)
     return "paused" if scheduler.has_given_up else "drained"
+
+
+def _ended(scheduler: Scheduler) -> LaunchStatus:
+    """How a launch has ended that has done all that it was asked for."""
+    return "complete" if scheduler.progress.is_finished else "partial"
 
 
 def analyse(folder: Path) -> str:
@@ -245,7 +251,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
     print(f"\n{table}")
     for line in failed:
         print(f"failed: {line}")
-    if not progress.is_finished:
+    if not progress.is_done:
         for line in broken_off(scheduler):
             print(line)
         word = "paused" if scheduler.has_given_up else "interrupted"
@@ -255,6 +261,14 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         print(f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}")
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
     if not progress.plan.asked.spend_on_claims:  # such a study is not extended
-        name = shlex.quote(folder.name)
-        print(f"extend:      the same command with more --samples or --seeds, or --name {name} and others of --task")
+        print(f"extend:      {extension(progress.plan.asked, folder, options)}")
     return status
+
+
+def extension(asked: Plan, folder: Path, options: LaunchOptions) -> str:
+    """A command that extends the study, on the same cluster and with the same MLflow: by as much again of its searches,
+    or of its seeds, where the searches have their whole grid."""
+    more = f"--seeds {asked.seeds + 5}" if asked.samples is None else f"--samples {2 * asked.samples}"
+    where = {"address": options.address, "tracking-uri": options.tracking_uri, "gpus-per-trial": options.gpus_per_trial}
+    given = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in where.items() if value is not None]
+    return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), more, *given])

@@ -155,7 +155,7 @@ class Replay:
         is_last = event.launch == self._last_launch  # what an earlier one was asked for is known no more
         has_work = bool(self.facts.under_way) or (is_last and not self._progress.is_finished)
         wrong = (event.status == "complete" and has_work) or (
-            event.status in ("drained", "paused") and self._progress.is_finished
+            event.status in ("partial", "drained", "paused") and self._progress.is_finished
         )
         return lines + [f"status is {event.status}; trials are {'left' if has_work else 'all done'}"] * wrong
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from functools import cached_property
 from statistics import median
 
@@ -155,8 +156,16 @@ class PretrainingProgress(ArmProgress):
 class StudyProgress:
     """How far a study is."""
 
-    def __init__(self, plan: ResolvedPlan, facts: StudyFacts, *, max_gpu_hours: float | None):
-        """`max_gpu_hours`: of this launch; None: no limit."""
+    def __init__(
+        self,
+        plan: ResolvedPlan,
+        facts: StudyFacts,
+        *,
+        max_gpu_hours: float | None,
+        launched: Collection[str] | None = None,
+    ):
+        """`max_gpu_hours`: of this launch; None: no limit. `launched`: names of the arms whose trials this launch runs;
+        None: all."""
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
@@ -166,6 +175,7 @@ class StudyProgress:
         self.pretraining: PretrainingProgress | None = None
         if (arm := plan.pretraining) is not UNSET:
             self.pretraining = PretrainingProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours)
+        self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 
     @property
     def all_arms(self) -> list[ArmProgress]:
@@ -191,8 +201,20 @@ class StudyProgress:
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        is_to_start = self._is_pretraining_to_start or any(map(self.has_work, self.arms)) or self.missing_extras
+        is_to_start = self._is_pretraining_to_start or any(map(self._has_any_work, self.arms))
         return not (self.facts.under_way or is_to_start)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every trial of this launch has ended: of the whole plan, or of some of its arms."""
+        is_to_start = self._is_pretraining_to_start or any(map(self._has_any_work, self.launched))
+        return not (self.under_way or is_to_start)
+
+    @property
+    def under_way(self) -> dict[str, TrialFacts]:
+        """Trials of this launch that have begun and not ended, by key."""
+        others = {arm.arm.name for arm in self.arms} - {arm.arm.name for arm in self.launched}
+        return {key: trial for key, trial in self.facts.under_way.items() if trial.started.arm not in others}
 
     @property
     def _is_pretraining_to_start(self) -> bool:
@@ -238,10 +260,9 @@ class StudyProgress:
             self._claims_of = len(self.facts.records)
         return self._claims
 
-    @property
-    def missing_extras(self) -> bool:
-        """Whether a trial is still to be started that makes no number of the tables."""
-        return any(arm.to_audit or self.claim_seeds(arm) for arm in self.arms)
+    def _has_any_work(self, arm: ArmProgress) -> bool:
+        """Whether a trial of the arm is still to be started, be it one that makes no number of the tables."""
+        return bool(self.has_work(arm) or arm.to_audit or self.claim_seeds(arm))
 
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""

@@ -17,7 +17,9 @@ def reopen_failed(journal: EventLog, progress: StudyProgress, provenance: Proven
 
 def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -> dict[str, Reopening]:
     """Keys of the failed trials that a launch of this provenance lets run again, and why; all of them if `asked`."""
-    reasons = {record.key: "asked" if asked else change_of(record, provenance) for record in progress.failures}
+    others = {arm.arm.name for arm in progress.arms} - {arm.arm.name for arm in progress.launched}
+    failures = [record for record in progress.failures if record.arm not in others]
+    reasons = {record.key: "asked" if asked else change_of(record, provenance) for record in failures}
     return {key: reason for key, reason in reasons.items() if reason}
 
 

@@ -6,7 +6,7 @@ anywhere decides on as if it never was.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from study.decisions import asha
@@ -52,12 +52,14 @@ class Scheduler:
         *,
         max_gpu_hours: float | None = None,
         faults: Faults | None = None,
+        launched: Collection[str] | None = None,
     ):
         """`study` is its name, `provenance` that of this launch; nothing is started that `max_gpu_hours` cannot pay
-        for, see `GpuBudget`. `faults`: where it is not one of the usual patience."""
+        for, see `GpuBudget`, nor of an arm that is not `launched`, by name, where not all are. `faults`: where it is
+        not one of the usual patience."""
         self.study = study
         self.plan = plan
-        self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours)
+        self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
         self.faults = faults or Faults()
         self.draining = False
         self._journal = journal
@@ -109,9 +111,10 @@ class Scheduler:
     @property
     def has_given_up(self) -> bool:
         """Whether faults of the machine leave nothing that this launch could still do, though trials are left."""
-        if self.running or not self.facts.under_way:
+        under_way = self.progress.under_way
+        if self.running or not under_way:
             return False
-        is_stuck = all(map(self.faults.is_set_aside, self.facts.under_way)) and self.faults.room(running=0)
+        is_stuck = all(map(self.faults.is_set_aside, under_way)) and self.faults.room(running=0)
         return self.faults.patience_is_over or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
@@ -171,7 +174,7 @@ class Scheduler:
 
     def _taken_back(self) -> TrialFacts | None:
         """A trial that was started and does not run: of an earlier launch, or taken back in this one."""
-        waiting = (trial for key, trial in self.facts.under_way.items() if key not in self._handed_out)
+        waiting = (trial for key, trial in self.progress.under_way.items() if key not in self._handed_out)
         return next((trial for trial in waiting if self.faults.is_due(trial.key)), None)
 
     def _start_one(self) -> TrialFacts | None:
@@ -179,11 +182,12 @@ class Scheduler:
             budget = GpuBudget(self.progress)
             if (pretraining := self.progress.pretraining) and pretraining.is_to_start and budget.allows_pretraining():
                 return self._start(pretraining, "pretrain", pretraining.arm.fixed, pretraining.arm.seeds[0])
-            for arm in budget.in_turn():
+            arms = [arm for arm in budget.in_turn() if arm in self.progress.launched]
+            for arm in arms:
                 if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):
                     return trial
             if not self._close_unpaid():
-                return self._start_an_extra(budget.in_turn())
+                return self._start_an_extra(arms)
 
     def _start_next_of(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
         if arm.search_trials_to_start:

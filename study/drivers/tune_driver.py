@@ -116,7 +116,7 @@ class TuneDriver:
             return None
         trial = self.scheduler.next_trial()
         if trial is None:
-            is_over = self.scheduler.progress.is_finished or self.scheduler.has_given_up
+            is_over = self.scheduler.progress.is_done or self.scheduler.has_given_up
             return Searcher.FINISHED if is_over else None
         self._keys[ray_id] = [trial.key]
         assignment = self._assignments.of([trial])

@@ -19,7 +19,7 @@ from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
 
-LaunchStatus = Literal["complete", "drained", "interrupted", "paused"]
+LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
 
 # Whose fault it is that a trial broke off. Of the machine (disk, network, a lost process): tried again, never a result.
@@ -55,8 +55,8 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
-    """It ended: by itself; drained by one Ctrl-C; interrupted by two, or since nothing moved; or paused, since the
-    machine's faults went on.
+    """It ended: by itself, with the whole study or (`partial`) the arms that it was asked for; drained by one Ctrl-C;
+    interrupted by two, or since nothing moved; or paused, since the machine's faults went on.
 
     One that was killed has no such event.
     """

@@ -13,7 +13,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 def remaining_seconds(progress: StudyProgress) -> float | None:
-    """Expected seconds of one slot for all that is left; None before any epoch was measured.
+    """Expected seconds of one slot for all that is left of this launch; None before any epoch was measured.
 
     While a pretraining goes on, its own pace says how long that takes, and nothing how long the arms will.
     """
@@ -22,7 +22,7 @@ def remaining_seconds(progress: StudyProgress) -> float | None:
         return None
     shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
     return sum(
-        _remaining_epochs(progress, arm, shares) * _seconds_per_epoch(progress, arm, pace) for arm in progress.arms
+        _remaining_epochs(progress, arm, shares) * _seconds_per_epoch(progress, arm, pace) for arm in progress.launched
     )
 
 

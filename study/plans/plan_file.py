@@ -88,7 +88,7 @@ def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path
     if changed := plan_changes(earlier, resolved):
         raise ValueError(
             f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
-            "Choose another --name"
+            f"Choose another --name, or --continue {folder} for what is not said"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from helpers.journals import Killed, MadeJournal, outcome_of, report_of, row_of
@@ -59,9 +59,15 @@ def epoch_seconds(trial: TrialFacts) -> float:
     return 1 + 4 * unit(trial.started.task) + unit(trial.started.arm, trial.phase, trial.started.trial)
 
 
-def scheduler_of(plan: ResolvedPlan, journal: MadeJournal, *, max_gpu_hours: float | None = None) -> Scheduler:
+def scheduler_of(
+    plan: ResolvedPlan,
+    journal: MadeJournal,
+    *,
+    max_gpu_hours: float | None = None,
+    launched: Collection[str] | None = None,
+) -> Scheduler:
     """The scheduler of a launch that goes on where the journal is."""
-    return Scheduler("simulated", plan, journal, NO_PROVENANCE, max_gpu_hours=max_gpu_hours)
+    return Scheduler("simulated", plan, journal, NO_PROVENANCE, max_gpu_hours=max_gpu_hours, launched=launched)
 
 
 @dataclass
@@ -77,12 +83,13 @@ class Simulation:
     epoch_seconds: Callable[[TrialFacts], float] = epoch_seconds
     epoch_gpu_seconds: Callable[[TrialFacts], float] = lambda trial: 1.0
 
-    def launch(self, *, kill_at: int | None = None) -> Scheduler | None:
-        """Runs until the study is finished, or until the journal's event number `kill_at`; then None."""
+    def launch(self, *, kill_at: int | None = None, launched: Collection[str] | None = None) -> Scheduler | None:
+        """Runs until the study is finished, or the arms that are `launched`, or until the journal's event number
+        `kill_at`; then None."""
         self._reopen()
         self.journal.kill_at = kill_at
         try:
-            return self._run()
+            return self._run(launched)
         except Killed:
             return None
 
@@ -94,13 +101,14 @@ class Simulation:
         reopened.clock = self.journal.clock
         self.journal = reopened
 
-    def _run(self) -> Scheduler:
-        scheduler = scheduler_of(self.resolved, self.journal, max_gpu_hours=self.max_gpu_hours)
+    def _run(self, launched: Collection[str] | None) -> Scheduler:
+        limit = self.max_gpu_hours
+        scheduler = scheduler_of(self.resolved, self.journal, max_gpu_hours=limit, launched=launched)
         for trial in scheduler.progress.unsettled:
             scheduler.end(trial.key)
         scheduler.begin_launch(command="", host="", pid=0)
         running: list[tuple[float, str, float, TrialFacts]] = []  # when its next row comes, key, epoch, trial
-        while not scheduler.progress.is_finished:
+        while not scheduler.progress.is_done:
             while len(running) < self.slots and (trial := scheduler.next_trial()) is not None:
                 part = None if self.saved.get(trial.key) else part_of(self.resolved, trial)
                 self._schedule(running, trial, epoch=part or 1)

@@ -38,6 +38,10 @@ def plan_from(*arguments: str) -> Plan:
     return plan
 
 
+def options_in(out: Path, name: str) -> LaunchOptions:
+    return build_parser().options(LaunchOptions, ["--out", str(out), "--name", name])
+
+
 def write(folder: Path, resolved: ResolvedPlan) -> None:
     """The plan.json of a launch."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +132,7 @@ def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path
 
 def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
     plan = plan_from("--task", "rte", "--epochs", "2")
-    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
@@ -140,7 +144,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
 @pytest.mark.parametrize("edited", [{"command": "other"}, {"plan": {}}, {"name": "x"}, {"digest": "0"}])
 def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     plan = plan_from("--task", "rte")
-    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     content = json.loads((folder / "plan.json").read_text())
     write_json(folder / "plan.json", content | edited)
@@ -152,7 +156,7 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     options = build_parser().options(LaunchOptions, ["--task", "rte", "--name", "s", "--out", str(tmp_path)])
     plan, why = launch.plan_from(options)
-    _, folder = launch.prepare(plan, name="s", out=tmp_path)  # as a launch that is stopped in its import
+    _, folder = launch.prepare(plan, options_in(tmp_path, "s"))  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     write(folder, other)
     with pytest.raises(ValueError, match="is another than this command asks for.*epochs 2 against"):
@@ -174,7 +178,7 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
 
 
 def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
-    resolved, folder = launch.prepare(plan_from("--task", "rte", "--samples", "4"), name="s", out=tmp_path)
+    resolved, folder = launch.prepare(plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s"))
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
@@ -246,19 +250,6 @@ def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, m
 
 def interrupt(folder: Path) -> str:
     raise KeyboardInterrupt
-
-
-def test_more_samples_seeds_tasks_and_methods_extend_the_plan(tmp_path):
-    def prepared(*arguments: str):
-        plan = plan_from(*arguments)
-        return launch.prepare(plan, name="s", out=tmp_path)
-
-    resolved, folder = prepared("--task", "rte", "--samples", "4", "--seeds", "5")
-    write(folder, resolved)
-    extended, _ = prepared("--task", "cola", "--method", "albert", "--samples", "6", "--seeds", "2")
-    assert [arm.name for arm in extended.arms] == ["palbert/rte", "palbert/cola", "albert/rte", "albert/cola"]
-    assert {(arm.samples, arm.seeds) for arm in extended.arms} == {(6, (42, 43, 44, 45, 46))}
-    assert extended.protocol_hash == resolved.protocol_hash
 
 
 def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
@@ -336,7 +327,7 @@ def hub_names(monkeypatch, commit: str) -> None:
 def prepared(tmp_path: Path) -> ResolvedPlan:
     """The plan of a launch that uses the hub's ALBERT, written as a launch does."""
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte", "--backbone", "albert/albert-base-v2")
-    resolved, folder = launch.prepare(plan, name=None, out=tmp_path)
+    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     return resolved
 
@@ -366,14 +357,14 @@ def test_a_study_that_has_its_commits_needs_no_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("other", ["mini-bert", "the code"])
 def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypatch, other):
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte")
-    resolved, folder = launch.prepare(plan, name="s", out=tmp_path)
+    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     if other == "mini-bert":
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
     else:
         monkeypatch.setattr("trainables.encoders.backbones.MINI_LAYERS", 7)
     with pytest.raises(ValueError, match='backbone_fingerprint of albert/rte "mini-albert@.*" against "mini-.*@'):
-        launch.prepare(plan, name="s", out=tmp_path)
+        launch.prepare(plan, options_in(tmp_path, "s"))
 
 
 def test_a_reader_that_goes_away_ends_a_command_without_a_word(tmp_path):

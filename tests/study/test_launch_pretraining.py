@@ -22,8 +22,12 @@ from study.plans.resolved_plan import ResolvedPlan
 from trainables.schema import to_plain
 
 
+def options(*arguments: str) -> LaunchOptions:
+    return build_parser().options(LaunchOptions, arguments)
+
+
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(build_parser().options(LaunchOptions, arguments))
+    plan, _ = launch.plan_from(options(*arguments))
     return plan
 
 
@@ -236,7 +240,7 @@ def test_a_study_keeps_the_commit_of_the_corpus_that_it_began_with(tmp_path, mon
         info = SimpleNamespace(sha=commit * 40)
         monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: info)
         asked = plan_from("--task", "rte", "--pretrain", "mlm", "--corpus", "hub:owner/name:part")
-        resolved, folder = launch.prepare(asked, name="mine", out=tmp_path)
+        resolved, folder = launch.prepare(asked, options("--name", "mine", "--out", str(tmp_path)))
         write(folder, resolved)
         return resolved
 

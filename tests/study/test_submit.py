@@ -140,7 +140,11 @@ def test_several_methods_need_a_choice(study, models, capsys):
     [
         ([], [], "the study has no completed confirm trial yet"),
         (arm("albert", "rte", [0.7], model="/gone"), [], "(rte) is gone: /gone"),
-        (arm("albert", "rte", [0.7]), ["--method", "pabee"], "no method with completed confirm trials named 'pabee'; available: albert"),
+        (
+            arm("albert", "rte", [0.7]),
+            ["--method", "pabee"],
+            "no method with completed confirm trials named 'pabee'; available: albert",
+        ),
     ],
 )
 def test_what_cannot_be_submitted_is_said_in_one_line(rows, options, message, tmp_path, capsys):

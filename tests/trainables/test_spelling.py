@@ -4,7 +4,9 @@ from trainables.data.tasks import TASKS
 from trainables.spelling import meant, no_such, same
 
 
-@pytest.mark.parametrize(("written", "name"), [("RTE", "rte"), ("SST-2", "sst2"), ("STS-B", "stsb"), ("s_s_t 2", "sst2")])
+@pytest.mark.parametrize(
+    ("written", "name"), [("RTE", "rte"), ("SST-2", "sst2"), ("STS-B", "stsb"), ("s_s_t 2", "sst2")]
+)
 def test_a_name_is_known_however_it_is_written(written, name):
     assert meant(written, TASKS, what="task") == name
     assert same(written, name)

@@ -1,0 +1,141 @@
+"""--continue, and launches of some of a study's arms, without Ray: pytest tests/study/test_continued_studies.py"""
+
+import pytest
+from helpers.launched_studies import launched_study
+from helpers.simulation import Simulation
+
+from study import launch
+from study.facts.plan_on_disk import require_plan
+from study.launch_options import LaunchOptions, build_parser
+from study.launch_plan import launched_arms
+from study.launch_stages import extension
+from study.plans.resolved_plan import ResolvedPlan
+
+
+def options_of(*arguments: str) -> LaunchOptions:
+    return build_parser().options(LaunchOptions, arguments)
+
+
+def prepared(*arguments: str) -> ResolvedPlan:
+    options = options_of(*arguments)
+    plan, _ = launch.plan_from(options)
+    resolved, _ = launch.prepare(plan, options)
+    return resolved
+
+
+def launched(*arguments: str) -> set[str]:
+    options = options_of(*arguments)
+    plan, _ = launch.plan_from(options)
+    resolved, _ = launch.prepare(plan, options)
+    return {*launched_arms(plan, options, resolved)}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study, which is only read."""
+    return launched_study(tmp_path_factory.mktemp("runs") / "s")
+
+
+def test_what_is_not_said_is_as_it_was_asked_for(study):
+    before = require_plan(study).plan
+    after = prepared("--continue", str(study), "--method", "pabee", "--samples", "8")
+    assert after.asked.methods == (*before.asked.methods, "pabee") and after.asked.samples == 8
+    others = {"methods", "samples"}
+    rest = set(after.asked.__struct_fields__) - others
+    assert {name: getattr(after.asked, name) for name in rest} == {n: getattr(before.asked, n) for n in rest}
+    assert after.protocol_hash == before.protocol_hash
+
+
+def test_more_samples_seeds_tasks_and_methods_extend_the_plan(study):
+    before = require_plan(study).plan
+    asked = before.asked
+    more = prepared(
+        "--continue", str(study), "--task", "cola", "--method", "pondernet", "--samples", "9", "--seeds", "1"
+    )
+    names = [
+        f"{m}/{t}" for m in dict.fromkeys([*asked.methods, "pondernet"]) for t in dict.fromkeys([*asked.tasks, "cola"])
+    ]
+    assert [arm.name for arm in more.arms] == names and {arm.samples for arm in more.arms} == {9}
+    assert {arm.seeds for arm in more.arms} == {before.arms[0].seeds}
+
+
+def test_nothing_said_is_the_same_plan(study):
+    assert prepared("--continue", str(study)) == require_plan(study).plan
+
+
+def test_what_would_make_another_study_is_refused_with_both_ways_out(study, capsys):
+    assert launch.main(["--continue", str(study), "--epochs", "99"]) == 2
+    error = capsys.readouterr().err
+    assert "epochs" in error and f"Choose another --name, or --continue {study} for what is not said" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--name", "--out", "--profile"])
+def test_what_the_study_says_already_is_refused(study, capsys, option):
+    assert launch.main(["--continue", str(study), option, "mini"]) == 2
+    assert capsys.readouterr().err.endswith(f"{option} is what --continue {study} says already; leave it out\n")
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
+    assert launch.main(["--continue", str(tmp_path / "gone"), "--dry-run"]) == 2
+    assert f"no plan.json in {tmp_path / 'gone'}; allowed: the folder of a study" in capsys.readouterr().err
+
+
+def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
+    arms = {arm.name for arm in require_plan(study).plan.arms}
+    assert launched("--continue", str(study)) == arms
+    assert launched("--continue", str(study), "--task", "RTE") == {name for name in arms if name.endswith("/rte")}
+    tasks = require_plan(study).plan.asked.tasks
+    assert launched("--continue", str(study), "--method", "pabee") == {f"pabee/{task}" for task in tasks}
+
+
+def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
+    asked = ["--method", "palbert", "--task", "rte,mnli", "--start-from", "rte=mnli", "--out", str(tmp_path)]
+    options = options_of(*asked)
+    plan, _ = launch.plan_from(options)
+    resolved, _ = launch.prepare(plan, options)
+    again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
+    assert launched_arms(plan, again, resolved) == {"palbert/rte", "palbert/mnli"}
+
+
+def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
+    options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
+    plan, _ = launch.plan_from(options)
+    resolved, _ = launch.prepare(plan, options)
+    with pytest.raises(ValueError, match="--max-gpu-hours is shared by all arms of the study, but .* is not named"):
+        launched_arms(plan, options, resolved)
+
+
+def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on_as_if_they_had_waited():
+    plan, _ = launch.plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
+    resolved, _ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    whole = Simulation(resolved).launch()
+    simulation = Simulation(resolved)
+    first = simulation.launch(launched={"pabee/rte"})
+    assert {record.arm for record in first.facts.records} == {"pabee/rte"}
+    assert first.progress.is_done and not first.progress.is_finished
+    assert [line.partition(":")[0] for line in first.progress.missing] == ["palbert/rte", "palbert/cola", "pabee/cola"]
+    second = simulation.launch()
+    assert second.progress.is_finished
+    assert {record.key for record in second.facts.records if record.phase == "search"} == {
+        record.key for record in whole.facts.records if record.phase == "search"
+    }
+
+
+def test_trials_under_way_of_other_arms_are_left_under_way():
+    plan, _ = launch.plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte"))
+    resolved, _ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    simulation = Simulation(resolved)
+    assert simulation.launch(kill_at=12) is None
+    under_way = {trial.started.arm for trial in simulation.journal.facts.under_way.values()}
+    (other,) = {"palbert/rte", "pabee/rte"} - under_way
+    scheduler = simulation.launch(launched={other})
+    assert scheduler.progress.is_done and not scheduler.progress.under_way
+    assert {trial.started.arm for trial in scheduler.facts.under_way.values()} == under_way
+
+
+def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
+    asked = require_plan(study).plan.asked
+    words = extension(asked, study, options_of("--tracking-uri", "none")).partition("-m study.launch ")[2].split()
+    assert words == ["--continue", str(study), "--samples", str(2 * asked.samples), "--tracking-uri", "none"]
+    assert prepared(*words).asked.samples == 2 * asked.samples
