@@ -174,15 +174,19 @@ class Options(Typed, frozen=True, kw_only=True):
     cell: str
 
 
+def build_parser() -> Parser:
+    parser = Parser("analysis.explain", "From a cell, or a pretraining, to its runs.")
+    parser.add_argument("study", metavar="runs/NAME")
+    parser.add_argument("cell", metavar="METHOD/TASK|OBJECTIVE/pretraining")
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     return guarded("analysis.explain", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    parser = Parser("analysis.explain", "From a cell, or a pretraining, to its runs.")
-    parser.add_argument("study", metavar="runs/NAME")
-    parser.add_argument("cell", metavar="METHOD/TASK|OBJECTIVE/pretraining")
-    options = parser.options(Options, argv)
+    options = build_parser().options(Options, argv)
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 

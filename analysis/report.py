@@ -167,14 +167,18 @@ class Options(Typed, frozen=True, kw_only=True):
     study: str
 
 
+def build_parser() -> Parser:
+    parser = Parser("analysis.report", "One HTML page about a study.")
+    parser.add_argument("study", metavar="runs/NAME")
+    return parser
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     return guarded("analysis.report", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    parser = Parser("analysis.report", "One HTML page about a study.")
-    parser.add_argument("study", metavar="runs/NAME")
-    print(write_report(Path(parser.options(Options, argv).study)))
+    print(write_report(Path(build_parser().options(Options, argv).study)))
     return 0
 
 

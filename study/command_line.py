@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from study.storage.secrets import masked
@@ -16,17 +17,27 @@ from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
+CONSOLE = "glue-study"  # the name under which all commands can be called
 
 
 class Parser(argparse.ArgumentParser):
     """A parser of one command's options."""
 
     def __init__(self, command: str, description: str, *, epilog: str | None = None) -> None:
-        """`command` is the module that `python -m` runs."""
-        super().__init__(prog=f"python -m {command}", description=description, epilog=epilog, allow_abbrev=False)
+        """`command` is the module that `python -m` runs, or the console's."""
+        prog = f"python -m {command}" if "." in command else command
+        if Path(sys.argv[0]).stem == CONSOLE:
+            prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
+        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; see --help")
+
+    def complete(self, **values: Sequence[str]) -> None:
+        """Offers these values of options, by name, to a shell that completes a line."""
+        for action in self._actions:
+            if action.dest in values:
+                setattr(action, "completer", lambda *, names=values[action.dest], **_: names)
 
     def options(self, kind: type[T], arguments: Sequence[str] | None) -> T:
         """The options of a command line as a `kind`, whose fields are the options' names.

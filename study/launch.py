@@ -35,6 +35,7 @@ from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
+from study.plans.toml_file import plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
 from trainables import objectives
 from trainables.data.tasks import TRAINABLE_TASKS
@@ -114,7 +115,7 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
         if idle := [name for name, value in asked_for.items() if value]:
             raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
         return UNSET
-    of_profile = "mini" if plan.data == "mini" and options.continue_study is None else None
+    of_profile = "mini" if plan.data == "mini" and not (options.continue_study or options.plan) else None
     corpus = options.corpus or of_profile or (asked.corpus if asked else None)
     if corpus is None:
         raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
@@ -156,6 +157,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         print(line)
     if unchecked:
         print(f"not checked, because the hub cannot be reached: {', '.join(unchecked)}")
+    print(f"\nthis plan as a file, for --plan FILE.toml:\n\n{plan_as_toml(resolved.asked)}")
     print("nothing was run")
     return 0
 
@@ -163,6 +165,8 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 def _base(options: LaunchOptions) -> tuple[Plan, str]:
     if options.continue_study is not None:
         return require_plan(Path(options.continue_study)).plan.asked, f"continued from {options.continue_study}"
+    if options.plan is not None:
+        return read_toml(Path(options.plan)), f"plan {options.plan}"
     profile, why = _profile(options)
     return profiles.load(profile), why
 

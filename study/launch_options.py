@@ -68,6 +68,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     baseline: str | None
     search_precision: Precision | None
     continue_study: str | None
+    plan: str | None
     name: str | None
     out: str | None
     storage: str | None
@@ -89,6 +90,7 @@ def build_parser() -> Parser:
     parser = Parser("study.launch", DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to study (defaults come from the profile, or from the study of --continue)")
     what.add_argument("--continue", dest="continue_study", metavar="runs/NAME", help=_CONTINUE)
+    what.add_argument("--plan", metavar="FILE.toml", help="what to study, as --dry-run prints it; options over it")
     what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all (the profile's)")
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     menu = "|".join(["auto", *profiles.available()])
@@ -193,9 +195,11 @@ def check_options(options: LaunchOptions) -> None:
             "makes another trial; allowed: one of the two"
         )
     if options.continue_study is not None:
-        for name in ("profile", "name", "out"):
+        for name in ("profile", "plan", "name", "out"):
             if getattr(options, name) is not None:
                 raise ValueError(f"--{name} is what --continue {options.continue_study} says already; leave it out")
+    if options.plan is not None and options.profile is not None:
+        raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
     if options.name is not None:
         _check_name(options.name)
     if options.storage:

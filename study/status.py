@@ -1,4 +1,7 @@
-"""What of a study is done, running, stopped, failed and missing: `python -m study.status runs/NAME`."""
+"""What of a study is done, running, stopped, failed and missing: `python -m study.status runs/NAME`.
+
+Of a folder of studies, `python -m study.status runs/`, a line each.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ from rich.table import Table
 from study.command_line import Parser, guarded
 from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress
+from study.facts.events import FILE
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
-from study.facts.plan_on_disk import require_plan
+from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
@@ -53,14 +57,17 @@ class Status(Typed, frozen=True, kw_only=True):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the study is complete, 1 if something is missing or failed, 2 if the folder is no study."""
+    """0 if the study is complete, or all are, 1 if something is missing or failed, 2 if the folder is no study."""
     return guarded("study.status", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
-    progress = read_progress(Path(options.folder))
-    status = status_of(progress, Path(options.folder))
+    folder = Path(options.folder)
+    if studies := studies_in(folder):
+        return _tell_all(studies, as_json=options.json)
+    progress = read_progress(folder)
+    status = status_of(progress, folder)
     if options.json:
         print(json.dumps(to_plain(status), indent=1))
     else:
@@ -70,9 +77,59 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def build_parser() -> Parser:
     parser = Parser("study.status", "What of a study is done, running, stopped, failed and missing.")
-    parser.add_argument("folder", metavar="runs/NAME")
+    parser.add_argument("folder", metavar="runs/NAME", help="a study, or a folder of studies: a line each")
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     return parser
+
+
+def studies_in(folder: Path) -> list[Path]:
+    """The folders of studies that a folder holds which is none itself, the one launched last first."""
+    if plan_on_disk(folder) is not None or not folder.is_dir():
+        return []
+    launched = {path.parent: path.stat().st_mtime for path in folder.glob(f"*/{FILE}")}
+    return sorted(launched, key=lambda study: (-launched[study], study.name))
+
+
+def _tell_all(studies: Sequence[Path], *, as_json: bool) -> int:
+    """A line for each study, and why those cannot be read that cannot."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("study", "methods", "tasks", "trials", "state"):
+        table.add_column(column, justify="right" if column == "trials" else "left", overflow="fold")
+    found: list[object] = []
+    broken: list[str] = []
+    is_complete = True
+    for folder in studies:
+        try:
+            progress = read_progress(folder)
+        except ValueError as error:
+            table.add_row(folder.name, "", "", "", "cannot be read")
+            broken.append(f"{folder.name}: {error}")
+            found.append({"study": folder.name, "error": str(error)})
+            is_complete = False
+            continue
+        status, asked = status_of(progress, folder), progress.plan.asked
+        trials = f"{sum(status.trials.values())} of {status.total}"
+        table.add_row(folder.name, ", ".join(asked.methods), ", ".join(asked.tasks), trials, _state(status))
+        found.append(to_plain(status))
+        is_complete = is_complete and status.complete
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        console = Console(highlight=False)
+        console.print(table)
+        for line in broken:
+            console.print(line, markup=False, soft_wrap=True)
+    return 0 if is_complete else 1
+
+
+def _state(status: Status) -> str:
+    words = [f"run by {status.launch}"] if status.launch else []
+    words += [
+        f"{len(lines)} {word}"
+        for word, lines in (("failed", status.failed), ("cells missing", status.missing))
+        if lines
+    ]
+    return ", ".join(words) or "complete"
 
 
 def read_progress(folder: Path) -> StudyProgress:

@@ -155,3 +155,23 @@ def test_a_full_disk_ends_the_launch_in_one_line_and_loses_nothing(tmp_path):
     assert done.returncode == 1 and done.stdout == "", done.stderr
     assert "is the disk full?; what is on disk is whole, the same command continues" in done.stderr.splitlines()[-1]
     assert (folder / "events.jsonl").read_bytes() == before
+
+
+def test_a_folder_of_studies_has_a_line_for_each_the_last_launched_first(tmp_path, capsys):
+    launched_study(tmp_path / "whole")
+    study_folder(tmp_path / "begun", events=9)
+    broken = study_folder(tmp_path / "broken", events=9)
+    (broken / "plan.json").write_text("{}")
+    (tmp_path / "else").mkdir()
+    assert status.main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["study", "broken", "begun", "whole", "broken:"]
+    assert "broken/plan.json is not a plan" in lines[4]
+    assert "2 cells missing" in lines[2] and lines[3].split()[-1] == "complete"
+    assert status.main([str(tmp_path), "--json"]) == 1
+    assert [entry["study"] for entry in json.loads(capsys.readouterr().out)] == ["broken", "begun", "whole"]
+
+
+def test_a_folder_of_complete_studies_is_complete(tmp_path):
+    launched_study(tmp_path / "whole")
+    assert status.main([str(tmp_path)]) == 0

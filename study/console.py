@@ -1,0 +1,84 @@
+"""All commands under one name: `glue-study launch --method palbert` is `python -m study.launch --method palbert`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import cast
+
+import search_spaces
+from study import profiles
+from study.command_line import CONSOLE, Parser, guarded
+from study.early_interrupt import end_in_one_line
+from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.spelling import no_such
+
+COMMANDS = {
+    "launch": ("study.launch", "start, continue or extend a study"),
+    "status": (
+        "study.status",
+        "what is done, running, failed and missing, of a study or of all in a folder",
+    ),
+    "tables": ("analysis.tables", "regenerate the tables of studies"),
+    "explain": ("analysis.explain", "from a cell to its runs"),
+    "verify": ("analysis.verify", "recompute every number"),
+    "report": ("analysis.report", "one HTML page about a study"),
+    "doctor": ("study.doctor", "is this machine, or every node of a cluster, ready?"),
+    "export": ("study.export", "a trained model as a folder of transformers"),
+    "predict": ("study.predict", "answer a TSV file with a trained model, with early exits"),
+    "submit": ("study.submit", "a submission to the GLUE server"),
+    "mirror": ("study.mirror", "a study into MLflow, now or after an outage"),
+    "replay": ("study.replay", "what other rules of the search would have cost and chosen"),
+}
+EPILOG = """`glue-study COMMAND --help` says the options of a command. Completion in bash and zsh:
+eval "$(register-python-argcomplete glue-study)"."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status of the command that is named."""
+    end_in_one_line(CONSOLE)
+    arguments = [*(sys.argv[1:] if argv is None else argv)]
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
+    if arguments and arguments[0] in COMMANDS:
+        return importlib.import_module(COMMANDS[arguments[0]][0]).main(arguments[1:])
+    return guarded(CONSOLE, lambda: _without_command(arguments))
+
+
+def build_parser(command: str | None = None) -> Parser:
+    """The parser of all commands; of one that is named it has the options too, which imports the command."""
+    parser = Parser(CONSOLE, __doc__ or "", epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser]", _parser_of))
+    for name, (module, what) in COMMANDS.items():
+        commands.add_parser(name, help=what, module=module if name == command else None)
+    return parser
+
+
+def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser:
+    parser = Parser(prog, "") if module is None else importlib.import_module(module).build_parser()
+    methods = [name for method in search_spaces.available() for name in (method, *search_spaces.variants(method))]
+    parser.complete(method=methods, task=TRAINABLE_TASKS, profile=["auto", *profiles.available()], baseline=methods)
+    return parser
+
+
+def _without_command(arguments: list[str]) -> int:
+    if arguments and not arguments[0].startswith("-"):
+        raise no_such("command", arguments[0], COMMANDS)
+    build_parser().parse_args(arguments or ["--help"])
+    return 0
+
+
+def _complete() -> None:
+    """Answers the shell that asks how a line could go on, and ends."""
+    import argcomplete
+
+    words = os.environ["COMP_LINE"].split()
+    argcomplete.autocomplete(build_parser(next((word for word in words[1:] if word in COMMANDS), None)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

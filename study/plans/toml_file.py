@@ -1,0 +1,46 @@
+"""A plan as a file that a person writes and keeps: TOML, laid over the profile that it names."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from study import profiles
+from study.plans.plan import Plan
+from trainables.schema import from_plain, to_plain
+from trainables.spelling import no_such
+
+NONE = "none"  # TOML has no word for it
+
+
+def plan_as_toml(plan: Plan) -> str:
+    """What the file of a plan says: every field that has a value, or whose profile has one."""
+    import tomli_w
+
+    default = to_plain(profiles.load(plan.profile))
+    fields = {
+        name: NONE if value is None else value
+        for name, value in to_plain(plan).items()
+        if value is not None or default.get(name) is not None
+    }
+    return tomli_w.dumps(fields)
+
+
+def read_toml(path: Path) -> Plan:
+    """The plan of a file; what it does not say is as its profile has it, `mini` where it names none.
+
+    Raises:
+        ValueError: it cannot be read, is no TOML, or says something else than a plan has.
+    """
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"--plan {path}: {error}") from None
+    for name in fields:
+        if name not in Plan.__struct_fields__:
+            raise ValueError(f"--plan {path}: {no_such('field', name, Plan.__struct_fields__)}")
+    profile = fields.get("profile", "mini")
+    if not isinstance(profile, str):
+        raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
+    said = {name: None if value == NONE else value for name, value in fields.items()}
+    return from_plain(Plan, {**to_plain(profiles.load(profile)), **said}, where=f"--plan {path}")

@@ -1,0 +1,78 @@
+"""A plan as a file: pytest tests/study/plans/test_toml_file.py"""
+
+import pytest
+
+from study import launch, profiles
+from study.launch_options import LaunchOptions, build_parser
+from study.plans.plan import Plan
+from study.plans.toml_file import plan_as_toml, read_toml
+
+
+def plan_from(*arguments: str) -> Plan:
+    plan, _ = launch.plan_from(build_parser().options(LaunchOptions, arguments))
+    return plan
+
+
+@pytest.mark.parametrize("profile", profiles.available())
+def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_as_toml(profiles.load(profile)))
+    assert read_toml(path) == profiles.load(profile)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--method", "palbert:a,albert", "--task", "rte,mnli", "--set", "batch_size=8", "--start-from", "rte=mnli"],
+        ["--early-stopping", "none", "--baseline", "albert", "--search-repeats", "2", "--epochs", "3"],
+        ["--pretrain", "mlm", "--corpus", "mini-shuffled", "--pretrain-set", "steps=10"],
+        ["--task", "mnli", "--first-epoch-parts", "4", "--search-precision", "bfloat16"],
+    ],
+)
+def test_whatever_was_asked_for_comes_back_and_is_launched_as_it_was(tmp_path, arguments):
+    asked = plan_from("--profile", "mini", *arguments)
+    path = tmp_path / "plan.toml"
+    path.write_text(plan_as_toml(asked))
+    assert read_toml(path) == asked == plan_from("--plan", str(path))
+
+
+def test_options_are_laid_over_the_file(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text('methods = ["pabee"]\nsamples = 3\n')
+    plan = plan_from("--plan", str(path), "--samples", "5", "--task", "RTE")
+    assert (plan.profile, plan.methods, plan.samples, plan.tasks) == ("mini", ("pabee",), 5, ("rte",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("samples = ", "Invalid value"),
+        ("sampels = 3", "no field named 'sampels'; available: profile, methods, "),
+        ("sampels = 3", "did you mean samples?"),
+        ('profile = "papr"', "no profile named 'papr'; available: auto, ablation"),
+        ("profile = 3", "profile is 3; allowed: ablation, "),
+        ('samples = "many"', "samples"),
+        ('methods = ["bert"]', "no method named 'bert'; available: albert"),
+        ('tasks = ["rtee"]', "no task named 'rtee'"),
+    ],
+)
+def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, message):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    assert launch.main(["--plan", str(path), "--dry-run", "--out", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_file_that_is_gone_is_named(tmp_path, capsys):
+    assert launch.main(["--plan", str(tmp_path / "gone.toml"), "--dry-run"]) == 2
+    assert f"--plan {tmp_path / 'gone.toml'}: " in capsys.readouterr().err
+
+
+def test_a_dry_run_prints_the_file_of_its_plan(tmp_path, capsys):
+    asked = ["--method", "pabee", "--task", "RTE", "--samples", "3"]
+    assert launch.main([*asked, "--profile", "mini", "--dry-run", "--out", str(tmp_path / "runs")]) == 0
+    text = capsys.readouterr().out.partition("for --plan FILE.toml:\n\n")[2].removesuffix("\nnothing was run\n")
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    assert read_toml(path) == plan_from("--profile", "mini", *asked)
