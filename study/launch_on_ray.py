@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -46,14 +46,18 @@ def resources_for(options: LaunchOptions) -> Resources:
     return resources
 
 
-def run_trials(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> None:
+def run_trials(
+    scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, on_start: Callable[[], None]
+) -> None:
     """Until there is nothing left to do or to be done: on the cluster that is connected, else on this machine.
+    `on_start` is called before the first line about trials.
 
     Raises:
         Stalled: nothing moves any more.
     """
     with _cluster(options):
         resources = resources_for(options)
+        on_start()
         with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
             if waiting := check_room(resources, address=options.address):
                 view.say(waiting)

@@ -33,6 +33,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
+from study.screen.waiting import waiting_for
 from study.screen.words import describe_failure, describe_retries
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
@@ -50,9 +51,10 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
     """
     with ExitStack() as stack:
         if options.address:
-            from study.launch_on_ray import connected  # Ray, where trials are to be run
+            with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
+                from study.launch_on_ray import connected  # Ray, where trials are to be run
 
-            stack.enter_context(connected(options))  # before anything is created
+                stack.enter_context(connected(options))  # before anything is created
         if options.storage and plan_on_disk(folder) is None:
             make_writable(join(storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
@@ -166,10 +168,11 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
     if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
         return _ended(scheduler)
-    from study.launch_on_ray import run_trials
-
     try:
-        run_trials(scheduler, folder, storage, options)
+        with waiting_for("the trials to start" if options.address else "Ray to start", output=sys.stderr) as no_more:
+            from study.launch_on_ray import run_trials
+
+            run_trials(scheduler, folder, storage, options, on_start=no_more)
     except KeyboardInterrupt:
         return "interrupted"
     except Stalled as stalled:

@@ -174,7 +174,7 @@ def _print(progress: StudyProgress, status: Status) -> None:
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
     console.print(f"study {status.study} ({status.protocol_hash}): {counts} of {status.total} trials", markup=False)
     console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False)
-    console.print(arms_table(progress))
+    console.print(arms_table(progress, width=console.width))
     if precision := progress.plan.protocol.search_precision:
         words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
         console.print(words, markup=False, soft_wrap=True)

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 from rich.table import Table
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.screen.words import points
 
 COLUMNS = ("arm", "search", "stopped", "failed", "under way", "confirm", "best", "median")
+_DISPENSABLE = ("stopped", "under way", "best", "failed", "median")  # where the width is short, the first one first
+_BETWEEN = 2  # blanks
 
 
-def arms_table(progress: StudyProgress) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "arm" else "right")
+def arms_table(progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None) -> Table:
+    """Of these arms, or of all, with the columns that fit: names are never cut."""
+    rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
     if progress.pretraining:
-        table.add_row(progress.pretraining.arm.name, *_pretraining_cells(progress.pretraining))
-    for arm in progress.arms:
-        table.add_row(arm.arm.name, *_cells(arm))
+        rows.insert(0, (progress.pretraining.arm.name, *_pretraining_cells(progress.pretraining)))
+    return table_of(COLUMNS, rows, width=width, dispensable=_DISPENSABLE)
+
+
+def table_of(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, dispensable: Sequence[str] = ()
+) -> Table:
+    """A table without lines, left out of which is what the width has no room for; its first column is of words."""
+    widths = {name: max(map(cell_len, (name, *cells))) for name, *cells in zip(columns, *rows, strict=True)}
+    for name in dispensable:
+        if sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
+            widths.pop(name, None)
+    table = Table(box=None, pad_edge=False)
+    for name in widths:
+        table.add_column(name, justify="left" if name == columns[0] else "right", no_wrap=True, min_width=widths[name])
+    for row in rows:
+        table.add_row(*(cell for name, cell in zip(columns, row, strict=True) if name in widths))
     return table
 
 

@@ -8,13 +8,12 @@ from typing import Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.text import Text
 
 from study.decisions.scheduler import Scheduler
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import TrialFacts
 from study.forecast.remaining_time import remaining_seconds
-from study.screen.arms_table import arms_table
+from study.screen.live_layout import live_layout
 from study.screen.words import clock, describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
@@ -95,9 +94,14 @@ class LiveView:
         return f"under way: {'; '.join(words) or 'nothing yet'}"
 
     def _table(self) -> Group:
-        done = f"{len(self._progress.facts.records)}/{self._progress.total_trials} trials"
-        word = "saving and stopping" if self._scheduler.draining else done
-        return Group(arms_table(self._progress), Text(f"{word}  {self._time_line()}"))
+        size = self._console.size
+        return live_layout(
+            self._progress,
+            time_line=self._time_line(),
+            draining=self._scheduler.draining,
+            width=size.width,
+            height=size.height - 1,  # the cursor has one
+        )
 
     def _time_line(self) -> str:
         elapsed = time.monotonic() - self._started

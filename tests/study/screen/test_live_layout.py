@@ -1,0 +1,109 @@
+"""The live view fits whatever terminal there is: pytest tests/study/screen/test_live_layout.py"""
+
+import io
+
+import pytest
+from helpers.simulation import Simulation, scheduler_of
+from msgspec.structs import replace
+from rich.console import Console
+
+from study import profiles
+from study.decisions.progress import StudyProgress
+from study.plans.plan import Pretraining
+from study.plans.resolution import resolve
+from study.screen.live_layout import live_layout
+from study.screen.waiting import waiting_for
+
+METHODS = ("palbert", "palbert:expectation", "pabee", "electra-small")
+TASKS = ("sst2", "cola", "rte", "mrpc")
+TIME = "elapsed 1:02, about 12:10 left"
+
+
+def progress_of(*, events: int, slots: int = 3, methods=METHODS, pretraining=None) -> StudyProgress:
+    """Of a study that was cut off after so many events."""
+    plan = replace(profiles.load("mini"), methods=methods, tasks=TASKS, samples=3, seeds=2)
+    plan = replace(plan, pretraining=pretraining) if pretraining else plan
+    simulation = Simulation(resolve(plan), slots=slots)
+    simulation.launch(kill_at=events)
+    return scheduler_of(simulation.resolved, simulation.journal).progress
+
+
+def lines_of(progress: StudyProgress, *, width: int, height: int, draining: bool = False) -> list[str]:
+    output = io.StringIO()
+    console = Console(file=output, width=width, height=height, highlight=False)
+    console.print(live_layout(progress, time_line=TIME, draining=draining, width=width, height=height))
+    return output.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("slots", [1, 3, 40])
+@pytest.mark.parametrize("events", [1, 30, 120, 400])
+@pytest.mark.parametrize(("width", "height"), [(70, 20), (200, 60), (80, 24), (60, 8), (70, 5)])
+def test_it_fits_and_the_bar_with_the_time_left_is_always_there(width, height, events, slots):
+    progress = progress_of(events=events, slots=slots)
+    lines = lines_of(progress, width=width, height=height)
+    assert len(lines) <= height and max(map(len, lines)) <= width
+    assert f"/{progress.total_trials} trials  {TIME}" in lines[0]
+
+
+@pytest.mark.parametrize("events", [30, 120])
+@pytest.mark.parametrize("width", [60, 70, 200])
+def test_no_name_is_cut(width, events):
+    progress = progress_of(events=events)
+    names = {f"{arm.arm.name}" for arm in progress.arms}
+    lines = lines_of(progress, width=width, height=60)
+    assert names <= {line.split()[0] for line in lines if line.strip()}
+
+
+def test_trials_that_run_stand_above_the_arms_with_epoch_score_and_time():
+    progress = progress_of(events=120)
+    lines = lines_of(progress, width=100, height=40)
+    header = next(number for number, line in enumerate(lines) if line.startswith("running"))
+    arms = next(number for number, line in enumerate(lines) if line.startswith("arm "))
+    running = progress.facts.under_way.values()
+    assert arms - header - 1 == len(running) > 1
+    trial = next(trial for trial in running if trial.last)
+    (line,) = [line for line in lines[header:arms] if line.startswith(f"{trial.started.arm} {trial.phase} ")]
+    epochs = progress.arm(trial.started.arm).arm.epochs
+    assert f"{trial.epochs}/{epochs}" in line and f"{100 * trial.last.report.row.selection_score:.1f}" in line
+
+
+def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
+    progress = progress_of(events=120)
+    lines = lines_of(progress, width=70, height=14)
+    shown = {line.split()[0] for line in lines[6:-1]}
+    running = {trial.started.arm for trial in progress.facts.under_way.values()}
+    assert running <= shown
+    assert (
+        lines[-1]
+        == f"and {len(progress.arms) - len(shown & {a.arm.name for a in progress.arms})} arms more: "
+        + (lines[-1].partition(": ")[2])
+    )
+    assert "complete" in lines[-1]
+
+
+def test_trials_that_do_not_fit_are_counted():
+    progress = progress_of(events=300, slots=40)
+    number = len(progress.facts.under_way)
+    assert number > 20
+    lines = lines_of(progress, width=90, height=20)
+    (more,) = [line for line in lines if line.endswith(" trials more")]
+    shown = lines.index(more) - 2
+    assert more == f"and {number - shown} trials more"
+
+
+def test_a_pretraining_has_its_epochs_there():
+    pretraining = Pretraining(objective="albert-mlm", corpus="mini")
+    progress = progress_of(events=6, methods=("albert",), pretraining=pretraining)
+    text = "\n".join(lines_of(progress, width=70, height=20))
+    assert "albert-mlm/pretraining" in text and "epoch " in text
+
+
+def test_stopping_is_said():
+    assert "saving and stopping, " in lines_of(progress_of(events=30), width=100, height=20, draining=True)[0]
+
+
+def test_what_is_waited_for_is_said_once_where_there_is_no_terminal():
+    output = io.StringIO()
+    with waiting_for("Ray to start", output=output) as no_more:
+        no_more()
+    assert output.getvalue() == "waiting for Ray to start ...\n"
