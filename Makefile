@@ -23,7 +23,7 @@ test: $(STAMP)
 
 # On hosts that are made here for it, which takes root and Debian's openssh-server, rsync and iproute2; else it is skipped.
 cluster-test: $(STAMP) build/cluster/installed
-	.venv/bin/python -m pytest tests/cluster $(ARGS)
+	.venv/bin/python -m pytest -n 2 --dist loadfile tests/cluster $(ARGS)
 
 lint: $(STAMP)
 	.venv/bin/ruff check .

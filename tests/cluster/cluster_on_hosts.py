@@ -58,10 +58,10 @@ class ClusterOnHosts:
         """A line of bash on a node, as somebody who is logged in there types it."""
         return self.hosts.run(host, f"{ON_A_NODE} && {line}", check=False, timeout=PATIENCE_SECONDS)
 
-    def up(self, options: str = "") -> None:
+    def up(self) -> None:
         """`ray up`, until the workers have joined: once more where a machine is so busy that Ray gives one up."""
         for _ in range(TRIES):
-            answer = self.operator(f"ray up -y {options} cluster.yaml", check=False)
+            answer = self.operator("ray up -y cluster.yaml", check=False)
             if "Useful commands" in answer and self.all_join(JOIN_SECONDS):
                 return
         raise RuntimeError(answer[-4000:])
