@@ -27,6 +27,7 @@ from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from study.plans.unknown_words import unknown_in_words
+from trainables import method_files
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
 
@@ -54,10 +55,12 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     """The profile's plan with the command line laid over it, and why this profile."""
+    method_files.include(method_files.read_methods(options.include) if options.include else None)
     profile, why = _profile(options)
     overrides = {
         "methods": options.method and _names(options.method, profiles.methods(profile)),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS),
+        "include": options.include and str(Path(options.include).resolve()),
         "data": options.data,
         "backbone": options.backbone,
         "tokenizer": options.tokenizer,

@@ -23,6 +23,7 @@ from study.command_line import Parser, guarded
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
+from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.resolved_plan import ResolvedPlan
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_atomically
@@ -61,6 +62,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     study: str
     method: str | None
+    include: str | None
     data: str | None
     out: str | None
 
@@ -75,6 +77,8 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
+    for record in best.values():
+        include_for(record.method, plan.asked, options.include)
     out = Path(options.out) if options.out else folder / "submission.zip"
     with _on_this_machine(best) as models:
         write_submission(out, models, options.data or plan.asked.data)
@@ -86,6 +90,7 @@ def build_parser() -> Parser:
     parser = Parser("study.submit", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
     parser.add_argument("--method", metavar="NAME", help="whose models answer, if the study has several methods")
+    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
     parser.add_argument("--data", metavar="mini|hub|FOLDER", help="where the test sets are; default: the study's data")
     parser.add_argument("--out", metavar="FILE", help="default: submission.zip in the study's folder")
     return parser

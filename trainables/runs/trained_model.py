@@ -32,12 +32,15 @@ class TrainedModel:
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
+def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     """The model in `folder` (`model` of an outcome, or exported), with its tokenizer and the trial it comes from.
+
+    A method of one's own is made known before, by `trainables.include`.
 
     Raises:
         ValueError: the folder holds no trained model.
     """
+    folder = Path(folder)
     weights, description = read_exported(folder) if is_exported(folder) else read_model(folder)
     spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
     task, method = find_task(spec.task), trainables.load(spec.method)
