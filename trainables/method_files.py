@@ -104,7 +104,9 @@ def read_methods(folder: str | Path) -> IncludedMethods:
         raise ValueError(f"--include {folder}: no method is there; a method is two files, NAME.py and NAME_space.py")
     for stem in found.pairs:
         if stem in _package_stems():
-            raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r} already; choose another name")
+            raise ValueError(
+                f"{folder}/{stem}.py: the package has a method {_name(stem)!r} already; choose another name"
+            )
     return found
 
 
@@ -151,6 +153,14 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
         MethodFile(f"trainables.{stem}", f"trainables/{stem}.py"),
         MethodFile(f"search_spaces.{stem}", f"search_spaces/{stem}.py"),
     )
+
+
+def told(error: Exception, method: str) -> str:
+    """An error that a method brings about, in one line, with the line of its file where that is known."""
+    place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
+    if place is None:
+        return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {_said(error)}"
+    return f"{place}: {_said(error)}"
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
@@ -221,14 +231,19 @@ def _stem(method: str) -> str:
 
 def _in_one_line(error: BaseException, path: str) -> ValueError:
     """Where and why a method's file cannot be run."""
-    said = str(error).strip().splitlines() or [""]
-    line: int | None = None
-    if isinstance(error, SyntaxError):
-        path, line, said = error.filename or path, error.lineno, [error.msg]
-    else:
-        folder = Path(path).name
-        for frame in traceback.extract_tb(error.__traceback__):
-            if Path(frame.filename).name == folder:
-                line = frame.lineno
     kind = CannotImport if isinstance(error, ImportError) else ValueError
-    return kind(f"{path}{'' if line is None else f':{line}'}: {type(error).__name__}: {said[0]}")
+    if isinstance(error, SyntaxError):
+        return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
+    return kind(f"{_place_in(error, path) or path}: {_said(error)}")
+
+
+def _place_in(error: BaseException, path: str) -> str | None:
+    """File and line of an error that comes from a method's file, or from one beside it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).parts[-2:] == Path(path).parts[-2:]]
+    return f"{path}:{own[-1].lineno}" if own else None
+
+
+def _said(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
