@@ -117,10 +117,10 @@ def check_lengths(data: str) -> None:
         except ValueError:
             continue  # not there, or broken: told where it is answered
         if rows != task.sizes[file.split]:
-            official = (
-                f"the official {task.title} {file.split} has {task.sizes[file.split]:,}, and the server wants those"
+            official = f"the official {task.title} {file.split} has {task.sizes[file.split]:,}"
+            raise ValueError(
+                f"{data}: {file.name} would have {rows:,} rows, {official}; allowed: those, or --any-length"
             )
-            raise ValueError(f"{data}: {file.name} would have {rows:,} rows; {official}; allowed: --any-length")
 
 
 def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:

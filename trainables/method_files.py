@@ -42,6 +42,10 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
             digest.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
         return digest.hexdigest()[:16]
 
+    def has(self, method: str) -> bool:
+        """Whether both files of the method are here."""
+        return all(self.pairs.get(_stem(method), (False,)))
+
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
         """Stem of a method's files -> whether its `NAME.py` is there, and its `NAME_space.py`."""
@@ -104,9 +108,7 @@ def read_methods(folder: str | Path) -> IncludedMethods:
         raise ValueError(f"--include {folder}: no method is there; a method is two files, NAME.py and NAME_space.py")
     for stem in found.pairs:
         if stem in _package_stems():
-            raise ValueError(
-                f"{folder}/{stem}.py: the package has a method {_name(stem)!r} already; choose another name"
-            )
+            raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return found
 
 

@@ -51,7 +51,13 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.encoders.backbones",
     "trainables.runs.trial",
 )
-SEARCH_SPACES_MAY_IMPORT = ("search_spaces", "optuna.distributions", "trainables", "trainables.schema")
+SEARCH_SPACES_MAY_IMPORT = (
+    "search_spaces",
+    "optuna.distributions",
+    "trainables",
+    "trainables.method_files",
+    "trainables.schema",
+)
 
 # Refuses to import the packages named in its first argument, as if they were not installed; then runs the second.
 BLOCKING = """
