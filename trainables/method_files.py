@@ -207,7 +207,7 @@ def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]
     if _included is not None and stem in _included.pairs:
         own = f"{_included.folder}/{stem}"
         yield (f"{own}.py", f"{own}{SPACE}.py"), _included.pairs[stem]
-    for folder in _packages():
+    for folder in () if stem.startswith("_") else _packages():
         trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
         is_one = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
         yield (f"trainables/{stem}.py", f"search_spaces/{stem}.py"), (is_one, space.is_file())
