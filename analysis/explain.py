@@ -25,6 +25,7 @@ from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
 from study.plans.resolved_plan import Arm
+from study.storage.stored_models import where_it_lies
 from trainables.schema import Typed, to_plain
 from trainables.spelling import meant
 
@@ -83,7 +84,7 @@ def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
     run_ids = mlflow_run_ids(study)
     return [
         f"{arm.name} in {study.folder}: {arm.pinned_backbone} on corpus {arm.pinned_corpus}; in no table",
-        *(line for record in attempts for line in _attempt_lines(arm, record, run_ids)),
+        *(line for record in attempts for line in _attempt_lines(study, arm, record, run_ids)),
         *([] if attempts else [f"  has not ended; key {key}"]),
         *(f"    {line}" for line in journal_lines(study, key)),
         f"cost: {cost_in_words(cost)}",
@@ -93,12 +94,12 @@ def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
     ]
 
 
-def _attempt_lines(arm: Arm, record: Record, run_ids: dict[str, str]) -> list[str]:
+def _attempt_lines(study: Study, arm: Arm, record: Record, run_ids: dict[str, str]) -> list[str]:
     if record.status == "completed":
         result = f"{sizes_in_words(arm, record)}; held out: {held_out_in_words(record)}"
     else:
         result = f"{record.status} at epoch {record.epochs}: {record.error}"
-    return _told(record, result, run_ids, {})
+    return _told(study, record, result, run_ids, {})
 
 
 def _headline(cell: Cell) -> str:
@@ -132,15 +133,15 @@ def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
         "predictions": str(predictions) if predictions.exists() else "",
     }
-    lines = _told(record, result, run_ids, details)
+    lines = _told(study, record, result, run_ids, details)
     return lines + [f"    {line}" for line in journal_lines(study, record.key)]
 
 
-def _told(record: Record, result: str, run_ids: dict[str, str], details: dict[str, str]) -> list[str]:
+def _told(study: Study, record: Record, result: str, run_ids: dict[str, str], details: dict[str, str]) -> list[str]:
     """A trial: what came of it, its key, and where it ran and what it left."""
     details = {
         **details,
-        "model": record.model or "",
+        "model": where_it_lies(record, study.folder).model or "",
         "ran": f"{record.started} to {record.ended} on {record.host} ({record.device})",
         "MLflow run": run_ids.get(record.key) or f"search for tags.key = '{record.key}'",
     }

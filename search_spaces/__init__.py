@@ -8,14 +8,12 @@ Importing this package imports nothing heavy; a method's file imports Optuna's d
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from trainables import VARIANT, base_method
+from trainables import VARIANT, base_method, method_files
 from trainables.schema import Configuration, Value
 from trainables.spelling import meant, no_such
 
@@ -46,8 +44,7 @@ class SearchSpace:
 
 def available() -> list[str]:
     """Names of all methods that have a search space, in alphabetical order; their variants not counted."""
-    files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
-    return sorted(file.stem.replace("_", "-") for file in files)
+    return method_files.names()
 
 
 def variants(method: str) -> list[str]:
@@ -74,6 +71,7 @@ def check(method: str) -> None:
         ValueError: none has.
     """
     base = base_method(method)
+    method_files.check_whole(base)
     if base not in available():
         raise no_such("method", method, available())
     if method != base and method not in variants(base):
@@ -84,14 +82,14 @@ def load(method: str) -> SearchSpace:
     """The search space of a method, or of one of its variants.
 
     Raises:
-        ValueError: none has this name.
+        ValueError: none has this name, or its file is none.
     """
     check(method)
     base, _, variant = method.partition(VARIANT)
     module = _module(base)
     return SearchSpace(
         method=method,
-        file=f"search_spaces/{base.replace('-', '_')}.py",
+        file=method_files.files_of(base)[1].path,
         space=module.SPACE,
         fixed=module.FIXED,
         fixed_by_task=getattr(module, "FIXED_BY_TASK", {}),
@@ -109,4 +107,9 @@ def load(method: str) -> SearchSpace:
 
 
 def _module(method: str) -> ModuleType:
-    return importlib.import_module(f"search_spaces.{method.replace('-', '_')}")
+    from search_spaces._shape import check_shape  # Optuna's distributions
+
+    _, file = method_files.files_of(method)
+    module = file.load()
+    check_shape(file, module)
+    return module

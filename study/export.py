@@ -22,6 +22,7 @@ from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.model_card import Pretraining, model_card
 from study.plans.identity import is_pretraining
+from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
 from trainables.encoders.backbones import backbone_fingerprint
@@ -33,6 +34,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     study: str
     to: str
+    include: str | None
     trial: str | None
     method: str | None
     task: str | None
@@ -48,6 +50,7 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = new_folder(options.to)
     choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
     record = chosen_model(Path(options.study), choice)
+    include_for(record.method, require_plan(Path(options.study)).plan.asked, options.include)
     fingerprint, pretraining = fingerprint_left(Path(options.study), record), pretraining_behind(Path(options.study))
     loaded_as = export(record, folder, fingerprint=fingerprint, pretraining=pretraining)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
@@ -58,6 +61,7 @@ def build_parser() -> Parser:
     parser = Parser("study.export", " ".join((__doc__ or "").split("\n\n")))
     parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
     parser.add_argument("--to", metavar="FOLDER", required=True, help="made; what holds something is refused")
+    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
     add_model_options(parser)
     return parser
 

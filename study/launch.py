@@ -32,12 +32,13 @@ from study.launch_plan import (
 )
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
+from study.plans.included_folder import include_folder
 from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from study.plans.toml_file import plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
-from trainables import objectives
+from trainables import method_files, objectives
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
 from trainables.spelling import meant
@@ -67,9 +68,14 @@ def _main(argv: Sequence[str] | None) -> int:
 def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     """The plan of the profile, or of the study to go on with, with the command line laid over it; and why that one."""
     base, why = _base(options)
+    if options.include or not base.include:
+        method_files.include(method_files.read_methods(options.include) if options.include else None)
+    else:
+        include_folder(base.methods, base.include)
     overrides = {
         "methods": options.method and _names(options.method, profiles.methods(base.profile), meant_method),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),
+        "include": options.include and str(Path(options.include).resolve()),
         "data": options.data,
         "backbone": options.backbone,
         "tokenizer": options.tokenizer,

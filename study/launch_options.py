@@ -12,6 +12,7 @@ from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
+from study.plans.included_folder import INCLUDE
 from study.plans.plan import Parts, Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
 from trainables import objectives
@@ -45,6 +46,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     method: list[str] | None
     task: list[str] | None
     profile: str | None
+    include: str | None
     data: str | None
     backbone: str | None
     tokenizer: str | None
@@ -95,6 +97,7 @@ def build_parser() -> Parser:
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     menu = "|".join(["auto", *profiles.available()])
     what.add_argument("--profile", metavar=menu, help="default: auto, which is paper where there are GPUs, else mini")
+    what.add_argument("--include", metavar="FOLDER", help=INCLUDE)
     what.add_argument("--data", metavar="mini|hub|FOLDER", help=_DATA)
     what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial, or the pretraining, starts from")
     what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")

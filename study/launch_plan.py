@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from study.facts.plan_on_disk import plan_on_disk
 from study.launch_options import OUT, LaunchOptions, local_gpus
 from study.plans.identity import digest, in_file_names
+from study.plans.included_folder import include_folder
 from study.plans.plan import Plan
 from study.plans.plan_file import check_same_study, with_earlier
 from study.plans.resolution import resolve
@@ -74,8 +75,10 @@ def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) 
     earlier = plan_on_disk(folder)
     if earlier is None:
         return resolve(plan, unchecked=unchecked)
-    pins = earlier.plan.pins
-    resolved = resolve(with_earlier(plan, earlier.plan.asked), unchecked=unchecked, pins=pins)
+    pins, plan = earlier.plan.pins, with_earlier(plan, earlier.plan.asked)
+    if plan.include is not UNSET:
+        include_folder(plan.methods, plan.include)
+    resolved = resolve(plan, unchecked=unchecked, pins=pins)
     if not unchecked:
         check_same_study(resolved, earlier.plan, folder)
     return resolved
@@ -126,6 +129,7 @@ def default_name(resolved: ResolvedPlan) -> str:
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, audit_stopped=0, baseline=None)
+    rest = replace(rest, include=UNSET)  # its methods count by their names, as the package's do
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
     if asked.pretraining is not UNSET:
         place = corpus.seen_from_anywhere(asked.pretraining.corpus)

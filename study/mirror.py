@@ -17,6 +17,7 @@ from study.command_line import Parser, guarded
 from study.facts import events
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, prepare_environment
+from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.storage.addresses import tracking_address
 from study.storage.secrets import masked
 from trainables.configuration import NotNegative
@@ -32,6 +33,7 @@ class Options(Typed, frozen=True, kw_only=True):
     tracking_uri: str | None
     follow: bool
     register: bool
+    include: str | None
     patience: NotNegative
 
 
@@ -52,7 +54,7 @@ def _main(argv: Sequence[str] | None) -> int:
         with FileLock(folder / "mirror.lock", timeout=LOCK_SECONDS if options.follow else 0):
             mirrored = mirror(folder, uri, follow=options.follow, patience=options.patience)
             if options.register:
-                register_models(mirrored)
+                register_models(mirrored, include=options.include)
     except Timeout:
         print(f"study.mirror: {folder} is being mirrored by another process; try again when it ended", file=sys.stderr)
         return 1
@@ -65,11 +67,14 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def register_models(mirrored: Mirror) -> None:
+def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
     """Puts the confirm models into the registry, and says so of each."""
     from study.mlflow_mirror.registration import register
 
     assert mirrored.tracking is not None, "a mirrored study has its store"
+    asked = mirrored.progress().plan.asked
+    for method in asked.methods:
+        include_for(method, asked, include)
     for model in register(mirrored.tracking, mirrored.progress(), mirrored.folder):
         print(f"registered {model.name} version {model.version} (trial {model.key})", flush=True)
 
@@ -80,6 +85,7 @@ def build_parser() -> Parser:
     parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server (default: FOLDER/mlflow.db)")
     parser.add_argument("--follow", action="store_true", help="go on until the study's launch is over")
     parser.add_argument("--register", action="store_true", help="register the confirm models of each arm afterwards")
+    parser.add_argument("--include", metavar="FOLDER", help=f"with --register: {INCLUDE_NOW}")
     parser.add_argument(
         "--patience",
         type=float,

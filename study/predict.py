@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from study.answers import INFERENCE_BATCH, label_text
 from study.chosen_models import ModelChoice, add_model_options, chosen_model
 from study.command_line import Parser, guarded
+from study.facts.plan_on_disk import require_plan
 from study.plans.identity import is_pretraining
+from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import FILE as PLAN
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_text
@@ -41,6 +43,7 @@ class Options(Typed, frozen=True, kw_only=True):
     model: str
     input: str
     to: str
+    include: str | None
     trial: str | None
     method: str | None
     task: str | None
@@ -71,6 +74,7 @@ def build_parser() -> Parser:
     parser.add_argument("model", metavar="MODEL", help="an exported model, or a study's folder, runs/NAME")
     parser.add_argument("input", metavar="input.tsv", help="UTF-8, a header line and a line for each row")
     parser.add_argument("--to", metavar="FILE", required=True, help="answers; a file that is there is refused")
+    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
     add_model_options(parser)
     return parser
 
@@ -102,11 +106,13 @@ def _model_folder(options: Options) -> Iterator[Path]:
         record = chosen_model(folder, choice)
         if is_pretraining(record.task):
             raise ValueError(f"trial {record.key} is a pretraining, which answers no task; allowed: a confirm trial")
+        include_for(record.method, require_plan(folder).plan.asked, options.include)
         with local_model(record.model or "") as model:
             yield model
     elif choice != ModelChoice(trial=None, method=None, task=None):
         raise ValueError(f"--trial, --method and --task choose a model of a study; {folder} has no {PLAN}")
     else:
+        include_for("", None, options.include)
         yield folder
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,10 +24,11 @@ from study.command_line import Parser, guarded
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
+from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.resolved_plan import ResolvedPlan
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_atomically
-from trainables.data.glue import load_split
+from trainables.data.glue import kind_of, load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
 from trainables.schema import Typed
 from trainables.spelling import meant
@@ -62,6 +64,8 @@ class Options(Typed, frozen=True, kw_only=True):
 
     study: str
     method: str | None
+    any_length: bool
+    include: str | None
     data: str | None
     out: str | None
 
@@ -76,9 +80,14 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
+    for record in best.values():
+        include_for(record.method, plan.asked, options.include)
     out = Path(options.out) if options.out else folder / "submission.zip"
+    data = options.data or plan.asked.data
+    if not options.any_length:
+        check_lengths(data)
     with _on_this_machine(best) as models:
-        write_submission(out, models, options.data or plan.asked.data)
+        write_submission(out, models, data)
     print(f"wrote {out}")
     return 0
 
@@ -87,9 +96,32 @@ def build_parser() -> Parser:
     parser = Parser("study.submit", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
     parser.add_argument("--method", metavar="NAME", help="whose models answer, if the study has several methods")
+    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
     parser.add_argument("--data", metavar="mini|hub|FOLDER", help="where the test sets are; default: the study's data")
+    parser.add_argument("--any-length", action="store_true", help="answer test sets that have not the official rows")
     parser.add_argument("--out", metavar="FILE", help="default: submission.zip in the study's folder")
     return parser
+
+
+def check_lengths(data: str) -> None:
+    """Passes if every test set that is there has the official number of rows; generated ones have their own.
+
+    Raises:
+        ValueError: one has not: the server would refuse its answers.
+    """
+    for file in () if kind_of(data) == "mini" else FILES:
+        task = TASKS[file.task]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the number of rows, which is told here
+                rows = len(load_split(task, file.split, data).ids)
+        except ValueError:
+            continue  # not there, or broken: told where it is answered
+        if rows != task.sizes[file.split]:
+            official = f"the official {task.title} {file.split} has {task.sizes[file.split]:,}"
+            raise ValueError(
+                f"{data}: {file.name} would have {rows:,} rows, {official}; allowed: those, or --any-length"
+            )
 
 
 def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, folder: Path) -> dict[str, Record]:

@@ -2,15 +2,16 @@
 
 A method is a file here that has a twin of the same name in `search_spaces/`; `-` in its name is `_` in the file's.
 Where a method is named, a variant may follow after a colon (`palbert:a`): its values differ, its module does not.
+`include` adds those of a folder elsewhere.
 """
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trainables import method_files
 from trainables.spelling import no_such
 
 if TYPE_CHECKING:
@@ -27,24 +28,33 @@ def base_method(method: str) -> str:
 
 def available() -> list[str]:
     """Names of all methods, in alphabetical order."""
-    files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
-    return sorted(file.stem.replace("_", "-") for file in files if _twin(file).exists())
+    return method_files.names()
 
 
-def _twin(file: Path) -> Path:
-    return file.parents[1] / "search_spaces" / file.name
+def include(folder: str | Path) -> None:
+    """Adds the methods of a folder, each of them two files: `NAME.py` and `NAME_space.py`.
+
+    Raises:
+        ValueError: there are none, or a name is taken.
+    """
+    method_files.include(method_files.read_methods(folder))
 
 
 def load(method: str) -> ModuleType:
     """The module of a method, or of a variant of it: its `Config`, `build` and `DEPARTURES`.
 
     Raises:
-        ValueError: no method has this name, or nothing follows the colon.
+        ValueError: no method has this name, or nothing follows the colon; or its file cannot be run.
     """
     name = base_method(method)
+    method_files.check_whole(name)
     if name not in available() or method == f"{name}{VARIANT}":
         raise no_such("method", method, available())
-    return importlib.import_module(f"trainables.{name.replace('-', '_')}")
+    file, _ = method_files.files_of(name)
+    module = file.load()
+    if absent := [part for part in ("DEPARTURES", "Config", "build") if not hasattr(module, part)]:
+        raise ValueError(f"{file.path} has no {', '.join(absent)}; a method's file has DEPARTURES, Config and build")
+    return module
 
 
 def configure(method: str, values: Configuration) -> TrainingConfig:

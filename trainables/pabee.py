@@ -50,7 +50,9 @@ def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitMod
         ValueError: the configuration is not for the task.
     """
     from trainables.models.classifiers import ClassifierPerLayer
-    from trainables.models.exit_rules import Patience
+    from trainables.models.exit_rules import Patience, every_patience
 
     config.check_task(task)
-    return ClassifierPerLayer(encoder, Patience(config.patience, config.regression_threshold), task.num_labels, config)
+    rule = Patience(config.patience, config.regression_threshold)
+    swept = every_patience(encoder.num_layers, config.regression_threshold)
+    return ClassifierPerLayer(encoder, rule, task.num_labels, config, swept=swept)

@@ -121,7 +121,7 @@ def build_model(case: Case) -> EarlyExitModel:
     model: EarlyExitModel
     if case.method == "pabee":
         rule = Patience(1, case.settings["regression_threshold"])
-        model = ClassifierPerLayer(encoder, rule, num_labels, TrainingConfig(**_NO_TRAINING))
+        model = ClassifierPerLayer(encoder, rule, num_labels, TrainingConfig(**_NO_TRAINING), swept=())
     else:
         model = PonderModel(encoder, num_labels, _ponder_config(case), _lambda(case), LastLayer())
     weights = {ours: tensor for name, tensor in case.weights.items() if (ours := our_name(name)) is not None}

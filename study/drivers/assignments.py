@@ -18,6 +18,7 @@ from study.facts.study_folder import predictions_file
 from study.storage.addresses import is_uri
 from study.storage.stored_models import lies_now
 from study.storage.trial_places import PREDICTIONS, trial_address
+from trainables.method_files import included
 from trainables.runs.trial import TrialSpec
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Assignments:
             gpus=gpus,
             threads=max(1, int(self._resources.cpus)),
             avoid=self.avoided(trials),
+            included=included(),
         )
 
     def _of_group(self, trial: TrialFacts) -> Assignment:
@@ -61,7 +63,9 @@ class Assignments:
             processes=each.processes, cpus=each.cpus, gpus=each.gpus or 0.0, threads=threads, avoid=avoided
         )
         assigned = replace(self._assigned(trial), group=group)
-        return Assignment(trials=(assigned,), device="cpu", cpus=0, gpus=0, threads=threads, avoid=avoided)
+        return Assignment(
+            trials=(assigned,), device="cpu", cpus=0, gpus=0, threads=threads, avoid=avoided, included=included()
+        )
 
     def avoided(self, trials: Sequence[TrialFacts]) -> tuple[str, ...]:
         """Nodes on which the trials are better not placed; none where no other can hold them."""

@@ -7,6 +7,7 @@ from typing import Literal
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
 from trainables.configuration import AtLeastOne, Count
+from trainables.method_files import IncludedMethods
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
@@ -46,6 +47,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
     gpus: float
     threads: int
     avoid: tuple[str, ...] = ()  # Ray's numbers of nodes that it is not placed on
+    included: IncludedMethods | None = None  # methods that are not the package's, as the launcher has read them
 
 
 class News(Typed, frozen=True, kw_only=True):

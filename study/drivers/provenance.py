@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from study.decisions.specs import Provenance
 from study.facts.attestation import Attestation
+from trainables.method_files import IncludedMethods, included
 from trainables.runs.trial import Content
 from trainables.schema import to_plain
 
@@ -26,9 +29,15 @@ def attest(content: Content) -> Attestation:
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
-@lru_cache(maxsize=1)
 def provenance() -> Provenance:
-    """What this process runs; looked at once, since what is imported stays."""
+    """What this process runs, with the methods that it has included."""
+    code, own = _code_of_project(), included()
+    return code if own is None else replace(code, code_digest=with_included(code.code_digest, own))
+
+
+@lru_cache(maxsize=1)
+def _code_of_project() -> Provenance:
+    """Looked at once, since what is imported stays."""
     folders = [ROOT / name for name in PACKAGES]
     return Provenance(versions=versions(), git_commit=git_commit(), code_digest=code_digest(folders))
 
@@ -52,6 +61,11 @@ def git_commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def with_included(digest: str, methods: IncludedMethods) -> str:
+    """The digest of the sources with those of an included folder."""
+    return hashlib.sha256(f"{digest} {methods.digest}".encode()).hexdigest()[:16]
 
 
 def code_digest(folders: Iterable[Path]) -> str:

@@ -12,6 +12,7 @@ from ray import tune
 
 from study.drivers.messages import ASSIGNMENTS, Assignment, Message
 from study.drivers.running_trial import RunningTrial
+from trainables.method_files import include
 
 MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
 
@@ -40,6 +41,7 @@ class TrialActor(tune.Trainable):
     def _begin(self, assignment: Assignment) -> None:
         self._release()
         self._node, gpu = place_of_actor() if ray.is_initialized() else (None, None)
+        include(assignment.included)
         _set_threads(assignment.threads)
         gpus = assignment.gpus / len(assignment.trials)
         self._trials = []

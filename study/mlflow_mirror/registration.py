@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from study.facts.record import Record
 from study.mlflow_mirror.tracking import Tracking
 from study.plans.identity import in_file_names
 from study.storage.stored_models import local_model, model_exists, where_it_lies
+from trainables import base_method
+from trainables.method_files import included
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODE = (REPOSITORY / "trainables", REPOSITORY / "search_spaces")  # a method is found by its file in both
@@ -70,16 +73,29 @@ def save_model(record: Record, folder: Path) -> None:
     if record.model is None or not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
-    with local_model(record.model) as model, warnings.catch_warnings():
+    with local_model(record.model) as model, own_method(record) as methods, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
         mlflow.pyfunc.save_model(
             folder,
             python_model=str(SERVED_MODEL),
-            artifacts={"model": str(model)},
+            artifacts={"model": str(model)} | ({} if methods is None else {"methods": methods}),
             code_paths=[str(path) for path in CODE],
             signature=_signature(record),
             pip_requirements=[f"{name}=={versions[name]}" for name in REQUIREMENTS if name in versions],
         )
+
+
+@contextmanager
+def own_method(record: Record) -> Iterator[str | None]:
+    """A folder, for a while, with the files of the included methods; None where the record's is the package's."""
+    methods = included()
+    if methods is None or not methods.has(base_method(record.method)):
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in methods.sources.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        yield folder
 
 
 def _signature(record: Record) -> Any:

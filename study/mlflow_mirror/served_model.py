@@ -14,6 +14,7 @@ import torch
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
+from trainables import include
 from trainables.data.tasks import predictions_from_logits
 from trainables.runs.random_numbers import own_generator
 from trainables.runs.trained_model import load_trained
@@ -23,6 +24,8 @@ BATCH_SIZE = 32
 
 class EarlyExitClassifier(PythonModel):
     def load_context(self, context: Any) -> None:
+        if "methods" in context.artifacts:
+            include(context.artifacts["methods"])
         self._trained = load_trained(Path(context.artifacts["model"]))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:

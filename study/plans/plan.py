@@ -65,6 +65,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     baseline: str | None = None  # method that the others are compared with
     pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
     search_precision: Precision | UnsetType = UNSET  # of search trials alone, whatever the others compute in
+    include: str | UnsetType = UNSET  # --include: whole path of a folder of methods
 
     def start_of(self, method: str, task: str) -> str | None:
         """The name of the arm whose model is the start of this one."""

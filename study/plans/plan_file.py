@@ -76,6 +76,7 @@ def with_earlier(plan: Plan, earlier: Plan) -> Plan:
         seeds=max(plan.seeds, earlier.seeds),
         search_repeats=max(plan.search_repeats, earlier.search_repeats),
         audit_stopped=max(plan.audit_stopped, earlier.audit_stopped),
+        include=earlier.include if plan.include is msgspec.UNSET else plan.include,
     )
 
 

@@ -24,6 +24,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, dist
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
+from study.contract.space_rules import check_files
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
@@ -323,6 +324,7 @@ def _check_plan(plan: Plan) -> None:
             check_spelling(name, kind=kind)
     for method in (*plan.methods, *([] if plan.baseline is None else [plan.baseline])):
         search_spaces.check(method)
+        check_files(method)
     for task in plan.tasks:
         if task not in TRAINABLE_TASKS:
             raise no_such("task", task, TRAINABLE_TASKS)

@@ -1,12 +1,14 @@
 """python -m pytest tests/analysis/test_commands.py"""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from helpers.journals import MadeJournal
-from helpers.launched_studies import launched_study
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import arm, edit_records, write_study
 from helpers.places import ROOT
 
@@ -145,3 +147,12 @@ def test_all_commands_work_on_a_whole_study(tmp_path):
     assert report.main([str(study)]) == 0
     assert verify.main([str(study)]) == 0
     assert explain.main([str(study), "pondernet/mrpc"]) == 0
+
+
+def test_a_study_that_was_moved_explains_itself_with_its_new_paths(tmp_path):
+    old = launched_study(tmp_path / "old", mini_plan(methods=("albert",), tasks=("rte",)))
+    new = old.rename(tmp_path / "new")
+    told = explain.explain(load_study(new), "albert/rte")
+    models = re.findall(r"^    model: (.*)$", told, re.MULTILINE)
+    assert len(models) == 2 and all(Path(model).is_relative_to(new) for model in models)
+    assert str(old) not in told

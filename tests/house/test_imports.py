@@ -56,6 +56,7 @@ SEARCH_SPACES_MAY_IMPORT = (
     "search_spaces",
     "optuna.distributions",
     "trainables",
+    "trainables.method_files",
     "trainables.schema",
     "trainables.spelling",
 )

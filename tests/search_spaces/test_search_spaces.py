@@ -1,27 +1,19 @@
 """Every search space fits its method. Run: pytest tests/search_spaces/test_search_spaces.py"""
 
-import importlib
-import itertools
 import math
 import subprocess
 import sys
 
 import pytest
-from helpers.configurations import config_of, values_of
-from optuna.distributions import BaseDistribution
+from helpers.configurations import values_of
 
 import search_spaces
 import trainables
 from search_spaces import alectra_small
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.encoders.backbones import MINI_BACKBONES
-from trainables.encoders.published_sizes import PUBLISHED_SIZES
+from study.contract.space_rules import POINT_RULES, RULES, Method
+from trainables.data.tasks import TRAINABLE_TASKS
 
 EVERY_METHOD = pytest.mark.parametrize("method", search_spaces.available())
-
-
-def fields_of(method):
-    return set(trainables.load(method).Config.__struct_fields__)
 
 
 def test_methods_and_search_spaces_are_twins():
@@ -31,105 +23,15 @@ def test_methods_and_search_spaces_are_twins():
 
 
 @EVERY_METHOD
-def test_space_and_fixed_fill_the_configuration_exactly(method):
-    space = search_spaces.load(method)
-    assert set(space.space) | set(space.fixed) == fields_of(method)
-    assert not set(space.space) & set(space.fixed)
-
-
-@EVERY_METHOD
-def test_space_is_made_of_distributions(method):
-    assert all(isinstance(distribution, BaseDistribution) for distribution in search_spaces.load(method).space.values())
-
-
-@EVERY_METHOD
-def test_fixed_by_task_names_tasks_and_fixed_fields(method):
-    space = search_spaces.load(method)
-    assert set(space.fixed_by_task) <= set(TRAINABLE_TASKS)
-    assert all(set(fields) <= set(space.fixed) for fields in space.fixed_by_task.values())
-
-
-def contained(distribution, value):
-    return distribution._contains(distribution.to_internal_repr(value))
-
-
-@EVERY_METHOD
-def test_grid_covers_the_space_s_fields_within_its_ranges(method):
-    space = search_spaces.load(method)
-    assert set(space.paper_grid) == set(space.space)
-    for field, values in space.paper_grid.items():
-        assert all(contained(space.space[field], value) for value in values), field
-
-
-@EVERY_METHOD
-def test_published_configurations_are_whole_points_of_the_space(method):
-    space = search_spaces.load(method)
-    assert set(space.published) <= set(TRAINABLE_TASKS)
-    for points in space.published.values():
-        for point in points:
-            assert set(point) == set(space.space)
-            assert all(contained(space.space[field], value) for field, value in point.items())
-
-
-def combinations_of(menus):
-    """Every way to take one value of each field's menu."""
-    return [dict(zip(menus, values)) for values in itertools.product(*menus.values())]
-
-
-def corners_of(ranges):
-    """Every combination of choices and ends of ranges."""
-    return combinations_of({field: getattr(d, "choices", None) or (d.low, d.high) for field, d in ranges.items()})
+@pytest.mark.parametrize("rule", (*RULES, *POINT_RULES), ids=lambda rule: rule.__name__)
+def test_the_two_files_of_a_method_fit_each_other(method, rule):
+    assert list(rule(Method(method))) == []
 
 
 @EVERY_METHOD
 @pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_every_point_known_and_every_corner_of_the_space_is_a_configuration(method, task):
-    space = search_spaces.load(method)
-    for point in [*space.published.get(task, ()), *combinations_of(space.paper_grid), *corners_of(space.space)]:
-        config_of(method, task, **point).check_task(TASKS[task])
-
-
-@EVERY_METHOD
-def test_mini_ranges_and_grid_are_laid_over_tuned_fields(method):
-    space = search_spaces.load(method)
-    assert all(isinstance(distribution, BaseDistribution) for distribution in space.mini_space.values())
-    assert set(space.mini_space) | set(space.mini_grid) <= set(space.space)
-
-
-@EVERY_METHOD
-def test_mini_fixed_names_fields_that_have_no_mini_range(method):
-    space = search_spaces.load(method)
-    assert set(space.mini_fixed) <= fields_of(method)
-    assert not set(space.mini_fixed) & (set(space.mini_space) | set(space.mini_grid))
-
-
-def tuned_on_mini(laid_over, values, space):
-    """The papers' values with the mini ones over them, of the fields that are tuned on a tiny random backbone."""
-    return {field: value for field, value in {**values, **laid_over}.items() if field not in space.mini_fixed}
-
-
-@EVERY_METHOD
-def test_mini_grid_lies_within_the_mini_ranges(method):
-    space = search_spaces.load(method)
-    ranges = tuned_on_mini(space.mini_space, space.space, space)
-    grid = tuned_on_mini(space.mini_grid, space.paper_grid, space)
-    assert set(grid) == set(ranges)
-    for field, values in grid.items():
-        assert all(contained(ranges[field], value) for value in values), field
-
-
-@EVERY_METHOD
-@pytest.mark.parametrize("task", TRAINABLE_TASKS)
-def test_every_corner_of_the_mini_ranges_is_a_configuration(method, task):
-    space = search_spaces.load(method)
-    for point in corners_of(tuned_on_mini(space.mini_space, space.space, space)):
-        config_of(method, task, **space.mini_fixed, **point).check_task(TASKS[task])
-
-
-@EVERY_METHOD
-def test_backbones_of_both_profiles_are_named(method):
-    backbone = search_spaces.load(method).backbone
-    assert backbone["mini"] in MINI_BACKBONES and ("/" in backbone["paper"] or backbone["paper"] in PUBLISHED_SIZES)
+def test_every_method_here_is_for_every_task(method, task):
+    assert Method(method).refuses(task) is None
 
 
 @pytest.mark.parametrize(
@@ -201,13 +103,6 @@ def test_sharebert_is_fine_tuned_by_the_one_command_of_its_readme():
     assert not space.space and {field: space.fixed[field] for field in command} == command
 
 
-@EVERY_METHOD
-def test_a_tokenizer_is_named_for_both_profiles_or_for_none(method):
-    module = importlib.import_module(f"search_spaces.{method.replace('-', '_')}")
-    tokenizer = getattr(module, "TOKENIZER", {"mini": None, "paper": None})
-    assert set(tokenizer) == {"mini", "paper"} == set(module.BACKBONE)
-
-
 def test_alectra_small_s_tokenizer_is_bert_s():
     assert alectra_small.TOKENIZER == {"mini": None, "paper": "google-bert/bert-base-uncased"}
 
@@ -225,6 +120,7 @@ def test_search_spaces_import_neither_torch_nor_ray_nor_a_method():
     assert not {"torch", "ray", "mlflow", "transformers"} & set(modules)
     assert {name for name in modules if name.startswith("trainables")} <= {
         "trainables",
+        "trainables.method_files",
         "trainables.schema",
         "trainables.spelling",
     }

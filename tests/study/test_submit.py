@@ -113,12 +113,22 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
     with pytest.warns(UserWarning, match="1 rows; the official RTE test has 3,000"):
-        files = submitted(study, "--data", str(tmp_path))
+        files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
     assert (
         "WNLI.tsv: warning: wnli was not studied; every answer is the same for the official 146"
         in capsys.readouterr().out
     )
+
+
+def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, tmp_path, capsys):
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
+    assert main([str(study), "--data", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    official = "the official RTE test has 3,000; allowed: those, or --any-length"
+    assert said.err == f"study.submit: {tmp_path}: RTE.tsv would have 1 rows, {official}\n" and said.out == ""
+    assert not (study / "submission.zip").exists()
 
 
 def test_same_study_gives_the_same_bytes(study):

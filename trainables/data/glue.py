@@ -80,7 +80,8 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
     Raises:
         ValueError: see `load_split`.
     """
-    for one in [TASKS[name] for name in TRAINABLE_TASKS] if data == "mini" else [task]:
+    mini = [TASKS[name] for name in TRAINABLE_TASKS if mini_glue.is_generated(TASKS[name])]
+    for one in mini if data == "mini" else [task]:
         for row in load_split(one, one.train_split, data).texts:
             yield from row
 
@@ -116,8 +117,10 @@ def check_data(task: Task, data: str) -> None:
     """Nothing, if the files that training on the task needs are there. Quick: reads no file and no network.
 
     Raises:
-        ValueError: one is missing; the line names it.
+        ValueError: one is missing; the line names it. Or mini has no such task.
     """
+    if kind_of(data) == "mini":
+        mini_glue.check_generated(task)
     for split in (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits:
         if kind_of(data) == "folder":
             _existing_file(task, split, data)

@@ -18,8 +18,29 @@ SEED = 0
 Kind = Callable[[Draw], Example]
 
 
+def is_generated(task: Task) -> bool:
+    """Whether there are generated examples of the task."""
+    return task.name in _MIXTURES
+
+
+def check_generated(task: Task) -> None:
+    """Passes if there are generated examples of the task.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not is_generated(task):
+        menu = ", ".join(_MIXTURES)
+        raise ValueError(f"no data are generated for {task.name}; allowed: --data FOLDER; mini has {menu}")
+
+
 def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | float | None]]:
-    """Rows of a split: id, one text per column, label (None on test). No text occurs twice in a task."""
+    """Rows of a split: id, one text per column, label (None on test). No text occurs twice in a task.
+
+    Raises:
+        ValueError: none are generated for this task.
+    """
+    check_generated(task)
     examples = _examples(task.name)[split]
     labelled = split not in task.test_splits
     return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]

@@ -1,12 +1,14 @@
 """Models without a Λ head: one classifier on the last layer, or one on every layer."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder, initialised
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitRule, LastLayer, Patience, every_patience
+from trainables.models.exit_rules import ExitRule, LastLayer
 
 
 class LastLayerModel(EarlyExitModel):
@@ -37,10 +39,18 @@ class LastLayerModel(EarlyExitModel):
 class ClassifierPerLayer(EarlyExitModel):
     """One linear classifier per layer over a shared pooler: PABEE (arXiv:2006.04152, section 3)."""
 
-    def __init__(self, encoder: LayerwiseEncoder, rule: Patience, num_labels: int, config: TrainingConfig) -> None:
-        """New classifiers on the encoder's pooled output."""
+    def __init__(
+        self,
+        encoder: LayerwiseEncoder,
+        rule: ExitRule,
+        num_labels: int,
+        config: TrainingConfig,
+        *,
+        swept: Sequence[ExitRule],
+    ) -> None:
+        """New classifiers on the encoder's pooled output; `swept` are the rules that are evaluated beside its own."""
         super().__init__(encoder, rule, num_labels, config)
-        self.regression_threshold = rule.regression_threshold
+        self.swept = tuple(swept)
         heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
         self.classifiers = nn.ModuleList(heads)
 
@@ -57,8 +67,8 @@ class ClassifierPerLayer(EarlyExitModel):
         return {"loss": (weights * losses).sum() / weights.sum()}
 
     def sweep_rules(self) -> list[ExitRule]:
-        """Every patience."""
-        return every_patience(self.encoder.num_layers, self.regression_threshold)
+        """Those that it was made with."""
+        return list(self.swept)
 
 
 class ElectraModel(LastLayerModel):

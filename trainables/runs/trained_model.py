@@ -32,14 +32,20 @@ class TrainedModel:
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_trained(folder: Path, device: str = "cpu") -> TrainedModel:
+def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     """The model in `folder` (`model` of an outcome, or exported), with its tokenizer and the trial it comes from.
 
+    A method of one's own is made known before, by `trainables.include`.
+
     Raises:
-        ValueError: the folder holds no trained model.
+        ValueError: the folder holds no trained model, or its method is not here.
     """
+    folder = Path(folder)
     weights, description = read_exported(folder) if is_exported(folder) else read_model(folder)
     spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
+    if trainables.base_method(spec.method) not in trainables.available():
+        said = "include the folder with its two files: --include FOLDER, in Python trainables.include(FOLDER)"
+        raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {said}")
     task, method = find_task(spec.task), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # weights drawn here are replaced below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,16 @@ from pathlib import Path
 import pytest
 from helpers.journals import MadeJournal
 from helpers.made_studies import arm, write_records, write_study
+from helpers.places import ROOT
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
+import trainables
 from study.facts.record import Record, read_records
 from study.mirror import main
 from study.mlflow_mirror.tracking import default_uri
 from study.storage.stored_models import where_it_lies
+from trainables import method_files
 
 # Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.
 LOADING = """
@@ -37,8 +41,8 @@ def study(tmp_path: Path) -> Path:
     return study_with_model(tmp_path / "mine", run.outcome().model)
 
 
-def study_with_model(folder: Path, model: str) -> Path:
-    records = arm("pabee", "rte", [0.6], model=model)
+def study_with_model(folder: Path, model: str, method: str = "pabee") -> Path:
+    records = arm(method, "rte", [0.6], model=model)
     write_study(folder, records, seeds=1)
     journal = MadeJournal(folder)
     journal.begin()
@@ -85,6 +89,29 @@ def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Pa
         alone = trained.model.infer(dict(encoded))
         assert answers["prediction"][row] == trained.task.labels[int(alone.logits.argmax())]
         assert answers["exit_layer"][row] == int(alone.exit_layer)
+
+
+@pytest.mark.slow
+def test_a_registered_model_of_one_s_own_method_carries_it(tmp_path: Path) -> None:
+    methods = tmp_path / "methods"
+    methods.mkdir()
+    for package, name in (("trainables", "pabee"), ("search_spaces", "pabee_space")):
+        text = (ROOT / package / "pabee.py").read_text()
+        (methods / f"{name.replace('pabee', 'patient')}.py").write_text(text)
+    trainables.include(methods)
+    try:
+        run = run_to_the_end(spec_of("patient", "rte", config={"epochs": 1}), tmp_path / "cache")
+        run.save(tmp_path / "trial")
+        study = study_with_model(tmp_path / "mine", run.outcome().model, "patient")
+        assert main([str(study), "--register", "--include", str(methods)]) == 0
+    finally:
+        method_files.include(None)
+    shutil.rmtree(methods)
+    texts = json.dumps({"sentence1": ["the dog sees a cat ."], "sentence2": ["an animal sees a cat ."]})
+    command = [sys.executable, "-c", LOADING, default_uri(study), "mine.patient.rte", texts]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert loaded.returncode == 0, loaded.stderr
+    assert len(json.loads(loaded.stdout)[1]["prediction"]) == 1
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_a_tokenizer_that_is_not_there_is_refused(cache):
 def test_trained_model_needs_nothing_but_its_folder(attention, cache, tmp_path):
     run = run_to_the_end(spec_of("palbert", config={"epochs": 1, **attention}), cache)
     run.save(tmp_path)
-    trained = load_trained(Path(run.outcome().model))
+    trained = load_trained(str(run.outcome().model))
     assert trained.spec == run.spec
     assert trained.config == trainables.configure("palbert", run.spec.config)
     ours = full_depth_outputs(run._model, run._data.selection, 64)

@@ -1,0 +1,101 @@
+"""Holds your own methods against all that every method must do: `python -m study.check_method FOLDER`.
+
+One line a rule: it holds, or what is wrong, with file and line. The package's tests hold its methods against the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import trainables
+from study.command_line import Parser, guarded
+from study.contract import space_rules
+from study.plans.pretraining_arm import fits
+from trainables import method_files
+from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.schema import Typed
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    folder: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if all methods of the folder keep every rule, 1 if one is broken, 2 if the folder has no methods."""
+    return guarded("study.check_method", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    methods = method_files.read_methods(options.folder)
+    method_files.include(methods)
+    faults = 0
+    for stem in methods.pairs:
+        method = stem.replace("_", "-")
+        for rule, fault in check(method):
+            faults += fault is not None
+            print(f"{'ok' if fault is None else 'FAULT':6}{method}: {rule if fault is None else fault}", flush=True)
+    print("every rule holds" if not faults else f"{faults} fault(s)")
+    return 1 if faults else 0
+
+
+def build_parser() -> Parser:
+    parser = Parser("study.check_method", "Holds your own methods against all that every method must do.")
+    parser.add_argument("folder", metavar="FOLDER", help="of your own methods, each NAME.py and NAME_space.py")
+    return parser
+
+
+def check(method: str) -> Iterator[tuple[str, str | None]]:
+    """Every rule in words, with its fault if it is broken; no model is made where the files do not fit each other."""
+    files = "both files are there and can be read"
+    subject = space_rules.Method(method)
+    fault = _fault_of(method, files, lambda: (trainables.load(method), subject.space))
+    yield files, fault
+    if fault is not None:
+        return
+    is_sound = True
+    for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
+        words = rule.__doc__ or ""
+        fault = _fault_of(method, words, partial(_first, rule, subject))
+        is_sound &= fault is None
+        yield words, fault
+    if is_sound:
+        yield from _model_rules(method)
+
+
+def _first(rule: space_rules.Rule, subject: space_rules.Method) -> str | None:
+    return next(rule(subject), None)
+
+
+def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
+    from study.contract.model_rules import RULES, Subject  # torch
+
+    subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
+    for rule in RULES:
+        words = rule.__doc__ or ""
+        faults = (
+            f"{fault} (on {subject.backbone})"
+            for subject in subjects
+            if (fault := _fault_of(method, words, partial(rule, subject)))
+        )
+        yield words, next(faults, None)
+
+
+def _fault_of(method: str, rule: str, look: Callable[[], object]) -> str | None:
+    """What a look at a method finds, in a line; what it raises, with the line of the method's file."""
+    try:
+        found = look()
+    except AssertionError as error:
+        file, _ = method_files.files_of(method)
+        return f"{file.place_of('def build')}: {error or 'an assertion fails'}; wanted: {rule}"
+    except Exception as error:  # whatever a person's code may do wrong
+        return method_files.told(error, method)
+    return found if isinstance(found, str) else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

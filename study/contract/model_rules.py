@@ -1,0 +1,260 @@
+"""What the model of every method must do, on every backbone family: a rule is a function that raises at a fault.
+
+`study.check_method` and the tests hold methods against `RULES`, on generated data and tiny untrained backbones.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import trainables
+from study.contract.space_rules import Method
+from trainables.configuration import TrainingConfig
+from trainables.data.glue import load_split
+from trainables.data.mini_glue import is_generated
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.early_exit import Batch, EarlyExitModel
+from trainables.models.exit_rules import ExitResult, apply_exit, sweep
+
+NUM_EXAMPLES = 8
+
+
+class RuleBroken(AssertionError):
+    """A model does not do what every method's must."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method on a tiny untrained backbone."""
+
+    method: str
+    backbone: str
+    _decisive: dict[str, EarlyExitModel] = field(default_factory=dict, compare=False)  # by task
+
+    @property
+    def tasks(self) -> list[str]:
+        """One with classes and one with scores, as far as the method is for them."""
+        method = Method(self.method)
+        mini = [task for task in TRAINABLE_TASKS if is_generated(TASKS[task])]
+        fitting = [task for task in mini if method.refuses(task) is None]
+        classes = [task for task in ("rte", *fitting) if task in fitting and not TASKS[task].is_regression]
+        return [*classes[:1], *(task for task in fitting if TASKS[task].is_regression)]
+
+    def config(self, task: str, **changes: Any) -> TrainingConfig:
+        """The method's first grid point, with a learning rate for tiny untrained backbones."""
+        values = Method(self.method).values(task)
+        values |= {name: 2e-3 for name, value in values.items() if name.endswith("learning_rate") and value is not None}
+        return trainables.configure(self.method, values | {"max_length": 32} | changes)
+
+    def model(self, task: str, **changes: Any) -> EarlyExitModel:
+        torch.manual_seed(0)
+        config = self.config(task, **changes)
+        encoder = load_encoder(self.backbone, config, vocab_size=examples(task)[1])
+        return trainables.load(self.method).build(config, encoder, TASKS[task])
+
+    def decisive_model(self, task: str) -> EarlyExitModel:
+        """One with large random weights, so that examples differ and leave at different layers. Not to be changed."""
+        if task in self._decisive:
+            return self._decisive[task]
+        model = self._decisive[task] = self.model(task)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim > 1:
+                    parameter.normal_(std=0.3, generator=generator)
+        return model.eval()
+
+
+@functools.cache
+def examples(task_name: str) -> tuple[Batch, int]:
+    """A padded batch of mini-GLUE and the size of its vocabulary."""
+    task = TASKS[task_name]
+    split = load_split(task, task.train_split, "mini")
+    columns = [list(column) for column in zip(*split.texts[:NUM_EXAMPLES], strict=True)]
+    tokenizer = load_tokenizer("mini-albert", texts=lambda: [text for column in columns for text in column])
+    batch = dict(tokenizer(*columns, padding=True, truncation=True, max_length=32, return_tensors="pt"))
+    assert split.labels is not None
+    return batch | {"labels": torch.tensor(split.labels[:NUM_EXAMPLES])}, len(tokenizer)
+
+
+def require(holds: bool, fault: str) -> None:
+    """Passes if it holds.
+
+    Raises:
+        RuleBroken: it does not.
+    """
+    if not holds:
+        raise RuleBroken(fault)
+
+
+def loss_decreases(subject: Subject) -> None:
+    """the loss decreases on one batch, without dropout"""
+    task = subject.tasks[0] if Method(subject.method).refuses("sst2") else "sst2"
+    off = {"hidden_dropout": 0.0, "classifier_dropout": 0.0}
+    model = subject.model(task, **off).train()
+    batch, _ = examples(task)
+    optimizer = torch.optim.AdamW(model.parameter_groups(subject.config(task, **off)), fused=True)
+    losses = []
+    for _ in range(20):
+        loss = model.loss(batch)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    require(losses[-1] < 0.92 * losses[0], f"loss {losses[0]:.3f} is {losses[-1]:.3f} after 20 steps on one batch")
+
+
+def exit_layers_are_within_bounds(subject: Subject) -> None:
+    """every example leaves at one of the layers"""
+    model = subject.decisive_model(subject.tasks[0])
+    layers = model.infer(examples(subject.tasks[0])[0], _seeded()).exit_layer
+    last = model.encoder.num_layers
+    require(bool(1 <= layers.min() and layers.max() <= last), f"exit layers {layers.tolist()}; allowed: 1 to {last}")
+
+
+def examples_leave_at_different_layers(subject: Subject) -> None:
+    """examples leave at different layers under some rule of sweep_rules, where there is any"""
+    model = subject.decisive_model(subject.tasks[0])
+    results = sweep(model.sweep_rules(), model.all_exits(examples(subject.tasks[0])[0]))
+    spreads = [len(result.exit_layer.unique()) for _, result in results]
+    require(max(spreads, default=2) > 1, f"under each of {len(spreads)} rules all examples leave at one layer")
+
+
+def batched_equals_one_by_one(subject: Subject) -> None:
+    """a batch is answered as its examples are one by one"""
+    for task in subject.tasks:
+        model = subject.decisive_model(task)
+        batch, _ = examples(task)
+        generator = _seeded()
+        alone = [model.infer(example, generator) for example in _one_by_one(batch)]
+        logits = torch.cat([result.logits for result in alone])
+        layers = torch.cat([result.exit_layer for result in alone])
+        _same_answers(model.infer(batch, _seeded()), ExitResult(logits, layers), f"on {task}: batched, one by one")
+
+
+def inference_equals_the_exit_on_all_layers(subject: Subject) -> None:
+    """inference answers as its exit rule does on the outputs of all layers"""
+    for task in subject.tasks:
+        model = subject.decisive_model(task)
+        batch, _ = examples(task)
+        simulated = apply_exit(model.exit_rule, model.all_exits(batch), _seeded())
+        _same_answers(model.infer(batch, _seeded()), simulated, f"on {task}: inferred, from all layers")
+
+
+def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
+    """every rule of sweep_rules leaves as inference with it does"""
+    model = copy(subject.decisive_model(subject.tasks[0]))
+    batch, _ = examples(subject.tasks[0])
+    for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
+        model.exit_rule = rule
+        found, wanted = model.infer(batch).exit_layer.tolist(), simulated.exit_layer.tolist()
+        require(found == wanted, f"under {rule.name} {rule.setting} examples leave at {found}, not at {wanted}")
+
+
+def saved_weights_give_the_same_numbers(subject: Subject) -> None:
+    """saved weights, loaded into a new model, give the same numbers"""
+    task = subject.tasks[0]
+    model, other, batch = subject.decisive_model(task), subject.model(task).eval(), examples(task)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        save_file(model.state_dict(), Path(folder) / "model.safetensors")
+        other.load_state_dict(load_file(Path(folder) / "model.safetensors"))
+    require(torch.equal(other.all_exits(batch).logits, model.all_exits(batch).logits), "other logits")
+    layers = [one.infer(batch, _seeded()).exit_layer for one in (other, model)]
+    require(torch.equal(*layers), "other exit layers")
+
+
+def evaluation_has_no_dropout(subject: Subject) -> None:
+    """an evaluation draws no dropout"""
+    task = subject.tasks[0]
+    model = subject.model(task, hidden_dropout=0.5, classifier_dropout=0.5).eval()
+    first, second = (model.all_exits(examples(task)[0]).logits for _ in range(2))
+    require(torch.equal(first, second), "two evaluations of one batch differ")
+
+
+def every_trained_parameter_is_in_one_group(subject: Subject) -> None:
+    """every trained parameter is in one group of the optimizer, with a learning rate and a name"""
+    task = subject.tasks[0]
+    model = subject.model(task, weight_decay=0.01)
+    groups = model.parameter_groups(subject.config(task, weight_decay=0.01))
+    grouped = sorted(id(parameter) for group in groups for parameter in group["params"])
+    trained = sorted(id(parameter) for parameter in model.parameters() if parameter.requires_grad)
+    require(grouped == trained, f"{len(grouped)} parameters in groups, {len(trained)} that are trained")
+    require(all(group["lr"] > 0 and group["name"] for group in groups), "a group has no learning rate or no name")
+    decayed = [parameter for group in groups if group["weight_decay"] for parameter in group["params"]]
+    require(bool(decayed) and all(parameter.ndim > 1 for parameter in decayed), "a bias or a normalisation is decayed")
+
+
+def every_trained_parameter_has_a_gradient(subject: Subject) -> None:
+    """every trained parameter has a gradient"""
+    model = subject.model(subject.tasks[0])
+    batch, _ = examples(subject.tasks[0])
+    logits, exit_logits = model.heads(batch)
+    loss = model.task_losses(logits, batch["labels"]).mean()
+    (loss if exit_logits is None else loss + exit_logits.sum()).backward()
+    untouched = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    require(not untouched, f"no gradient reaches {', '.join(untouched)}")
+
+
+def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
+    """in bfloat16 losses, logits and λ are float32 and finite"""
+    task = subject.tasks[0]
+    model = subject.model(task, precision="bfloat16")
+    batch, _ = examples(task)
+    with model.computing(batch):
+        loss = model.loss(batch)["loss"]
+    loss.backward()
+    outputs = model.eval().all_exits(batch)
+    kept = [loss, outputs.logits] + ([] if outputs.lambdas is None else [outputs.lambdas])
+    require({tensor.dtype for tensor in kept} == {torch.float32}, f"they are {[str(t.dtype) for t in kept]}")
+    require(all(bool(tensor.isfinite().all()) for tensor in kept), "one of them is not finite")
+
+
+def first_layers_alone_can_be_trained(subject: Subject) -> None:
+    """with num_hidden_layers 2 the first two layers are all there is"""
+    task = subject.tasks[0]
+    model = subject.model(task, num_hidden_layers=2)
+    batch, _ = examples(task)
+    model.loss(batch)["loss"].backward()
+    found, wanted = tuple(model.eval().all_exits(batch).logits.shape), (2, NUM_EXAMPLES, TASKS[task].num_labels)
+    require(found == wanted, f"logits of shape {found}; allowed: (layers, batch, labels) {wanted}")
+
+
+RULES: tuple[Callable[[Subject], None], ...] = (
+    loss_decreases,
+    exit_layers_are_within_bounds,
+    examples_leave_at_different_layers,
+    batched_equals_one_by_one,
+    inference_equals_the_exit_on_all_layers,
+    every_swept_rule_equals_inference_with_it,
+    saved_weights_give_the_same_numbers,
+    evaluation_has_no_dropout,
+    every_trained_parameter_is_in_one_group,
+    every_trained_parameter_has_a_gradient,
+    bfloat16_keeps_logits_and_lambdas_in_float32,
+    first_layers_alone_can_be_trained,
+)
+
+
+def _one_by_one(batch: Batch) -> list[Batch]:
+    return [{name: values[index : index + 1] for name, values in batch.items()} for index in range(NUM_EXAMPLES)]
+
+
+def _seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+def _same_answers(found: ExitResult, wanted: ExitResult, what: str) -> None:
+    layers = found.exit_layer.tolist(), wanted.exit_layer.tolist()
+    require(layers[0] == layers[1], f"{what}: examples leave at {layers[0]} and {layers[1]}")
+    is_close = torch.allclose(found.logits, wanted.logits, rtol=1e-4, atol=1e-4)
+    require(is_close, f"{what}: logits differ by {float((found.logits - wanted.logits).abs().max()):.2g}")

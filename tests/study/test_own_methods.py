@@ -1,0 +1,304 @@
+"""Methods from a folder of one's own, as docs/own_method.md has them: pytest tests/study/test_own_methods.py"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers.launched_studies import launched_study, mini_plan
+from helpers.places import ROOT
+from msgspec.structs import replace
+
+import search_spaces
+import trainables
+from analysis import explain, report, tables, verify
+from study import check_method, export, launch, predict, status
+from study.drivers.provenance import provenance
+from study.facts.plan_on_disk import require_plan
+from study.facts.record import read_records
+from study.plans.plan_file import write_plan
+from trainables import method_files
+from trainables.data.glue import load_split
+from trainables.data.tasks import TASKS
+from trainables.runs.trained_model import load_trained
+
+PAGE = (ROOT / "docs" / "own_method.md").read_text()
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Iterator[Path]:
+    """The folder of the page, its files taken out of its blocks."""
+    folder = tmp_path / "methods"
+    folder.mkdir()
+    for name, text in re.findall(r"^`methods/(\w+\.py)` .*?^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(text)
+    assert sorted(path.name for path in folder.iterdir()) == ["entropy.py", "entropy_space.py"]
+    yield folder
+    method_files.include(None)
+
+
+def dry_run(methods: Path | None, *options: str, out: Path) -> int:
+    own = ["--include", str(methods)] if methods else []
+    return launch.main([*own, "--method", "entropy", "--task", "rte", "--dry-run", "--out", str(out), *options])
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_the_page_s_method_keeps_every_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_method.main([str(methods)]) == 0
+    *rules, last = capsys.readouterr().out.splitlines()
+    assert last == "every rule holds" and len(rules) > 20
+    assert all(line.startswith("ok    entropy: ") for line in rules)
+
+
+def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(methods / "entropy.py", "task.num_labels", "task.number_of_labels")
+    assert check_method.main([str(methods)]) == 1
+    faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+    lines = (methods / "entropy.py").read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
+    place = f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: "
+    assert faults and all(line.startswith(place) and "number_of_labels" in line for line in faults)
+
+
+def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(methods / "entropy.py", "entropy < self.threshold", "entropy < -1")
+    assert check_method.main([str(methods)]) == 1
+    (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+    assert re.match(
+        rf"FAULT entropy: {methods}/entropy.py:\d+: under each of 20 rules all examples leave at one", fault
+    )
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / "entropy_space.py", f"\n{name}", f"\nNO_{name}")
+
+
+def removed(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def changed(name: str, old: str, new: str) -> Callable[[Path], None]:
+    return lambda folder: edit(folder / name, old, new)
+
+
+MISTAKES = {
+    "no PUBLISHED": (without("PUBLISHED"), "{0}/entropy_space.py has no PUBLISHED; a search space has SPACE, "),
+    "neither": (
+        changed("entropy_space.py", ' | {"threshold": FloatDistribution(0.05, 0.6)}', ""),
+        "{0}/entropy_space.py:9: threshold of Config is in neither SPACE nor FIXED",
+    ),
+    "no such field": (
+        changed("entropy_space.py", "FIXED = paper.FIXED", 'FIXED = paper.FIXED | {"patience": 3}'),
+        "{0}/entropy_space.py:9: FIXED has patience, which Config in {0}/entropy.py:13 lacks",
+    ),
+    "no space": (
+        removed("entropy_space.py"),
+        "method 'entropy' is two files: {0}/entropy.py is there, {0}/entropy_space.py is missing",
+    ),
+    "no code": (
+        removed("entropy.py"),
+        "method 'entropy' is two files: {0}/entropy_space.py is there, {0}/entropy.py is missing",
+    ),
+    "syntax": (changed("entropy.py", "def build(", "def build("[:-1]), "{0}/entropy.py:47: SyntaxError: "),
+    "name": (
+        changed("entropy_space.py", "paper.GRID", "paper.GIRD"),
+        "{0}/entropy_space.py:10: AttributeError: module 'search_spaces._palbert_paper' has no attribute 'GIRD'",
+    ),
+    "type": (
+        changed("entropy_space.py", "FloatDistribution(0.05, 0.6)", "0.3"),
+        "{0}/entropy_space.py:8: SPACE['threshold'] is 0.3; allowed: an Optuna distribution",
+    ),
+    "package": (
+        changed("entropy.py", "from dataclasses", "import no_such_package\nfrom dataclasses"),
+        "{0}/entropy.py:5: ModuleNotFoundError: No module named 'no_such_package'",
+    ),
+    "no build": (
+        changed("entropy.py", "def build(", "def make("),
+        "{0}/entropy.py has no build; a method's file has DEPARTURES, Config and build",
+    ),
+    "value": (
+        changed("entropy_space.py", "[0.1, 0.3, 0.5]", "[0.1, 0.3, 5.0]"),
+        "{0}/entropy_space.py:10: PAPER_GRID has threshold 5.0, which is outside of FloatDistribution(",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line(methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], mistake: str) -> None:
+    make, line = MISTAKES[mistake]
+    make(methods)
+    assert dry_run(methods, out=tmp_path / "runs") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"study.launch: {line.format(methods)}") and said.count("\n") == 1
+    assert check_method.main([str(methods)]) == 1
+    assert f"FAULT entropy: {line.format(methods)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mistake", ["no PUBLISHED", "neither", "no space", "no code", "syntax", "type"])
+def test_a_mistake_in_the_package_is_the_same_line(
+    methods: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mistake: str
+) -> None:
+    make, line = MISTAKES[mistake]
+    make(methods)
+    for package, name in ((trainables, "entropy.py"), (search_spaces, "entropy_space.py")):
+        folder = tmp_path / "package" / package.__name__
+        folder.mkdir(parents=True)
+        if (methods / name).exists():
+            shutil.copy(methods / name, folder / "entropy.py")
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.entropy", raising=False)
+    assert dry_run(None, out=tmp_path / "runs") == 2
+    wanted = line.replace("{0}/entropy_space.py", "search_spaces/entropy.py").replace("{0}/", "trainables/")
+    said = capsys.readouterr().err
+    assert re.sub(rf"{tmp_path}/package/", "", said).startswith(f"study.launch: {wanted}") and said.count("\n") == 1
+    for package in (trainables, search_spaces):
+        sys.modules.pop(f"{package.__name__}.entropy", None)
+
+
+def test_a_name_of_the_package_is_refused(methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("entropy", "entropy_space"):
+        (methods / f"{name}.py").rename(methods / f"{name.replace('entropy', 'albert')}.py")
+    assert dry_run(methods, out=tmp_path / "runs") == 2
+    assert f"{methods}/albert.py: the package has a method 'albert'; choose another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["none", "empty"])
+def test_a_folder_without_methods_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert dry_run(tmp_path / folder, out=tmp_path / "runs") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"study.launch: --include {tmp_path / folder}: ") and said.count("\n") == 1
+    assert check_method.main([str(tmp_path / folder)]) == 2
+
+
+def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path: Path) -> None:
+    (methods / "_shared.py").write_text("LOW, HIGH = 0.05, 0.6\n")
+    edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
+    edit(methods / "entropy_space.py", "FloatDistribution(0.05, 0.6)", "FloatDistribution(LOW, HIGH)")
+    assert dry_run(methods, out=tmp_path / "runs") == 0
+    assert search_spaces.load("entropy").space["threshold"].high == 0.6
+
+
+def test_the_content_of_the_folder_counts_wherever_it_lies(methods: Path, tmp_path: Path) -> None:
+    before = provenance().code_digest
+    trainables.include(methods)
+    included = provenance().code_digest
+    shutil.copytree(methods, tmp_path / "elsewhere")
+    trainables.include(tmp_path / "elsewhere")
+    assert provenance().code_digest == included != before
+    edit(methods / "entropy.py", "draws = 1", "draws = 1 ")
+    trainables.include(methods)
+    assert provenance().code_digest not in (included, before)
+
+
+def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_path: Path) -> None:
+    trainables.include(methods)
+    sent, digest = method_files.included(), provenance().code_digest
+    assert sent is not None
+    shutil.rmtree(methods)
+    method_files.include(None)
+    assert "entropy" not in trainables.available()
+    method_files.include(sent)
+    assert trainables.load("entropy").Entropy(0.3).setting == 0.3
+    assert provenance().code_digest == digest
+
+
+def study_of_a_gone_method(methods: Path, folder: Path) -> None:
+    """A whole study of a method whose folder has gone since."""
+    trainables.include(methods)
+    launched_study(folder, mini_plan(methods=("albert", "entropy"), tasks=("rte",), include=str(methods)))
+    assert report.main([str(folder)]) == 0
+    shutil.rmtree(methods)
+    method_files.include(None)
+
+
+def test_what_needs_no_method_goes_on_without_its_folder(
+    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "own"
+    study_of_a_gone_method(methods, folder)
+    for done in (
+        status.main([str(folder)]),
+        tables.main([str(folder)]),
+        explain.main([str(folder), "entropy/rte"]),
+        report.main([str(folder)]),
+    ):
+        assert done == 0
+    assert "entropy" in capsys.readouterr().out
+    assert verify.verify(folder) == []
+
+
+def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
+    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "own"
+    shutil.copytree(methods, tmp_path / "moved")
+    study_of_a_gone_method(methods, folder)
+    asked = require_plan(folder).plan.asked
+    assert asked.include == str(methods)
+    again = ["--name", "own", "--out", str(folder.parent), "--dry-run", "--task", "rte", "--sampler", "random"]
+    again += ["--samples", "3", "--seeds", "2", "--epochs", "4", "--method", "albert"]
+    capsys.readouterr()
+    assert launch.main(again) == 2
+    assert capsys.readouterr().err == (
+        f"study.launch: entropy is a method of the folder {methods}, which is gone; allowed: put it back, or say where "
+        "it is now by --include FOLDER\n"
+    )
+    assert launch.main([*again, "--include", str(tmp_path / "moved")]) == 0
+
+
+def test_a_method_that_was_taken_out_of_the_package_leaves_its_study_readable(
+    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "own"
+    study_of_a_gone_method(methods, folder)
+    file = require_plan(folder)
+    asked = replace(file.plan.asked, include=mini_plan().asked.include)
+    write_plan(folder, replace(file, plan=replace(file.plan, asked=asked)))  # as if it had been the package's
+    capsys.readouterr()
+    assert status.main([str(folder)]) == 0 and tables.main([str(folder)]) == 0
+    assert explain.main([str(folder), "entropy/rte"]) == 0
+    assert launch.main(["--name", "own", "--out", str(tmp_path), "--method", "entropy", "--task", "rte"]) == 2
+    assert "no method named 'entropy'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_study_from_a_folder_is_like_any_other(
+    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs" / "own"
+    command = [sys.executable, "-m", "study.launch", "--include", str(methods), "--method", "albert,entropy"]
+    command += ["--task", "rte", "--samples", "1", "--seeds", "1", "--epochs", "2", "--profile", "mini"]
+    command += ["--name", "own", "--out", str(folder.parent), "--tracking-uri", "none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)
+    trainables.include(methods)
+    assert {record.code_digest for record in read_records(folder / "records.jsonl")} == {provenance().code_digest}
+    method_files.include(None)
+    assert verify.main([str(folder)]) == 0
+
+    assert export.main([str(folder), "--method", "entropy", "--to", str(tmp_path / "exported")]) == 0
+    rows = load_split(TASKS["rte"], "test", "mini").texts[:8]
+    lines = ["sentence1\tsentence2", *("\t".join(row) for row in rows)]
+    (tmp_path / "in.tsv").write_text("\n".join(lines) + "\n")
+    asked = [str(tmp_path / "in.tsv"), "--to"]
+    assert predict.main([str(folder), *asked, str(tmp_path / "a.tsv"), "--method", "entropy"]) == 0
+    method_files.include(None)
+    capsys.readouterr()
+    assert predict.main([str(tmp_path / "exported"), *asked, str(tmp_path / "b.tsv")]) == 2
+    assert "is a model of method 'entropy', which is not here; include the folder" in capsys.readouterr().err
+    again = [str(tmp_path / "exported"), *asked, str(tmp_path / "b.tsv"), "--include", str(methods)]
+    assert predict.main(again) == 0
+    assert (tmp_path / "a.tsv").read_text() == (tmp_path / "b.tsv").read_text()
+    assert load_trained(str(tmp_path / "exported")).spec.method == "entropy"

@@ -1,0 +1,251 @@
+"""The two files of a method: where they lie, and how they are read, of the package's methods and of included ones.
+
+A method of the package is `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
+`NAME_space.py` side by side; it is read once, and what was read is what runs, on other machines too. `-` in a method's
+name is `_` in its files'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import ExecutionLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from trainables.schema import Typed
+
+PACKAGE = "included_methods"  # of the modules of an included folder: `from included_methods._mine import ...`
+SPACE = "_space"  # what the name of an included search space ends with
+_IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
+
+
+class IncludedMethods(Typed, frozen=True, kw_only=True):
+    """The Python files of a person's own folder, as they were when it was read."""
+
+    folder: str  # whole path
+    sources: Mapping[str, str]  # name of a file -> its text
+
+    @property
+    def digest(self) -> str:
+        """Hash of names and texts, wherever the folder lies; 16 hexadecimal digits."""
+        digest = hashlib.sha256()
+        for name, text in sorted(self.sources.items()):
+            digest.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
+        return digest.hexdigest()[:16]
+
+    def has(self, method: str) -> bool:
+        """Whether both files of the method are here."""
+        return all(self.pairs.get(_stem(method), (False,)))
+
+    @property
+    def pairs(self) -> dict[str, tuple[bool, bool]]:
+        """Stem of a method's files -> whether its `NAME.py` is there, and its `NAME_space.py`."""
+        stems = {name.removesuffix(".py") for name in self.sources if not name.startswith("_")}
+        spaces = {stem.removesuffix(SPACE) for stem in stems if stem.endswith(SPACE)}
+        own = {stem for stem in stems if stem in spaces or _IS_METHOD.search(self.sources[f"{stem}.py"])}
+        return {stem: (stem in stems, stem in spaces) for stem in sorted(spaces | own)}
+
+
+@dataclass(frozen=True)
+class MethodFile:
+    """One of a method's two files."""
+
+    module: str  # name that it is imported by
+    path: str  # as it is said to people
+
+    def place_of(self, name: str) -> str:
+        """The file, with the line where a name is assigned at its top level, if it is."""
+        found = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
+        return self.path if found is None else f"{self.path}:{found.string.count(chr(10), 0, found.start()) + 1}"
+
+    def load(self) -> ModuleType:
+        """What the file defines.
+
+        Raises:
+            ValueError: it cannot be run; the line is named.
+        """
+        try:
+            return importlib.import_module(self.module)
+        except (Exception, SystemExit) as error:  # whatever is wrong with a person's file
+            raise _in_one_line(error, self.path) from error
+
+
+class CannotImport(ValueError, ImportError):
+    """A method's file imports what is not installed here: of this machine, and told in one line."""
+
+
+_included: IncludedMethods | None = None
+
+
+def included() -> IncludedMethods | None:
+    """The folder that this process has included."""
+    return _included
+
+
+def read_methods(folder: str | Path) -> IncludedMethods:
+    """The methods in a folder.
+
+    Raises:
+        ValueError: there are none, a file is no text, or a name is taken by the package.
+    """
+    try:
+        files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".py" and path.is_file())
+        sources = {path.name: path.read_text(encoding="utf-8") for path in files}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"--include {folder}: {reason}; allowed: a folder of NAME.py and NAME_space.py") from None
+    found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
+    if not found.pairs:
+        raise ValueError(f"--include {folder}: no method is there; a method is two files, NAME.py and NAME_space.py")
+    for stem in found.pairs:
+        if stem in _package_stems():
+            raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
+    return found
+
+
+def include(methods: IncludedMethods | None) -> None:
+    """Makes the methods of a folder known to this process, in the place of those that were included before."""
+    global _included
+    if methods == _included:
+        return
+    for module in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[module]
+    if not any(isinstance(finder, _Included) for finder in sys.meta_path):
+        sys.meta_path.append(_Included())
+    _included = methods
+
+
+def names() -> list[str]:
+    """All methods that have both files, in alphabetical order."""
+    own = {} if _included is None else _included.pairs
+    return sorted(_name(stem) for stem in {*_package_stems(), *(stem for stem, both in own.items() if all(both))})
+
+
+def check_whole(method: str) -> None:
+    """Passes unless one of the two files of such a method is there, and the other one is missing.
+
+    Raises:
+        ValueError: it is so.
+    """
+    for files, there in _candidates(_stem(method)):
+        if any(there) and not all(there):
+            present, missing = files if there[0] else files[::-1]
+            raise ValueError(f"method {method!r} is two files: {present} is there, {missing} is missing")
+
+
+def files_of(method: str) -> tuple[MethodFile, MethodFile]:
+    """What is trained, and its search space, of a method that has both."""
+    stem = _stem(method)
+    if _included is not None and stem in _included.pairs:
+        own = f"{_included.folder}/{stem}"
+        return (
+            MethodFile(f"{PACKAGE}.{stem}", f"{own}.py"),
+            MethodFile(f"{PACKAGE}.{stem}{SPACE}", f"{own}{SPACE}.py"),
+        )
+    return (
+        MethodFile(f"trainables.{stem}", f"trainables/{stem}.py"),
+        MethodFile(f"search_spaces.{stem}", f"search_spaces/{stem}.py"),
+    )
+
+
+def told(error: Exception, method: str) -> str:
+    """An error that a method brings about, in one line, with the line of its file where that is known."""
+    place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
+    if place is None:
+        return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {_said(error)}"
+    return f"{place}: {_said(error)}"
+
+
+class _Included(MetaPathFinder, ExecutionLoader):
+    """Finds the modules of the included folder in what was read of it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if _included is None or fullname.partition(".")[0] != PACKAGE:
+            return None
+        if fullname == PACKAGE:
+            return ModuleSpec(PACKAGE, None, is_package=True)
+        if self._file(fullname) not in _included.sources:
+            return None
+        return spec_from_file_location(fullname, self.get_filename(fullname), loader=self)
+
+    def get_filename(self, fullname: str) -> str:
+        assert _included is not None
+        return f"{_included.folder}/{self._file(fullname)}"
+
+    def get_source(self, fullname: str) -> str:
+        assert _included is not None
+        return _included.sources[self._file(fullname)]
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_source(fullname), self.get_filename(fullname))
+
+    @staticmethod
+    def _file(fullname: str) -> str:
+        return f"{fullname.partition('.')[2]}.py"
+
+
+def _packages() -> Iterator[Path]:
+    """The folders that `trainables` and `search_spaces` lie in."""
+    import trainables
+
+    return (Path(folder).parent for folder in trainables.__path__)
+
+
+def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]]:
+    """The pairs of files that may be the method of this stem, and which of them are there."""
+    if _included is not None and stem in _included.pairs:
+        own = f"{_included.folder}/{stem}"
+        yield (f"{own}.py", f"{own}{SPACE}.py"), _included.pairs[stem]
+    for folder in () if stem.startswith("_") else _packages():
+        trained, space = (folder / name / f"{stem}.py" for name in ("trainables", "search_spaces"))
+        is_one = trained.is_file() and bool(_IS_METHOD.search(trained.read_text(encoding="utf-8")))
+        yield (f"trainables/{stem}.py", f"search_spaces/{stem}.py"), (is_one, space.is_file())
+
+
+def _package_stems() -> set[str]:
+    """Of the package's own methods that have both files."""
+    return {
+        file.stem
+        for folder in _packages()
+        for file in (folder / "trainables").glob("[!_]*.py")
+        if (folder / "search_spaces" / file.name).exists()
+    }
+
+
+def _name(stem: str) -> str:
+    return stem.replace("_", "-")
+
+
+def _stem(method: str) -> str:
+    return method.replace("-", "_")
+
+
+def _in_one_line(error: BaseException, path: str) -> ValueError:
+    """Where and why a method's file cannot be run."""
+    kind = CannotImport if isinstance(error, ImportError) else ValueError
+    if isinstance(error, SyntaxError):
+        return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
+    return kind(f"{_place_in(error, path) or path}: {_said(error)}")
+
+
+def _place_in(error: BaseException, path: str) -> str | None:
+    """File and line of an error that comes from a method's file, or from one beside it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).parts[-2:] == Path(path).parts[-2:]]
+    return f"{path}:{own[-1].lineno}" if own else None
+
+
+def _said(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
