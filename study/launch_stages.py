@@ -29,6 +29,7 @@ from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions
 from study.launch_plan import raised_in_words, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
+from study.mlflow_mirror.views import SERVER, experiment_in, links
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -220,6 +221,18 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
+def browse(folder: Path, tracking_uri: str | None) -> list[str]:
+    """How to look at the runs: what serves them, and the links to the views of them."""
+    if tracking_uri is not None:
+        is_server = tracking_uri.startswith("http")
+        return [f"browse:      {masked(tracking_uri)}, links in {folder / 'mirror.log'}"] if is_server else []
+    experiment = experiment_in(folder / "mlflow.db", folder.resolve().name)
+    return [
+        f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}",
+        *(f"  {line}" for line in (links(SERVER, experiment) if experiment else [])),
+    ]
+
+
 def broken_off(scheduler: Scheduler) -> list[str]:
     """What faults of the machine have left undone, a line each."""
     if not scheduler.has_given_up:
@@ -251,8 +264,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     print(f"report:      {folder / 'report.html'}")
-    if options.tracking_uri is None:
-        print(f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}")
+    for line in browse(folder, options.tracking_uri):
+        print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
     if not progress.plan.asked.spend_on_claims:  # such a study is not extended
         name = shlex.quote(folder.name)
