@@ -136,7 +136,7 @@ class StudyRuns:
             params=_params(arm.winner.config) if arm.winner and arm.is_search_over else {},
             tags=self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
             | {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.asked.data}
-            | {"data_fingerprint": arm.arm.data_fingerprint}
+            | {"data_fingerprint": arm.arm.data_fingerprint, "mlflow.note.content": _arm_note(arm)}
             | _provenance_tags(arm.confirmed),
             points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
         )
@@ -331,6 +331,14 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
         return f"After {record.metrics['steps']:,.0f} steps, held out: {scores}."
     superseded = " Superseded: a better configuration was found later." if is_superseded else ""
     return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
+
+
+def _arm_note(arm: ArmProgress) -> str:
+    """The arm's number, the score of each seed, and what is missing."""
+    scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
+    number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
+    missing = f"Missing: {arm.missing}." if arm.missing else ""
+    return " ".join(part for part in (number, missing) if part)
 
 
 def _counts(statuses: Counter[str]) -> str:

@@ -76,9 +76,9 @@ FAILURES = View(
     key="failures",
     name="Failed trials",
     filter="tags.level = 'trial' AND attributes.status = 'FAILED'",
-    columns=("tags.`mlflow.note.content`", *WHAT),
-    order_by="attributes.start_time",
-    ascending=False,
+    columns=("attributes.`Description`", *WHAT),
+    order_by="tags.`arm`",  # by time MLflow shows the arms instead, their trials folded
+    ascending=True,
 )
 VIEWS = (BEST, ARMS, SEEDS, FAILURES)
 
@@ -103,6 +103,11 @@ def link(server: str, experiment_id: str, view: View) -> str:
     mode = "&compareRunsMode=CHART" if view.is_chart else ""
     page = f"{server.rstrip('/')}/#/experiments/{quote(experiment_id)}/runs"
     return f"{page}?workflowType=machine_learning&viewStateShareKey={view.key}{mode}"
+
+
+def search_for(arm: str) -> str:
+    """What finds the runs of an arm, typed into the search field of a view."""
+    return f"tags.arm = '{arm}'"
 
 
 def experiment_in(store: Path, name: str) -> str | None:
