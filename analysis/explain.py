@@ -44,7 +44,7 @@ def explain(study: Study, name: str) -> str:
         return "\n".join(_pretraining_lines(study, cost)) + "\n"
     method, task = name.split("/")
     cell = cell_of(study, method, task)
-    parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell)]
+    parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell), f"in MLflow: tags.arm = '{name}'"]
     if cell.records:
         parts += [f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}", *_provenance_lines(cell)]
     return "\n".join(parts) + "\n"

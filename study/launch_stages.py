@@ -29,6 +29,7 @@ from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions
 from study.launch_plan import launched_arms, not_launched_in_words, raised_in_words, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
+from study.mlflow_mirror.views import SERVER, experiment_in, links, search_for
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -229,6 +230,18 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
+def browse(folder: Path, tracking_uri: str | None, *, arm: str) -> list[str]:
+    """How to look at the runs: what serves them, links to the views of them, and how to search for those of an arm."""
+    if tracking_uri is not None:
+        is_server = tracking_uri.startswith("http")
+        return [f"browse:      {masked(tracking_uri)}, links in {folder / 'mirror.log'}"] if is_server else []
+    experiment = experiment_in(folder / "mlflow.db", folder.resolve().name)
+    served = f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}"
+    if experiment is None:
+        return [served]
+    return [served, *(f"  {line}" for line in links(SERVER, experiment)), f"  {'One arm:':<31}{search_for(arm)}"]
+
+
 def broken_off(scheduler: Scheduler) -> list[str]:
     """What faults of the machine have left undone, a line each."""
     if not scheduler.has_given_up:
@@ -260,8 +273,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     print(f"report:      {folder / 'report.html'}")
-    if options.tracking_uri is None:
-        print(f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}")
+    for line in browse(folder, options.tracking_uri, arm=progress.plan.arms[0].name):
+        print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
     if not progress.plan.asked.spend_on_claims:  # such a study is not extended
         print(f"extend:      {extension(progress.plan.asked, folder, options)}")

@@ -17,6 +17,7 @@ from study.command_line import Parser, guarded
 from study.facts import events
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, prepare_environment
+from study.mlflow_mirror.views import links
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.storage.addresses import tracking_address
 from study.storage.secrets import masked
@@ -64,6 +65,8 @@ def _main(argv: Sequence[str] | None) -> int:
         return 1
     seconds = time.monotonic() - began
     print(f"mirrored {len(mirrored.facts.trials)} trials of {folder} to {masked(uri)} in {seconds:.1f} s")
+    if mirrored.tracking and uri.startswith("http"):
+        print("\n".join(links(masked(uri), mirrored.tracking.experiment_id)))
     return 0
 
 

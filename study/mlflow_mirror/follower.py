@@ -14,8 +14,9 @@ from study.facts.json_lines import Tail
 from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import dev_table
-from study.mlflow_mirror.run_content import Run, StudyRuns
+from study.mlflow_mirror.run_content import Run, StudyRuns, milliseconds
 from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
+from study.mlflow_mirror.views import view_tags
 from study.storage.secrets import masked
 
 POLL_SECONDS = 1.0
@@ -57,6 +58,8 @@ class Mirror:
             self._changed |= set(self.facts.under_way)  # their status depends on whether the launch is over
         if self.tracking is None:
             self.tracking = self._connect()
+            first = self.facts.launches[min(self.facts.launches)].began
+            self.tracking.tag_experiment(view_tags(milliseconds(first.time)))
             self._changed = set(self.facts.trials)
         for run in self.runs(final=final):
             self.tracking.write(run)
@@ -77,7 +80,7 @@ class Mirror:
         match event:
             case events.LaunchBegan() | events.LaunchEnded():
                 return set(self.facts.under_way)
-            case events.TrialEnded() if event.record.phase == "search":  # the winner may be another one now
+            case events.TrialEnded() if event.record.phase in ("search", "confirm"):  # another winner, another best
                 confirm = self.facts.arm(event.record.arm).confirm
                 return {event.key, *(trial.key for trial in confirm)}
             case events.StartChosen() | events.SearchClosed() | events.ConfirmClosed():

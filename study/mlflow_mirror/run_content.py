@@ -5,7 +5,7 @@ A run's status in MLflow says what became of the trial:
 | trial | MLflow status | tag `status` |
 |---|---|---|
 | trained to its end | FINISHED | `completed` |
-| stopped early by ASHA | KILLED | `stopped` |
+| stopped early by ASHA | FINISHED | `stopped`, and `stopped` is `asha` |
 | failed, by a fault of its method | FAILED | `failed` |
 | cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
 | under way | RUNNING | `running` |
@@ -13,6 +13,10 @@ A run's status in MLflow says what became of the trial:
 A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median. A
 confirm trial that does not repeat the arm's winner has the tag `superseded` and is in no median. A pretraining has its
 held-out scores under their own names, and no `score`; trials that load its model have its key as tag `pretrained_by`.
+
+Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task`, `phase`; `counts` is `true` for the confirm
+trials that make the arm's number, `best` for the one of them with the highest score. The parameters of an arm are the
+configuration that its confirm trials repeat. Values of `git_commit` and `versions` are several where launches differed.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from trainables.schema import to_plain
 
 MLFLOW_STATUS = {
     "completed": "FINISHED",
-    "stopped": "KILLED",
+    "stopped": "FINISHED",
     "failed": "FAILED",
     "interrupted": "SCHEDULED",
     "waiting": "SCHEDULED",
@@ -104,12 +108,15 @@ class StudyRuns:
             status=status,
             started=milliseconds(started.time),
             ended=_last_end([trial]),
-            params={name: str(value) for name, value in started.config.items()} | {"seed": str(started.seed)},
-            tags=self._tags("trial", status, method=started.method, task=started.task)
+            params=_params(started.config) | {"seed": str(started.seed)},
+            tags=self._tags("trial", status, arm=started.arm, method=started.method, task=started.task)
             | {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
             | {"phase": started.phase, "trial": str(started.trial)}
             | ({"retries": str(len(trial.retries))} if trial.retries else {})
             | self._backbone_tags(trial)
+            | ({"stopped": "asha"} if status == "stopped" else {})
+            | self._standing_tags(trial)
+            | _provenance_tags([trial.record] if trial.record else [])
             | ({"superseded": "true"} if is_superseded else {}),
             points=tuple(_curve_points(self.reports[key], trial.phase)) + tuple(_selected_points(trial.record)),
         )
@@ -126,8 +133,11 @@ class StudyRuns:
             status=status,
             started=min((milliseconds(trial.started.time) for trial in trials), default=None),
             ended=_last_end(trials) if status in ("completed", "failed") else None,
-            params={},
-            tags=self._tags("arm", status, method=arm.arm.method, task=arm.arm.task) | {"trials": _counts(statuses)},
+            params=_params(arm.winner.config) if arm.winner and arm.is_search_over else {},
+            tags=self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
+            | {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.asked.data}
+            | {"data_fingerprint": arm.arm.data_fingerprint, "mlflow.note.content": _arm_note(arm)}
+            | _provenance_tags(arm.confirmed),
             points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
         )
 
@@ -157,6 +167,15 @@ class StudyRuns:
         """Which run has made the backbone of the trial, where one has."""
         made_by = self.plan.plan.arm(trial.started.arm).pretrained_by
         return {} if made_by is UNSET else {"pretrained_by": self.plan.plan.pretraining_key}
+
+    def _standing_tags(self, trial: TrialFacts) -> dict[str, str]:
+        """Of a confirm trial: whether it makes the arm's number, and whether it is the best that does."""
+        if trial.phase != "confirm":
+            return {}
+        arm = self.progress.arm(trial.started.arm)
+        best = arm.best_confirmed
+        counts = any(record.key == trial.key for record in arm.confirmed)
+        return {"counts": str(counts).lower(), "best": str(best is not None and best.key == trial.key).lower()}
 
     def status(self, trial: TrialFacts) -> str:
         """A key of MLFLOW_STATUS."""
@@ -259,6 +278,25 @@ def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Po
     ]
 
 
+def _params(config: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in config.items()}
+
+
+def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
+    """Which commits and versions of packages have made them."""
+    commits = _one_or_several([record.git_commit for record in records if record.git_commit])
+    names = dict.fromkeys(name for record in records for name in record.versions)
+    versions = {name: _one_or_several([r.versions[name] for r in records if name in r.versions]) for name in names}
+    tags = {"versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
+    if commits:
+        tags |= {"git_commit": commits, "mlflow.source.git.commit": commits.replace(" | ", ", ").rpartition(", ")[2]}
+    return tags if records else {}
+
+
+def _one_or_several(values: Sequence[str]) -> str:
+    return " | ".join(dict.fromkeys(values))
+
+
 def _components(metrics: Mapping[str, float]) -> Mapping[str, float]:
     """The metrics that the score is the mean of; none where it is the only one."""
     return metrics if len(metrics) > 1 else {}
@@ -293,6 +331,14 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
         return f"After {record.metrics['steps']:,.0f} steps, held out: {scores}."
     superseded = " Superseded: a better configuration was found later." if is_superseded else ""
     return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
+
+
+def _arm_note(arm: ArmProgress) -> str:
+    """The arm's number, the score of each seed, and what is missing."""
+    scores = [f"{record.score:.4f} (seed {record.seed})" for record in arm.confirmed]
+    number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
+    missing = f"Missing: {arm.missing}." if arm.missing else ""
+    return " ".join(part for part in (number, missing) if part)
 
 
 def _counts(statuses: Counter[str]) -> str:

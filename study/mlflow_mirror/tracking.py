@@ -2,14 +2,14 @@
 
 A run is found again by its tags `study_id` and `key`, and MLflow's own primary key (run, name, time, step, value) makes
 a point that is sent twice one point. So a writer that lost its server, or its life, starts over with a new `Tracking`
-and loses and doubles nothing.
+and loses and doubles nothing. A parameter never changes in MLflow: a run of other parameters than it had is made anew.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from study.storage.secrets import masked
 POINTS_PER_BATCH = 800
 TAGS_PER_BATCH = 100
 RUNS_PER_PAGE = 1000
+
+PARENT = "mlflow.parentRunId"
 
 # What trying again does not mend: a wrong address, password or value.
 FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "UNAUTHENTICATED", "ENDPOINT_NOT_FOUND")
@@ -89,8 +91,10 @@ class Tracking:
 
         self._client = MlflowClient(tracking_uri=uri)
         self._study_id = study_id
-        self._experiment_id = self._find_experiment(experiment, None if uri.startswith("http") else artifacts.as_uri())
+        self.experiment_id = self._find_experiment(experiment, None if uri.startswith("http") else artifacts.as_uri())
         self._run_ids: dict[str, str] = {}
+        self._parents: dict[str, str] = {}  # key of each run that has one -> run id of the one above
+        self._params: dict[str, Mapping[str, str]] = {}  # key of each run -> those it has
         self._finished: dict[str, str] = {}  # key of each run that is as it should be -> digest of its content
         self._sent: dict[str, set[Point]] = {}
         for run in self._search_runs():
@@ -99,8 +103,11 @@ class Tracking:
     def write(self, run: Run) -> None:
         """Brings the MLflow run of `run` to its content. Free of requests where it has it already."""
         digest = run.digest()
-        if self._finished.get(run.key) == digest:
+        is_below_its_parent = run.parent is None or self._parents.get(run.key) == self._run_ids[run.parent]
+        if self._finished.get(run.key) == digest and is_below_its_parent:
             return
+        if self._has_other_params(run):
+            self._replace(run)
         run_id = self._run_ids.get(run.key) or self._create(run)
         for folder, paths in run.files.items():
             for path in paths:
@@ -108,6 +115,13 @@ class Tracking:
         self._set_status(run, run_id)
         self._send_batches(run, run_id, digest)
         self._finished[run.key] = digest
+
+    def tag_experiment(self, tags: Mapping[str, str]) -> None:
+        """Gives the experiment those of the tags that it lacks, or has with another value."""
+        present = self._client.get_experiment(self.experiment_id).tags
+        for name, value in tags.items():
+            if present.get(name) != value:
+                self._client.set_experiment_tag(self.experiment_id, name, value)
 
     def model_versions(self, name: str) -> dict[str, str]:
         """The versions of a registered model that this study made: key of the trial -> version."""
@@ -143,7 +157,7 @@ class Tracking:
         token = None
         while True:
             page = self._client.search_runs(
-                [self._experiment_id],
+                [self.experiment_id],
                 f"tags.study_id = '{self._study_id}'",
                 max_results=RUNS_PER_PAGE,
                 order_by=["attributes.start_time ASC"],
@@ -160,15 +174,34 @@ class Tracking:
             self._client.delete_run(run.info.run_id)
             return
         self._run_ids[tags["key"]] = run.info.run_id
+        self._params[tags["key"]] = run.data.params
+        if PARENT in tags:
+            self._parents[tags["key"]] = tags[PARENT]
         self._finished[tags["key"]] = tags.get("content", "")
 
     def _create(self, run: Run) -> str:
         tags = {"study_id": self._study_id, "key": run.key}
-        if run.parent is not None:
-            tags["mlflow.parentRunId"] = self._run_ids[run.parent]
-        created = self._client.create_run(self._experiment_id, start_time=run.started, tags=tags, run_name=run.name)
+        tags |= self._parent_tag(run)
+        created = self._client.create_run(self.experiment_id, start_time=run.started, tags=tags, run_name=run.name)
         self._run_ids[run.key] = created.info.run_id
         return created.info.run_id
+
+    def _parent_tag(self, run: Run) -> dict[str, str]:
+        return {} if run.parent is None else {PARENT: self._run_ids[run.parent]}
+
+    def _has_other_params(self, run: Run) -> bool:
+        present = self._params.get(run.key, {})
+        return any(present.get(name, value) != value for name, value in run.params.items())
+
+    def _replace(self, run: Run) -> None:
+        """Makes a run anew and puts those below the former one below it."""
+        former = self._run_ids[run.key]
+        self._client.delete_run(former)
+        self._sent.pop(run.key, None)
+        created = self._create(run)
+        for key in [key for key, parent in self._parents.items() if parent == former]:
+            self._client.set_tag(self._run_ids[key], PARENT, created)
+            self._parents[key] = created
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
         """Sends what is new. The tag `content` goes last: where it stands, all the rest stands too."""
@@ -180,13 +213,15 @@ class Tracking:
         for batch in batches[:-1]:
             self._client.log_batch(run_id, metrics=[Metric(p.name, p.value, p.time, p.step) for p in batch])
         last = [Metric(p.name, p.value, p.time, p.step) for p in (batches[-1] if batches else ())]
-        tags = [RunTag(name, value) for name, value in {**run.tags, "content": digest}.items()]
+        tags = [RunTag(name, value) for name, value in {**run.tags, **self._parent_tag(run), "content": digest}.items()]
         params = [Param(name, value) for name, value in run.params.items()]
         assert len(params) <= TAGS_PER_BATCH and len(tags) <= TAGS_PER_BATCH, (
             "more than one batch of parameters or tags"
         )
         self._client.log_batch(run_id, metrics=last, params=params, tags=tags)
         sent.update(new)
+        self._params[run.key] = {**self._params.get(run.key, {}), **run.params}
+        self._parents |= {run.key: self._run_ids[run.parent]} if run.parent else {}
         if run.ended is not None:
             del self._sent[run.key]  # no more to come, as a rule
 

@@ -127,7 +127,8 @@ def test_study_without_records_is_a_table_of_gaps(tmp_path):
     folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
     assert "palbert/rte: missing" in "".join(tables.write_tables([folder], tmp_path / "out").incomplete)
     assert report.write_report(folder).exists()
-    assert "no number (missing" in explain.explain(load_study(folder), "palbert/rte")
+    explained = explain.explain(load_study(folder), "palbert/rte")
+    assert "no number (missing" in explained and "in MLflow: tags.arm = 'palbert/rte'" in explained
 
 
 def test_newest_study_is_that_of_the_plan_written_last(tmp_path):
