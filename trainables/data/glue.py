@@ -6,7 +6,6 @@ offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...)
 
 import codecs
 import hashlib
-import socket
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,20 +13,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.file_hashes import hash_of_file
-from trainables.hub import HubUnreachable
+from trainables.hub import HubUnreachable, reach_or_work_offline
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
-_HUB_SECONDS = 5  # to wait for the hub's answer
 
 Kind = Literal["mini", "hub", "folder"]
 
@@ -282,28 +279,12 @@ def _hub_errors() -> Iterator[None]:
         ) from error
 
 
-def _check_reachable() -> None:
-    """Passes if the hub answers or something of GLUE is cached. `datasets` alone would try for half a minute.
-
-    Raises:
-        OSError: it does not.
-    """
-    from datasets import config
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE or any(Path(config.HF_DATASETS_CACHE).glob(f"{HUB_NAME.replace('/', '___')}*")):
-        return
-    address = urlsplit(constants.ENDPOINT)
-    port = address.port or {"http": 80, "https": 443}[address.scheme]
-    socket.create_connection((address.hostname, port), timeout=_HUB_SECONDS).close()
-
-
 @lru_cache(maxsize=None)
 def _hub_revision(task: Task) -> str:
     from datasets import load_dataset_builder
 
     with _hub_errors():
-        _check_reachable()
+        reach_or_work_offline()
         return str(load_dataset_builder(HUB_NAME, task.name).hash)
 
 
@@ -311,6 +292,7 @@ def _hub_rows(task: Task, split: str) -> tuple[str, list[_Row]]:
     from datasets import load_dataset
 
     with _hub_errors():
+        reach_or_work_offline()
         dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)
