@@ -24,6 +24,7 @@ from study.facts.events import (
     NodeLeftOut,
     NodeTakenBack,
     SearchClosed,
+    SmokeStepFailed,
     StartChosen,
     StudyPaused,
     TrialEnded,
@@ -96,6 +97,8 @@ class Replay:
                 ]
             case NodeLeftOut() | NodeTakenBack() | StudyPaused():
                 return self._machine.faults(event, self.facts)
+            case SmokeStepFailed():
+                return self._arm_faults(event.arm) or unlike(event.failure, {"cause": "method"})
             case TrialReopened():
                 return trial_rules.reopening_faults(event, self._progress)
         return self._trial_faults(event, line)

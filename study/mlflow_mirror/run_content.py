@@ -30,13 +30,14 @@ from statistics import median
 from msgspec import UNSET
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
-from study.facts.events import EpochReported
+from study.facts.events import EpochReported, Failure
 from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
 from trainables.schema import to_plain
 
+NOTE_ERROR_CHARACTERS = 500  # of the first line of an error, which may have a tensor in it
 MLFLOW_STATUS = {
     "completed": "FINISHED",
     "stopped": "KILLED",
@@ -282,7 +283,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     if record is None:
         return ""
     if status == "failed":
-        return f"Failed: {record.error}"
+        return _failure_note(record, trial.ended.failure if trial.ended else None)
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
         return f"Stopped by ASHA after epoch {epochs_in_words(decision.rung)}: score {decision.score:.4f}, {cutoff}."
@@ -293,6 +294,14 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
         return f"After {record.metrics['steps']:,.0f} steps, held out: {scores}."
     superseded = " Superseded: a better configuration was found later." if is_superseded else ""
     return f"Score {record.score:.4f} at epoch {record.epoch} of {record.epochs}.{superseded}"
+
+
+def _failure_note(record: Record, failure: Failure | None) -> str:
+    """The error, and as a block of code the traceback; a tag of MLflow's has room for both."""
+    error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
+    if failure is None or failure.traceback is None:
+        return error
+    return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~"
 
 
 def _counts(statuses: Counter[str]) -> str:
