@@ -31,6 +31,7 @@ from msgspec import UNSET
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.facts.events import EpochReported, Failure
+from study.facts.other_code import first_training_launch, other_code_of
 from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
@@ -91,6 +92,7 @@ class StudyRuns:
     ) -> None:
         """`reports`: those of each trial, by its key, each epoch once."""
         self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
+        self._first = first_training_launch(facts)
         last = facts.last_launch
         self.progress = StudyProgress(plan.plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
 
@@ -111,6 +113,7 @@ class StudyRuns:
             | {"phase": started.phase, "trial": str(started.trial)}
             | ({"retries": str(len(trial.retries))} if trial.retries else {})
             | self._backbone_tags(trial)
+            | self._code_tag([trial])
             | ({"superseded": "true"} if is_superseded else {}),
             points=tuple(_curve_points(self.reports[key], trial.phase)) + tuple(_selected_points(trial.record)),
         )
@@ -128,7 +131,9 @@ class StudyRuns:
             started=min((milliseconds(trial.started.time) for trial in trials), default=None),
             ended=_last_end(trials) if status in ("completed", "failed") else None,
             params={},
-            tags=self._tags("arm", status, method=arm.arm.method, task=arm.arm.task) | {"trials": _counts(statuses)},
+            tags=self._tags("arm", status, method=arm.arm.method, task=arm.arm.task)
+            | {"trials": _counts(statuses)}
+            | self._code_tag(trials),
             points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
         )
 
@@ -153,6 +158,11 @@ class StudyRuns:
             points=tuple(self._medians()),
             files=files,
         )
+
+    def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
+        """What code of these trials is another than the study began with, if any is."""
+        codes = dict.fromkeys(code for trial in trials for code in other_code_of(trial, self.facts, self._first))
+        return {"other_code": "; ".join(codes)} if codes else {}
 
     def _backbone_tags(self, trial: TrialFacts) -> dict[str, str]:
         """Which run has made the backbone of the trial, where one has."""
