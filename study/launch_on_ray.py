@@ -12,6 +12,7 @@ from study.cluster import mps
 from study.cluster.ray_connection import ray_cluster
 from study.cluster.resources import Resources, check_room
 from study.decisions.scheduler import Scheduler
+from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.launch_options import LaunchOptions, local_gpus
@@ -53,6 +54,7 @@ def run_trials(
     `on_start` is called before the first line about trials.
 
     Raises:
+        SmokeStepsFailed: a method cannot take a step; no trial was started.
         Stalled: nothing moves any more.
     """
     with _cluster(options):
@@ -68,6 +70,7 @@ def run_trials(
                 resources=resources,
                 on_progress=view.update,
                 watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
+                smoke=SmokeSteps(scheduler, resources),
             ).run()
 
 

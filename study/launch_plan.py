@@ -8,18 +8,22 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.facts.plan_on_disk import plan_on_disk
+from study.facts.study_facts import read_facts
 from study.launch_options import OUT, LaunchOptions, local_gpus
 from study.plans.identity import digest, in_file_names
 from study.plans.included_folder import include_folder
 from study.plans.plan import Plan
-from study.plans.plan_file import check_same_study, with_earlier
+from study.plans.plan_file import check_same_study, plan_changes, with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
 from trainables.corpora import corpus
 from trainables.data import glue
+from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import is_folder
 from trainables.schema import to_plain
+
+MOST_FAULTS = 10  # of data, that are told at once
 
 
 def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None = None) -> tuple[ResolvedPlan, Path]:
@@ -32,6 +36,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None =
         folder = Path(options.continue_study)
     else:
         folder = Path(options.out or OUT) / (options.name or default_name(resolve(plan, unchecked=unknown)))
+    check_files(plan, folder)
     return resolve_in(folder, plan, unchecked=unchecked), folder
 
 
@@ -79,9 +84,30 @@ def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) 
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
     resolved = resolve(plan, unchecked=unchecked, pins=pins)
-    if not unchecked:
-        check_same_study(resolved, earlier.plan, folder)
+    if not unchecked and plan_changes(earlier.plan, resolved):
+        settled = {trial.started.arm for trial in read_facts(folder).trials.values()}
+        check_same_study(resolved, earlier.plan, folder, settled=settled)
     return resolved
+
+
+def check_files(plan: Plan, folder: Path) -> None:
+    """Passes if all rows can be read that trials of the plan, or of the study in `folder`, train on.
+
+    Raises:
+        ValueError: some cannot; a line for each, `MOST_FAULTS` at most.
+    """
+    earlier = plan_on_disk(folder)
+    tasks = [name for name in (with_earlier(plan, earlier.plan.asked) if earlier else plan).tasks if name in TASKS]
+    faults: list[str] = []
+    for name in tasks:
+        faults += glue.data_faults(TASKS[name], plan.data, most=MOST_FAULTS - len(faults))
+        if len(faults) >= MOST_FAULTS:
+            break
+    if len(faults) > 1:
+        least = "at least " * (len(faults) >= MOST_FAULTS)
+        faults = [f"--data {plan.data} has {least}{len(faults)} faults; mend them, or choose another folder", *faults]
+    if faults:
+        raise ValueError("\n".join(faults))
 
 
 def raised_in_words(options: LaunchOptions, resolved: ResolvedPlan) -> list[str]:

@@ -21,7 +21,7 @@ from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled
-from study.facts.events import LaunchStatus, utc_now
+from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
@@ -35,7 +35,7 @@ from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
 from study.screen.waiting import waiting_for
-from study.screen.words import describe_failure, describe_retries
+from study.screen.words import describe_failure, describe_retries, failures_command
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
 from study.storage.stored_models import model_exists, where_it_lies
@@ -157,7 +157,7 @@ def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, 
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
     mirror = start_mirror(folder, options.tracking_uri)
-    status = _run_trials(scheduler, folder, storage, options)
+    status = _run_trials(scheduler, journal, folder, storage, options)
     table = analyse(folder)
     scheduler.end_launch(status)
     if mirror:
@@ -165,10 +165,14 @@ def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, 
     return table
 
 
-def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions) -> LaunchStatus:
+def _run_trials(
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions
+) -> LaunchStatus:
     """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
     if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
         return _ended(scheduler)
+    from study.drivers.smoke_steps import SmokeStepsFailed
+
     try:
         with waiting_for("the trials to start" if options.address else "Ray to start", output=sys.stderr) as no_more:
             from study.launch_on_ray import run_trials
@@ -179,6 +183,12 @@ def _run_trials(scheduler: Scheduler, folder: Path, storage: str, options: Launc
     except Stalled as stalled:
         print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
         return "interrupted"
+    except SmokeStepsFailed as failed:
+        for arm, failure in failed.failures.items():
+            config = failed.specs[arm].config
+            journal.append(SmokeStepFailed(time=journal.now(), arm=arm, config=config, failure=failure))
+        scheduler.end_launch("interrupted")
+        raise ValueError(f"{failed}; the traceback: {failures_command(folder)}") from None
     except ValueError:  # a worker does not find what the plan says, or no trial fits on this machine
         scheduler.end_launch("interrupted")
         raise
@@ -267,6 +277,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
     print(f"\n{table}")
     for line in failed:
         print(f"failed: {line}")
+    if failed:
+        print(f"tracebacks:  {failures_command(folder)}")
     if not progress.is_done:
         for line in broken_off(scheduler):
             print(line)

@@ -18,7 +18,8 @@ from rich.table import Table
 from study.command_line import Parser, guarded
 from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress
-from study.facts.events import FILE
+from study.facts.events import FILE, read_events
+from study.facts.failed_attempts import failed_attempts
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plan_on_disk import plan_on_disk, require_plan
@@ -26,7 +27,16 @@ from study.facts.record import epochs_in_words
 from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
-from study.screen.words import clock, describe_failure, describe_notice, describe_retries, describe_sharing, trial_name
+from study.screen.words import (
+    clock,
+    describe_attempt,
+    describe_failure,
+    describe_notice,
+    describe_retries,
+    describe_sharing,
+    failures_command,
+    trial_name,
+)
 from trainables.schema import Typed, to_plain
 
 
@@ -34,6 +44,7 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: str
+    failures: bool
     json: bool
 
 
@@ -68,16 +79,19 @@ def _main(argv: Sequence[str] | None) -> int:
         return _tell_all(studies, as_json=options.json)
     progress = read_progress(folder)
     status = status_of(progress, folder)
-    if options.json:
+    if options.failures:
+        _tell_failures(folder, as_json=options.json)
+    elif options.json:
         print(json.dumps(to_plain(status), indent=1))
     else:
-        _print(progress, status)
+        _print(progress, status, options.folder)
     return 0 if status.complete else 1
 
 
 def build_parser() -> Parser:
     parser = Parser("study.status", "What of a study is done, running, stopped, failed and missing.")
     parser.add_argument("folder", metavar="runs/NAME", help="a study, or a folder of studies: a line each")
+    parser.add_argument("--failures", action="store_true", help="every attempt that failed, with its traceback")
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     return parser
 
@@ -169,7 +183,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
     )
 
 
-def _print(progress: StudyProgress, status: Status) -> None:
+def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
     console.print(f"study {status.study} ({status.protocol_hash}): {counts} of {status.total} trials", markup=False)
@@ -188,8 +202,22 @@ def _print(progress: StudyProgress, status: Status) -> None:
     for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
         for line in lines:
             console.print(f"{title}: {line}", markup=False, soft_wrap=True)
+    if status.failed or status.waiting:
+        console.print(f"tracebacks: {failures_command(folder)}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:
         console.print(f"left: about {clock(status.remaining_seconds)} of one slot")
+
+
+def _tell_failures(folder: Path, *, as_json: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as above
+        attempts = failed_attempts(read_events(folder))
+    if as_json:
+        print(json.dumps({"study": folder.resolve().name, "failures": to_plain(attempts)}, indent=1))
+        return
+    for attempt in attempts:
+        print("\n".join(describe_attempt(attempt)), end="\n\n")
+    print(f"{len(attempts) or 'no'} failed attempt{'s' * (len(attempts) != 1)}")
 
 
 def _shared(progress: StudyProgress) -> list[str]:

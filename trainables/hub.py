@@ -1,13 +1,49 @@
 """What data, corpora and backbones have in common that lie on the Hugging Face hub."""
 
+import math
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 HUB_SECONDS = 5  # to wait for the hub's answer
+_OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
+_next_attempt = 0.0  # on the monotonic clock
 
 
 class HubUnreachable(ValueError):
     """Something is neither in the local cache nor can the hub be asked for it."""
+
+
+def reach_or_work_offline() -> None:
+    """To be called before the hub is asked for anything: one short attempt to reach it, however much is asked for.
+
+    Where it does not answer, this process works with the local cache alone for a minute, as with HF_HUB_OFFLINE=1: the
+    libraries would try each thing anew, six times and up to half a minute, with a line of their own for each.
+    """
+    global _next_attempt
+    from huggingface_hub import constants, get_session
+
+    if time.monotonic() < _next_attempt:
+        return
+    if _next_attempt:  # it did not answer then
+        _work_offline(False)
+    if constants.HF_HUB_OFFLINE:  # the user's choice
+        return
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+        _next_attempt = math.inf
+    except Exception:  # whatever the network library of the day raises
+        _next_attempt = time.monotonic() + _OFFLINE_SECONDS
+        _work_offline(True)
+
+
+def _work_offline(offline: bool) -> None:
+    from huggingface_hub import constants
+
+    constants.HF_HUB_OFFLINE = offline
+    if datasets := sys.modules.get("datasets"):  # which takes a copy when it is imported
+        datasets.config.HF_HUB_OFFLINE = datasets.config.HF_DATASETS_OFFLINE = offline
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import is_mini, protocol_in_words, setting_notes
+from study.facts.other_code import code_in_words, first_training_launch, other_code_of
 from trainables.data.tasks import TASKS
 
 
@@ -65,6 +66,7 @@ def departure_notes(studies: list[Study]) -> list[str]:
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
     notes = setting_notes(studies) + repeat_notes(rows) + _search_notes(rows) + _data_notes(rows)
+    notes += _code_notes(studies, rows)
     if len(studies) > 1:
         named = zip(names_of(studies), studies, strict=True)
         notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
@@ -87,6 +89,28 @@ def _search_notes(rows: list[Row]) -> list[str]:
         return []
     told = [f"{label} {' or '.join(map(str, numbers))}" for label, numbers in samples.items()]
     return [f"rows were chosen from unlike numbers of configurations per task: {', '.join(told)}"]
+
+
+def _code_notes(studies: list[Study], rows: list[Row]) -> list[str]:
+    """The arms with trials of other code than those that their study began with."""
+    cells = [cell for row in rows for cell in row.cells.values()]
+    return [line for study in studies for line in _code_notes_of(study, cells)]
+
+
+def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
+    records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
+    if len({record.code_digest for record in records.values()}) < 2:
+        return []  # no need to read the journal
+    first = first_training_launch(study.facts)
+    told = dict.fromkeys(
+        f"{records[key].arm} ({code})"
+        for key, trial in study.facts.trials.items()
+        if key in records
+        for code in other_code_of(trial, study.facts, first)
+    )
+    if first is None or not told:
+        return []
+    return [f"trained with other code than the study's first launch ({code_in_words(first)}): {', '.join(told)}"]
 
 
 def _data_notes(rows: list[Row]) -> list[str]:

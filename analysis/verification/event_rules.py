@@ -24,6 +24,7 @@ from study.facts.events import (
     NodeLeftOut,
     NodeTakenBack,
     SearchClosed,
+    SmokeStepFailed,
     StartChosen,
     StudyPaused,
     TrialEnded,
@@ -55,6 +56,7 @@ class Replay:
         self._machine = FaultRules()
         self._epochs = EpochRules(file.plan.protocol.selection)
         self._last_launch = max((line.event.launch for line in lines if isinstance(line.event, LaunchBegan)), default=0)
+        self._settled = _settled_arms(lines)
         self._is_running = False  # between the two events of a launch
         self._time = ""
 
@@ -80,7 +82,7 @@ class Replay:
             case LaunchBegan():
                 self._is_running = True
                 number = unlike(event, {"launch": self.facts.launch_number + 1})
-                return number + plan_changes(event.plan, self._file.plan)
+                return number + plan_changes(event.plan, self._file.plan, settled=self._settled[event.launch])
             case LaunchEnded():
                 return self._launch_end_faults(event)
             case SearchClosed():
@@ -96,6 +98,8 @@ class Replay:
                 ]
             case NodeLeftOut() | NodeTakenBack() | StudyPaused():
                 return self._machine.faults(event, self.facts)
+            case SmokeStepFailed():
+                return self._arm_faults(event.arm) or unlike(event.failure, {"cause": "method"})
             case TrialReopened():
                 return trial_rules.reopening_faults(event, self._progress)
         return self._trial_faults(event, line)
@@ -190,3 +194,15 @@ class Replay:
             is_unpaid = event.phase in ("search", "confirm") and not budget.allows(arm, event.phase)
         unpaid = f"the limit of {self._progress.max_gpu_hours} GPU hours had nothing left for it"
         return [f"a confirm trial of {event.arm} while its search goes on"] * is_early + [unpaid] * is_unpaid
+
+
+def _settled_arms(lines: Sequence[JournalLine]) -> dict[int, set[str]]:
+    """Number of each launch -> arms of which it or a launch before it started a trial: they may change no more."""
+    settled: dict[int, set[str]] = {}
+    arms: set[str] = set()
+    for event in [line.event for line in lines]:
+        if isinstance(event, LaunchBegan):
+            arms = settled[event.launch] = set(arms)
+        elif isinstance(event, TrialStarted):
+            arms.add(event.arm)
+    return settled

@@ -15,7 +15,7 @@ class NotCovered(NamedTuple):
 
 
 _WHO = "who ran a launch, and where, stands nowhere else"
-_WHY = "why a trial broke off, and where, stands nowhere else"
+_WHY = "why a trial or a smoke step broke off, and where, stands nowhere else"
 _TRAINED_NOTHING = "of a launch that trained nothing; else records repeat it"
 _ORDER = "only the order of times is checked"
 _NOT_SELECTED = "of the selected epoch the record repeats it, of others nothing does"
@@ -39,6 +39,12 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "trial_ended.failure.traceback", _WHY),
     NotCovered("events.jsonl", "trial_ended.failure.host", _WHY),
     NotCovered("events.jsonl", "trial_ended.failure.node", _WHY),
+    NotCovered("events.jsonl", "smoke_step_failed.arm", _WHY),
+    NotCovered("events.jsonl", "smoke_step_failed.config", _WHY),
+    NotCovered("events.jsonl", "smoke_step_failed.failure.error", _WHY),
+    NotCovered("events.jsonl", "smoke_step_failed.failure.traceback", _WHY),
+    NotCovered("events.jsonl", "smoke_step_failed.failure.host", _WHY),
+    NotCovered("events.jsonl", "smoke_step_failed.failure.node", _WHY),
     NotCovered("events.jsonl", "node_left_out.trials", "which node a trial ran on stands nowhere else"),
     NotCovered("events.jsonl", "launch_began.time", _ORDER),
     NotCovered("events.jsonl", "launch_ended.time", _ORDER),
@@ -48,6 +54,7 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "trial_retried.time", _ORDER),
     NotCovered("events.jsonl", "trial_restarted.time", _ORDER),
     NotCovered("events.jsonl", "trial_reopened.time", _ORDER),
+    NotCovered("events.jsonl", "smoke_step_failed.time", _ORDER),
     NotCovered("events.jsonl", "node_left_out.time", _ORDER),
     NotCovered("events.jsonl", "node_taken_back.time", _ORDER),
     NotCovered("events.jsonl", "study_paused.time", _ORDER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from study.facts.attestation import Attestation
@@ -42,6 +43,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
     """What an actor works on, all trials side by side, and what it holds meanwhile."""
 
     trials: tuple[AssignedTrial, ...]
+    smoke: Mapping[str, TrialSpec] = {}  # or, before any trial, arms whose methods take one step each
     device: Literal["cpu", "cuda"]
     cpus: float  # with `gpus` 0 where a group of processes holds what is needed
     gpus: float
@@ -62,11 +64,20 @@ class News(Typed, frozen=True, kw_only=True):
     refused: Attestation | None = None
 
 
+class SmokeReport(Typed, frozen=True, kw_only=True):
+    """The arms whose methods failed in their first step, and the code that ran there."""
+
+    failures: Mapping[str, Failure]
+    code_digest: str
+    versions: Mapping[str, str]
+
+
 class Message(Typed, frozen=True, kw_only=True):
     """What an actor says after a step: one epoch of each of its trials that goes on."""
 
     news: tuple[News, ...]
     node: str | None = None  # Ray's number of the actor's
+    smoke: SmokeReport | None = None
 
 
 ASSIGNMENTS = Reader(Assignment)

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import ray
+from msgspec.structs import replace
 from ray import tune
 
 from study.drivers.messages import ASSIGNMENTS, Assignment, Message
 from study.drivers.running_trial import RunningTrial
+from study.drivers.smoke_steps import smoke_report
 from trainables.method_files import include
 
 MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
@@ -21,6 +23,7 @@ class TrialActor(tune.Trainable):
     """Runs the trials of the assignment in `config`; one `step` is one epoch of each."""
 
     _trials: list[RunningTrial] = []
+    _smoke: Assignment | None = None  # whose steps are to be taken first
     _node: str | None = None  # Ray's number of it
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -33,6 +36,8 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         news = tuple(trial.next_news() for trial in self._trials if not trial.is_over)
         message = Message(news=news, node=self._node)
+        if smoke := self._smoke:
+            message = replace(message, smoke=smoke_report(smoke.smoke, device=smoke.device, node=self._node))
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:
@@ -43,7 +48,8 @@ class TrialActor(tune.Trainable):
         self._node, gpu = place_of_actor() if ray.is_initialized() else (None, None)
         include(assignment.included)
         _set_threads(assignment.threads)
-        gpus = assignment.gpus / len(assignment.trials)
+        self._smoke = assignment if assignment.smoke else None
+        gpus = assignment.gpus / max(1, len(assignment.trials))
         self._trials = []
         for assigned in assignment.trials:
             self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, gpu=gpu, node=self._node))

@@ -27,6 +27,7 @@ from study.drivers.assignments import Assignments
 from study.drivers.causes import lost_outcome, lost_process
 from study.drivers.interrupts import drain_on_interrupt
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message, News
+from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
@@ -51,11 +52,13 @@ class TuneDriver:
         resources: Resources,
         on_progress: Callable[[], None],
         watchdog: Watchdog,
+        smoke: SmokeSteps | None = None,
         actor: type[tune.Trainable] = TrialActor,
     ):
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
+        self._smoke = smoke
         self._next_look = self._next_placing = 0.0
         self._folder = folder
         self._storage = storage
@@ -114,6 +117,8 @@ class TuneDriver:
         """
         if len(self._waiting) >= max(1, self._slots() - len(self._training)):
             return None
+        if self._smoke and not self._smoke.are_over:
+            return self._suggest_smoke(ray_id, self._smoke)
         trial = self.scheduler.next_trial()
         if trial is None:
             is_over = self.scheduler.progress.is_done or self.scheduler.has_given_up
@@ -123,10 +128,24 @@ class TuneDriver:
         self._waiting[ray_id] = frozenset(assignment.avoid)
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
+    def _suggest_smoke(self, ray_id: str, smoke: SmokeSteps) -> dict[str, Any] | None:
+        """The first step of some methods; no trial before all have taken theirs."""
+        assignment = None if self.scheduler.draining else smoke.next_part(ray_id)
+        if assignment is None:
+            return None
+        self._keys[ray_id], self._waiting[ray_id] = [], frozenset()
+        return {MESSAGE: msgspec.json.encode(assignment).decode()}
+
     def reported(self, ray_id: str, message: Message) -> str:
-        """Takes in what an actor says, and tells whether Ray stops its Ray trial."""
+        """Takes in what an actor says, and tells whether Ray stops its Ray trial.
+
+        Raises:
+            SmokeStepsFailed: a method cannot take a step.
+        """
         self._node_of[ray_id] = message.node
         self._watchdog.moved()
+        if self._smoke and message.smoke:
+            self._smoke.taken(ray_id, message.smoke)
         for news in message.news:
             if self._is_over(news, message.node):
                 self._keys[ray_id].remove(news.key)
@@ -163,6 +182,8 @@ class TuneDriver:
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
         self._training.discard(ray_id)
+        if self._smoke:
+            self._smoke.lost(ray_id)
         node = self._node_of.get(ray_id)
         failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes())
         if failure.host:

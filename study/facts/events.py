@@ -164,6 +164,14 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
     reason: Reopening  # `--retry-failed`, or other code or versions than those of its record
 
 
+class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
+    """The one step that an arm's method takes before any trial of the arm failed: the launch ended, nothing ran."""
+
+    arm: str
+    config: Configuration
+    failure: Failure
+
+
 class NodeLeftOut(BaseEvent, frozen=True, kw_only=True):
     """A node gets no trials for a while: several failed there while others went on elsewhere, or it has other code."""
 
@@ -214,6 +222,7 @@ Event = (
     | TrialRestarted
     | TrialEnded
     | TrialReopened
+    | SmokeStepFailed
     | NodeLeftOut
     | NodeTakenBack
     | StudyPaused

@@ -307,6 +307,7 @@ class StudyFacts:
             case ConfirmClosed():
                 for name in event.arms:
                     self.arm(name).confirm_closed.append(event)
+            # SmokeStepFailed: nothing ran; `failed_attempts` has it
 
     def _heard_of(self, key: str) -> TrialFacts:
         if key not in self.trials:

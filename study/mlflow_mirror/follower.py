@@ -85,7 +85,7 @@ class Mirror:
                 return {event.key, *(trial.key for trial in confirm)}
             case events.StartChosen() | events.SearchClosed() | events.ConfirmClosed():
                 return set()
-            case events.NodeLeftOut() | events.NodeTakenBack() | events.StudyPaused():
+            case events.NodeLeftOut() | events.NodeTakenBack() | events.StudyPaused() | events.SmokeStepFailed():
                 return set()
             case _:
                 return {event.key}

@@ -34,13 +34,15 @@ from statistics import median
 from msgspec import UNSET
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
-from study.facts.events import EpochReported
+from study.facts.events import EpochReported, Failure
+from study.facts.other_code import first_training_launch, other_code_of
 from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
 from trainables.schema import to_plain
 
+NOTE_ERROR_CHARACTERS = 500  # of the first line of an error, which may have a tensor in it
 MLFLOW_STATUS = {
     "completed": "FINISHED",
     "stopped": "FINISHED",
@@ -94,6 +96,7 @@ class StudyRuns:
     ) -> None:
         """`reports`: those of each trial, by its key, each epoch once."""
         self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
+        self._first = first_training_launch(facts)
         last = facts.last_launch
         self.progress = StudyProgress(plan.plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
 
@@ -117,6 +120,7 @@ class StudyRuns:
             | ({"stopped": "asha"} if status == "stopped" else {})
             | self._standing_tags(trial)
             | _provenance_tags([trial.record] if trial.record else [])
+            | self._code_tag([trial])
             | ({"superseded": "true"} if is_superseded else {}),
             points=tuple(_curve_points(self.reports[key], trial.phase)) + tuple(_selected_points(trial.record)),
         )
@@ -137,7 +141,8 @@ class StudyRuns:
             tags=self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
             | {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.asked.data}
             | {"data_fingerprint": arm.arm.data_fingerprint, "mlflow.note.content": _arm_note(arm)}
-            | _provenance_tags(arm.confirmed),
+            | _provenance_tags(arm.confirmed)
+            | self._code_tag(trials),
             points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
         )
 
@@ -162,6 +167,11 @@ class StudyRuns:
             points=tuple(self._medians()),
             files=files,
         )
+
+    def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
+        """What code of these trials is another than the study began with, if any is."""
+        codes = dict.fromkeys(code for trial in trials for code in other_code_of(trial, self.facts, self._first))
+        return {"other_code": "; ".join(codes)} if codes else {}
 
     def _backbone_tags(self, trial: TrialFacts) -> dict[str, str]:
         """Which run has made the backbone of the trial, where one has."""
@@ -320,7 +330,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     if record is None:
         return ""
     if status == "failed":
-        return f"Failed: {record.error}"
+        return _failure_note(record, trial.ended.failure if trial.ended else None)
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
         return f"Stopped by ASHA after epoch {epochs_in_words(decision.rung)}: score {decision.score:.4f}, {cutoff}."
@@ -339,6 +349,14 @@ def _arm_note(arm: ArmProgress) -> str:
     number = f"Score {arm.median:.4f}, the median of {', '.join(scores)}." if arm.median is not None else ""
     missing = f"Missing: {arm.missing}." if arm.missing else ""
     return " ".join(part for part in (number, missing) if part)
+
+
+def _failure_note(record: Record, failure: Failure | None) -> str:
+    """The error, and as a block of code the traceback; a tag of MLflow's has room for both."""
+    error = f"Failed: {(record.error or '')[:NOTE_ERROR_CHARACTERS]}"
+    if failure is None or failure.traceback is None:
+        return error
+    return f"{error}\n\n~~~text\n{failure.traceback.rstrip()}\n~~~"
 
 
 def _counts(statuses: Counter[str]) -> str:

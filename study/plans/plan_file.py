@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -80,26 +80,31 @@ def with_earlier(plan: Plan, earlier: Plan) -> Plan:
     )
 
 
-def check_same_study(resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path) -> None:
-    """Passes if both plans have one protocol, and their common arms the same facts.
+def check_same_study(
+    resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path, *, settled: Collection[str] | None = None
+) -> None:
+    """Passes if both plans have one protocol, and their common arms the same facts; `settled` as in `plan_changes`.
 
     Raises:
         ValueError: they do not; every field that differs is named.
     """
-    if changed := plan_changes(earlier, resolved):
+    if changed := plan_changes(earlier, resolved, settled=settled):
         raise ValueError(
             f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
             f"Choose another --name, or --continue {folder} for what is not said"
         )
 
 
-def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan) -> list[str]:
-    """Every field in which two plans are not of one study: its name and both values."""
+def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
+    """Every field in which two plans are not of one study: its name and both values.
+
+    `settled` are the arms of which a trial was started: what the others are made of, no number depends on. None: all.
+    """
     changed = _changed_rule_of_claims(later, earlier)
     changed += changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before = {arm.name: to_plain(arm) for arm in earlier.all_arms}
     for arm in later.all_arms:
-        if arm.name in before:
+        if arm.name in before and (settled is None or arm.name in settled):
             now = to_plain(arm)
             for fact in FACTS_OF_ARM:
                 changed += changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
+
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
+from study.facts.failed_attempts import FailedAttempt
 from study.facts.record import Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
 
@@ -40,6 +45,25 @@ def describe_record(record: Record) -> str:
 def describe_failure(record: Record) -> str:
     """A failed trial and its error in a line."""
     return f"{_record_name(record)}: {record.error}"
+
+
+def describe_attempt(attempt: FailedAttempt) -> list[str]:
+    """A failed attempt with all that is known of it."""
+    failure = attempt.failure
+    node = f" (node {failure.node[:8]})" if failure.node else ""
+    which = f", attempt {attempt.attempt}" if attempt.key else ""
+    return [
+        f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
+        f"  {attempt.time} in launch {attempt.launch}, on {failure.host or 'a host that is not known'}{node}; "
+        f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
+        f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
+        *(f"  {line}" for line in (failure.traceback or "no traceback: the process is gone").rstrip().splitlines()),
+    ]
+
+
+def failures_command(folder: Path | str) -> str:
+    """What shows the tracebacks of a study's failures."""
+    return f"python -m study.status {shlex.quote(str(folder))} --failures"
 
 
 def describe_retries(trial: TrialFacts) -> str:

@@ -27,7 +27,7 @@ from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance, expected_attestation, part_of, pretraining_spec, trial_spec
 from study.drivers.pretraining_rows import epoch_row
 from study.drivers.trial_end import end_trial
-from study.facts.events import Report
+from study.facts.events import Report, SmokeStepFailed
 from study.facts.journal import Journal
 from study.facts.record import SIZES
 from study.facts.study_facts import TrialFacts
@@ -71,6 +71,9 @@ def eventful_study(folder: Path) -> Path:
     launch(folder, mini_plan(seeds=1, **made), killed_after=3)
     faults = {4: "machine", 8: "restart", 12: "method"}
     launch(folder, mini_plan(seeds=1, **made), killed_after=30, broken=faults)
+    with closing(Journal(folder)) as journal:
+        refused = {"arm": "albert/rte", "config": {"batch_size": 16}, "failure": failure_of("method", error="no key x")}
+        journal.append(SmokeStepFailed(time=journal.now(), **refused))
     launch(folder, mini_plan(seeds=1, **made), killed_after=0)
     launch(
         folder,

@@ -126,9 +126,9 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
             b"sentence\tsentence\na\tb\n",
             "{file}, line 1: several columns 'sentence'; the columns are sentence, sentence",
         ),
-        (b"index\tsentence\n0\tone\n1\n", "{file}, line 3: 1 columns instead of 2: '1'"),
+        (b"index\tsentence\n0\tone\n1\n", "{file}, line 3: 1 columns instead of 2: '1'; allowed: index, sentence"),
         (b"index\tsentence\n0\tone\n1\t \n", "{file}, line 3: row 1 has no text in sentence; allowed: some text"),
-        (b"sentence\ncaf\xe9\n", "{file}, line 2: not UTF-8, byte 0xe9"),
+        (b"sentence\ncaf\xe9\n", "{file}, line 2: not UTF-8, byte 0xe9; allowed: UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_answered_is_refused_in_one_line(studies, tmp_path, capsys, content, message):

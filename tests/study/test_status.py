@@ -10,14 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from helpers.edited_studies import rechained
-from helpers.journals import NO_PLAN
+from helpers.journals import NO_PLAN, failure_of
 from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
+from helpers.mlflow_stores import planned
 from helpers.shared_gpu import SharedGpu
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles, status
-from study.facts.events import EpochReported, LaunchBegan, SearchClosed, read_events
+from study.facts.events import EpochReported, LaunchBegan, SearchClosed, TrialEnded, read_events
 from study.facts.journal import Journal
 from study.launch_stages import plan_file
 from study.plans.plan_file import write_plan
@@ -175,3 +176,25 @@ def test_a_folder_of_studies_has_a_line_for_each_the_last_launched_first(tmp_pat
 def test_a_folder_of_complete_studies_is_complete(tmp_path):
     launched_study(tmp_path / "whole")
     assert status.main([str(tmp_path)]) == 0
+
+
+def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys):
+    journal = planned(tmp_path / "mine")
+    journal.begin()
+    journal.start("a" * 16, trial=3)
+    journal.retry("a" * 16, "[Errno 28] No space left on device")
+    failure = replace(failure_of("method", error="KeyError: 'threshold'"), traceback="Traceback:\n  in build\n")
+    record = journal._record("a" * 16, None, None, status="failed", error=failure.error)
+    journal.append(TrialEnded(time=journal.now(), key="a" * 16, record=record, failure=failure))
+    status.main([str(tmp_path / "mine"), "--failures"])
+    told = capsys.readouterr().out
+    assert "palbert/rte search 3, attempt 1, tried again: [Errno 28] No space left on device\n" in told
+    assert "palbert/rte search 3, attempt 2, failed: KeyError: 'threshold'\n" in told
+    assert "on host-of-node-a (node node-a)" in told and f"key {'a' * 16}" in told and '"batch_size": 32' in told
+    assert "  Traceback:\n    in build\n" in told and told.endswith("2 failed attempts\n")
+    status.main([str(tmp_path / "mine"), "--failures", "--json"])
+    first, last = json.loads(capsys.readouterr().out)["failures"]
+    assert (first["attempt"], last["attempt"], last["became"]) == (1, 2, "failed")
+    assert last["failure"]["traceback"] == failure.traceback and first["failure"]["traceback"] is None
+    status.main([str(tmp_path / "mine")])
+    assert f"tracebacks: python -m study.status {tmp_path}/mine --failures" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from trainables.corpora.sentences import Document, sentences_of_line
-from trainables.hub import HUB_SECONDS, hub_errors
+from trainables.hub import HUB_SECONDS, hub_errors, reach_or_work_offline
 
 PREFIX = "hub:"
 COLUMN = "text"
@@ -27,6 +27,7 @@ def hub_documents(corpus: str) -> Iterator[Document]:
 
     name, revision, configuration = _parts(corpus)
     with _hub_errors(corpus):
+        reach_or_work_offline()
         rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
     while True:
         with _hub_errors(corpus):
@@ -52,6 +53,7 @@ def hub_fingerprint(corpus: str) -> str:
     name, revision, configuration = _parts(corpus)
     if revision is None or not _COMMIT.fullmatch(revision):
         with _hub_errors(corpus):
+            reach_or_work_offline()
             revision = str(HfApi().dataset_info(name, revision=revision, timeout=HUB_SECONDS).sha)
     return f"{PREFIX}{name}@{revision}" + (f":{configuration}" if configuration else "")
 

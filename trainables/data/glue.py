@@ -6,28 +6,25 @@ offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...)
 
 import codecs
 import hashlib
-import socket
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 import numpy as np
 
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.file_hashes import hash_of_file
-from trainables.hub import HubUnreachable
+from trainables.hub import HubUnreachable, reach_or_work_offline
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
-_HUB_SECONDS = 5  # to wait for the hub's answer
 
 Kind = Literal["mini", "hub", "folder"]
 
@@ -97,13 +94,15 @@ def read_texts(task: Task, file: Path) -> Split:
     """
     if not file.is_file():
         raise ValueError(f"no file {file}; allowed: a TSV file with {_columns_of(task)}")
-    lines = _lines_of(file)
+    lines = _decoded_lines(file)
     if not lines:
         raise ValueError(f"{file} is empty; allowed: a TSV file with {_columns_of(task)}")
-    first = lines[0][1]
+    first = lines[0].split("\t")
     is_bare = bool(task.headerless) and len(first) == len(task.headerless) and task.file_columns[0] not in first
     header, lines = (task.headerless, lines) if is_bare else (first, lines[1:])
-    rows = _rows(task, file, header, lines, label_place=None, may_be_cut=task.label_column in header)
+    may_be_cut, first_line = task.label_column in header, 1 if is_bare else 2
+    read = _reader(task, file, header, first_line, label_place=None, may_be_cut=may_be_cut)
+    rows = [row for row_id, line in enumerate(lines) if (row := read(row_id, line)) is not None]
     if not rows:
         raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
     return _split_of(task, rows)
@@ -124,6 +123,28 @@ def check_data(task: Task, data: str) -> None:
     for split in (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits:
         if kind_of(data) == "folder":
             _existing_file(task, split, data)
+
+
+def data_faults(task: Task, data: str, *, most: int) -> list[str]:
+    """What is wrong with the files of a folder that training on the task reads: a line for each, so many at most.
+
+    An empty list of other places: what is generated is right, and the hub's data are checked where they are read.
+    """
+    faults: list[str] = []
+    for split in _read_splits(task) if kind_of(data) == "folder" else ():
+        try:
+            _, lines, read = _file_of(task, split, data)
+        except (ValueError, OSError) as error:
+            faults.append(str(error))
+            continue
+        for row_id, line in enumerate(lines):
+            try:
+                read(row_id, line)
+            except ValueError as error:
+                faults.append(str(error))
+                if len(faults) >= most:
+                    return faults
+    return faults[:most]
 
 
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
@@ -178,52 +199,64 @@ def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
 
 # Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other.
 
-_Line = tuple[str, list[str]]  # where it is, and its cells
-
 
 def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]:
+    file, lines, read = _file_of(task, split, folder)
+    return file, [row for row_id, line in enumerate(lines) if (row := read(row_id, line)) is not None]
+
+
+def _file_of(task: Task, split: str, folder: str) -> tuple[Path, list[str], Callable[[int, str], _Row | None]]:
+    """The file of a split, its lines below the header, and what reads one."""
     file = _existing_file(task, split, folder)
     labelled = split not in task.test_splits
-    header, lines = _table(task, file, task.headerless if labelled else ())
+    header, lines, first_line = _table(task, file, task.headerless if labelled else ())
     if not lines:
-        return file, []
-    label_place = _place_of(task.label_column, header, file) if labelled else None
-    return file, _rows(task, file, header, lines, label_place=label_place, may_be_cut=labelled)
+        raise ValueError(f"{file}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
+    place = _place_of(task.label_column, header, file) if labelled else None
+    return file, lines, _reader(task, file, header, first_line, label_place=place, may_be_cut=labelled)
 
 
-def _rows(
-    task: Task, file: Path, header: Sequence[str], lines: Sequence[_Line], *, label_place: int | None, may_be_cut: bool
-) -> list[_Row]:
+def _reader(
+    task: Task, file: Path, header: Sequence[str], first_line: int, *, label_place: int | None, may_be_cut: bool
+) -> Callable[[int, str], _Row | None]:
+    """Reads a line as a row of this number, the first of which is the file's line `first_line`; None for one that was
+    cut in two. It raises a ValueError."""
     text_places = [_place_of(column, header, file) for column in task.file_columns]
-    rows = []
-    for row_id, (where, cells) in enumerate(lines):
-        if task.has_cut_rows and len(cells) < len(header) and may_be_cut:
-            continue
+    may_be_cut = may_be_cut and task.has_cut_rows
+
+    def read(row_id: int, line: str) -> _Row | None:
+        cells = line.split("\t")
         if len(cells) != len(header):
-            raise ValueError(f"{where}: {len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}")
-        texts = tuple(cells[place] for place in text_places)
-        if not any(text.strip() for text in texts):
-            raise ValueError(f"{where}: row {row_id} has no text in {', '.join(task.file_columns)}; allowed: some text")
-        label = None if label_place is None else _parsed_label(task, cells[label_place], where)
-        rows.append(_Row(row_id, texts, label))
-    return rows
+            if may_be_cut and len(cells) < len(header):
+                return None
+            told = f"{len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}"
+            raise ValueError(f"{file}, line {row_id + first_line}: {told}; allowed: {', '.join(header)}")
+        texts = tuple([cells[place] for place in text_places])
+        if not any(map(str.strip, texts)):
+            columns = ", ".join(task.file_columns)
+            told = f"row {row_id} has no text in {columns}; allowed: some text"
+            raise ValueError(f"{file}, line {row_id + first_line}: {told}")
+        try:
+            label = None if label_place is None else _parsed_label(task, cells[label_place])
+        except ValueError as error:
+            raise ValueError(f"{file}, line {row_id + first_line}: {error}") from None
+        return _Row(row_id, texts, label)
+
+    return read
 
 
-def _table(task: Task, file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[_Line]]:
-    """Column names, the first line's if none are given; and each further line."""
-    lines = _lines_of(file)
+def _table(task: Task, file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
+    """Column names, the first line's if none are given; each further line, and the number of the first of these."""
+    lines = _decoded_lines(file)
     if header or not lines:
-        return header, lines
-    (where, header), *rows = lines
+        return header, lines, 1
+    header = lines[0].split("\t")
     for column in header:
         if column not in task.header:
-            raise ValueError(f"{where}: unknown column {column!r}; {task.title} has {', '.join(task.header)}")
+            told = f"unknown column {column[:80]!r}; {task.title} has {', '.join(task.header)}"
+            raise ValueError(f"{file}, line 1: {told}")
         _place_of(column, header, file)
-    return header, rows
-
-
-def _lines_of(file: Path) -> list[_Line]:
-    return [(f"{file}, line {number}", line.split("\t")) for number, line in enumerate(_decoded_lines(file), start=1)]
+    return header, lines[1:], 2
 
 
 def _place_of(column: str, header: Sequence[str], file: Path) -> int:
@@ -247,26 +280,26 @@ def _decoded_lines(file: Path) -> list[str]:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}") from None
+        raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}; allowed: UTF-8") from None
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def _parsed_label(task: Task, text: str, place: str) -> int | float:
+def _parsed_label(task: Task, text: str) -> int | float:
     if task.is_regression:
-        return _parsed_score(text, place)
+        return _parsed_score(text)
     if text not in task.file_labels:
-        raise ValueError(f"{place}: unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}")
+        raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}")
     return task.file_labels.index(text)
 
 
-def _parsed_score(text: str, place: str) -> float:
+def _parsed_score(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{place}: score {text!r} is not a number") from None
+        raise ValueError(f"score {text!r} is not a number; allowed: 0..5") from None
     if not 0 <= value <= 5:
-        raise ValueError(f"{place}: score {text} is outside 0..5")
+        raise ValueError(f"score {text} is outside 0..5")
     return value
 
 
@@ -285,28 +318,12 @@ def _hub_errors() -> Iterator[None]:
         ) from error
 
 
-def _check_reachable() -> None:
-    """Passes if the hub answers or something of GLUE is cached. `datasets` alone would try for half a minute.
-
-    Raises:
-        OSError: it does not.
-    """
-    from datasets import config
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE or any(Path(config.HF_DATASETS_CACHE).glob(f"{HUB_NAME.replace('/', '___')}*")):
-        return
-    address = urlsplit(constants.ENDPOINT)
-    port = address.port or {"http": 80, "https": 443}[address.scheme]
-    socket.create_connection((address.hostname, port), timeout=_HUB_SECONDS).close()
-
-
 @lru_cache(maxsize=None)
 def _hub_revision(task: Task) -> str:
     from datasets import load_dataset_builder
 
     with _hub_errors():
-        _check_reachable()
+        reach_or_work_offline()
         return str(load_dataset_builder(HUB_NAME, task.name).hash)
 
 
@@ -314,6 +331,7 @@ def _hub_rows(task: Task, split: str) -> tuple[str, list[_Row]]:
     from datasets import load_dataset
 
     with _hub_errors():
+        reach_or_work_offline()
         dataset = load_dataset(HUB_NAME, task.name, split=split.replace("dev", "validation"))
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)

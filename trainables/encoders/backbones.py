@@ -16,7 +16,7 @@ from trainables.configuration import EncoderConfig
 from trainables.encoders.published_sizes import PUBLISHED_SIZES
 from trainables.encoders.sharebert_slices import slices_of
 from trainables.file_hashes import hash_of_file
-from trainables.hub import HUB_SECONDS, hub_errors
+from trainables.hub import HUB_SECONDS, hub_errors, reach_or_work_offline
 
 FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 NYSTROM_FAMILIES = ("albert", "bert", "electra")
@@ -290,6 +290,7 @@ def _hub_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> s
         cached = _cached_files(name)
         if all(cached.keys() & names for names in wanted.values()):
             return set(cached)
+        reach_or_work_offline()
         info = HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS)
         return {sibling.rfilename for sibling in info.siblings or ()}
 
@@ -302,6 +303,7 @@ def _commit(kind: str, name: str) -> str:
     with _hub_errors(kind, name):
         if snapshot := _snapshot(name):
             return snapshot.name
+        reach_or_work_offline()
         return str(HfApi().model_info(repository, revision=revision, timeout=HUB_SECONDS).sha)
 
 
@@ -328,7 +330,10 @@ def _hub_configuration(name: str) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
+    if cached := _cached_files(name).get("config.json"):
+        return cached
     repository, revision = hub_revision(name)
+    reach_or_work_offline()
     try:
         return Path(hf_hub_download(repository, "config.json", revision=revision))
     except HfHubHTTPError as error:  # for instance of a repository that asks for a token

@@ -372,6 +372,12 @@ def latency_of(run: TrainingRun) -> Latency:
         return measure_latency(run._model, run._data.selection, timed_rules(run._model), num_batches=TIMED_BATCHES)
 
 
+def try_out(run: TrainingRun, *, rows: int = 2) -> None:
+    """A step and an evaluation on so few rows: whether the method's code works. The run is of no use then."""
+    run.train_on([run._training_batches(1)[0][:rows]], 1)
+    run._evaluate(run._data.selection.take(np.arange(rows)), 1)
+
+
 @contextmanager
 def _holding(model: EarlyExitModel, weights: dict[str, Tensor]) -> Iterator[None]:
     """The model has other weights, and then its own again."""

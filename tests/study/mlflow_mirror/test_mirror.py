@@ -8,10 +8,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from helpers.journals import CONFIG, MadeJournal
+from helpers.journals import CONFIG, MadeJournal, failure_of
 from helpers.made_studies import made_latency, plan_of, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
+from msgspec.structs import replace
 
+from study.facts.events import TrialEnded
 from study.facts.plan_on_disk import require_plan
 from study.launch_stages import MIRROR_NICENESS, start_mirror
 from study.mirror import main
@@ -52,6 +54,16 @@ def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:
     assert runs.study(files={}, note="").name == "mine"
     assert runs.arm("palbert/rte").name == "palbert / rte"
     assert runs.trial("b" * 16).name == "search 1 · palbert / rte"
+
+
+def test_a_failed_run_shows_its_traceback_in_its_description(journal: MadeJournal) -> None:
+    failure = replace(failure_of("method", error="KeyError: 'x'"), traceback="Traceback\n" + 300 * "  in build\n")
+    journal.start("e" * 16, trial=3)
+    record = journal._record("e" * 16, None, None, status="failed", error=9999 * "x")
+    journal.append(TrialEnded(time=journal.now(), key="e" * 16, record=record, failure=failure))
+    note = runs_of(journal).trial("e" * 16).tags["mlflow.note.content"]
+    assert note.startswith("Failed: xxx") and note.endswith("\n  in build\n~~~")
+    assert "\n\n~~~text\nTraceback\n" in note and len(note) < 8000  # of a tag, in MLflow 3
 
 
 def test_a_run_has_what_an_example_costs_where_that_was_timed(journal: MadeJournal) -> None:

@@ -1,0 +1,158 @@
+"""One step of each arm before any trial runs: a mistake in a method's code ends the launch, in one line.
+
+A step is taken where trials run, on a few rows of mini-GLUE: data are checked beforehand, and to tokenise large ones
+here would keep every slot waiting. Only faults of the method count; all others are for the trials to tell, which are
+tried again and elsewhere.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+import trainables
+from study.decisions.progress import ArmProgress, StudyProgress
+from study.decisions.scheduler import Scheduler
+from study.decisions.specs import Provenance
+from study.drivers.causes import failure_of
+from study.drivers.messages import Assignment, SmokeReport
+from study.drivers.provenance import provenance
+from study.facts.attestation import other_code
+from study.facts.events import Failure
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables import method_files
+from trainables.encoders import backbones
+from trainables.runs.failures import TrainingError
+from trainables.runs.trial import TrialSpec
+
+if TYPE_CHECKING:
+    from study.cluster.resources import Resources
+
+
+class SmokeStepsFailed(ValueError):
+    """Arms whose method cannot take a step, with the specs of these and what went wrong."""
+
+    def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
+        self.failures, self.specs = failures, specs
+        arm, first = next(iter(failures.items()))
+        more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
+        super().__init__(f"{arm}{more}: {first.error}, in the first step, before any trial")
+
+
+class SmokeSteps:
+    """The steps of a launch, handed out to actors that then run trials: what they have imported serves both."""
+
+    def __init__(self, scheduler: Scheduler, resources: Resources):
+        """In as many parts as there is room for now."""
+        arms = untried_arms(scheduler.progress, scheduler.provenance)
+        self._specs = {arm.name: smoke_spec(scheduler.plan, arm) for arm in arms}
+        self._resources, self._code = resources, scheduler.provenance
+        number = min(len(self._specs), max(1, resources.slots()))
+        self._parts = [dict(list(self._specs.items())[start::number]) for start in range(number)]
+        self._held = set[str]()  # Ray's ids of the trials that have a part
+
+    @property
+    def are_over(self) -> bool:
+        """Whether every part was taken, or lost with its process."""
+        return not (self._parts or self._held)
+
+    def next_part(self, ray_id: str) -> Assignment | None:
+        """What this Ray trial is to do; None where no part is left."""
+        if not self._parts:
+            return None
+        self._held.add(ray_id)
+        cpus, gpus = self._resources.cpus, self._resources.packed(1.0).gpus or 0.0
+        device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
+        threads = max(1, int(cpus))
+        return Assignment(
+            trials=(),
+            smoke=self._parts.pop(),
+            included=method_files.included(),
+            device=device,
+            cpus=cpus,
+            gpus=gpus,
+            threads=threads,
+        )
+
+    def taken(self, ray_id: str, report: SmokeReport) -> None:
+        """A part is over. A worker with other code than this launch has nothing to say: its node will be left out.
+
+        Raises:
+            SmokeStepsFailed: a method failed.
+        """
+        self._held.discard(ray_id)
+        if report.failures and not other_code(report, self._code):
+            raise SmokeStepsFailed(report.failures, self._specs)
+
+    def lost(self, ray_id: str) -> None:
+        """The process of a part is gone; whose fault that was its trials will tell."""
+        self._held.discard(ray_id)
+
+
+def untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
+    """The arms of this launch that have trials to come and of which none has trained with this code; of a repeated one the first."""
+    return [
+        arm.arm
+        for arm in progress.launched
+        if not arm.arm.repeat
+        and (arm.facts.under_way or progress.has_work(arm))
+        and not _has_trained(arm, progress, code)
+    ]
+
+
+def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
+    launches = {number for trial in arm.facts.trials for number in trial.trained_in}
+    return any(Provenance.of(progress.facts.launches[number].began) == code for number in launches)
+
+
+def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
+    """A trial of the arm's first configuration on mini-GLUE; where its backbone is to be pretrained, from what that
+    begins with."""
+    first = arm.first[0] if arm.first else {}
+    begun_with = arm if plan.pretraining is UNSET else plan.pretraining
+    tokenizer = begun_with.pinned_tokenizer
+    return TrialSpec(
+        method=arm.method,
+        task=arm.task,
+        config=arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed,
+        seed=0,
+        data="mini",
+        backbone=backbones.seen_from_anywhere(begun_with.pinned_backbone),
+        tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
+    )
+
+
+def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
+    """Takes the steps of these arms in this process."""
+    failures = {arm: failure for arm, spec in specs.items() if (failure := _failure_of_step(spec, device, node))}
+    code = provenance()
+    return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
+
+
+def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
+    """How the method fails; None where it does not, or something else is in the way."""
+    try:
+        from trainables.data.tokenised import cache_folder
+        from trainables.runs.training import TrainingRun, try_out
+
+        try_out(TrainingRun(spec, device=device, cache=cache_folder()))
+    except TrainingError:  # what this configuration comes to is a trial's to find out
+        return None
+    except Exception as error:  # the journal has it
+        failure, (frame, is_own) = failure_of(error, node=node), _place_of(error, spec.method)
+        if failure.cause == "method" or (isinstance(error, ImportError) and is_own):
+            place = f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
+            return replace(failure, cause="method", error=f"{failure.error} ({place})")
+    return None
+
+
+def _place_of(error: Exception, method: str) -> tuple[traceback.FrameSummary, bool]:
+    """The deepest frame in the method's own file, or else the deepest one; and whether it is the method's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename) == Path(trainables.load(method).__file__ or "")]
+    return (own or frames)[-1], bool(own)

@@ -1,0 +1,104 @@
+"""A mistake in a method's code ends the launch before any trial: pytest tests/study/drivers/test_smoke_steps.py"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
+from msgspec.structs import replace
+
+from study import profiles
+from study.drivers.smoke_steps import smoke_report, smoke_spec, untried_arms
+from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+
+LAUNCH = ["--method", "albert,broken", "--task", "rte", "--samples", "2", "--seeds", "1", "--epochs", "1"]
+WHERE = ["--out", "runs", "--name", "s1", "--tracking-uri", "none"]
+
+
+def mini(*methods: str) -> ResolvedPlan:
+    return resolve(replace(profiles.load("mini"), methods=methods, tasks=("rte", "stsb")))
+
+
+def test_every_method_there_is_takes_its_step() -> None:
+    plan = mini("albert", "palbert", "pabee", "pondernet", "electra-small")
+    report = smoke_report({arm.name: smoke_spec(plan, arm) for arm in plan.arms}, device="cpu", node=None)
+    assert report.failures == {}
+
+
+def test_only_faults_of_the_method_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = mini("albert")
+    spec = smoke_spec(plan, plan.arms[0])
+    away = replace(spec, backbone=str(tmp_path / "away"))
+    assert smoke_report({"albert/rte": away}, device="cpu", node=None).failures == {}
+    monkeypatch.setattr("trainables.albert.build", lambda config, encoder, task: {}["threshold"])
+    (failure,) = smoke_report({"albert/rte": spec}, device="cpu", node="node-a").failures.values()
+    assert failure.error.startswith("KeyError: 'threshold' (drivers/test_smoke_steps.py, line ")
+    assert failure.cause == "method" and failure.node == "node-a"
+    assert failure.traceback is not None and '{}["threshold"]' in failure.traceback
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the packages with a method more, whose `build` has a mistake."""
+    for package in ("analysis", "search_spaces", "study", "trainables"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(tmp_path / "search_spaces" / "albert.py", tmp_path / "search_spaces" / "broken.py")
+    method = (tmp_path / "trainables" / "albert.py").read_text()
+    mistake = '    heads = {"classifier": encoder}["head"]\n    return LastLayerModel('
+    (tmp_path / "trainables" / "broken.py").write_text(method.replace("    return LastLayerModel(", mistake))
+    return tmp_path
+
+
+def python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command, environment = [sys.executable, "-m", *arguments], os.environ | {"PYTHONPATH": str(checkout)}
+    options = {"cwd": checkout, "env": environment, "timeout": PATIENCE_SECONDS}
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+@pytest.mark.slow
+def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(checkout: Path) -> None:
+    method, study = checkout / "trainables" / "broken.py", checkout / "runs" / "s1"
+    line = method.read_text().splitlines().index('    heads = {"classifier": encoder}["head"]') + 1
+    done = python(checkout, "study.launch", *LAUNCH, *WHERE)
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode == 2
+    assert said.startswith(f"study.launch: broken/rte: KeyError: 'head' (trainables/broken.py, line {line}), in the")
+    assert said.endswith("the traceback: python -m study.status runs/s1 --failures") and "Traceback" not in done.stderr
+    events = read_events(study)
+    assert [event.arm for event in events if isinstance(event, SmokeStepFailed)] == ["broken/rte"]
+    assert not any(isinstance(event, TrialStarted) for event in events) and isinstance(events[-1], LaunchEnded)
+
+    told = python(checkout, "study.status", "runs/s1", "--failures").stdout
+    assert told.startswith("broken/rte smoke step, launch refused: KeyError: 'head'")
+    assert '    heads = {"classifier": encoder}["head"]' in told and "Traceback (most recent call last)" in told
+    facts = json.loads(python(checkout, "study.status", "runs/s1", "--failures", "--json").stdout)
+    (failure,) = facts["failures"]
+    assert failure["arm"] == "broken/rte" and "batch_size" in failure["config"]
+
+    method.write_text(method.read_text().replace('["head"]', '["classifier"]'))
+    done = python(checkout, "study.launch", *LAUNCH, *WHERE)
+    assert done.returncode == 0, done.stderr
+    assert any(isinstance(event, EpochReported) for event in read_events(study))
+
+
+def test_an_arm_takes_no_step_once_a_trial_of_it_has_trained_with_this_code() -> None:
+    simulation = Simulation(mini("albert", "palbert"))
+    before = scheduler_of(simulation.resolved, simulation.journal).progress
+    every = [arm.name for arm in simulation.resolved.arms]
+    assert [arm.name for arm in untried_arms(before, NO_PROVENANCE)] == every
+    simulation.launch(kill_at=10)
+    trained = {simulation.journal.facts.trials[event.key].started.arm for event in simulation.journal.of(EpochReported)}
+    now = scheduler_of(simulation.resolved, simulation.journal).progress
+    left = [arm.name for arm in untried_arms(now, NO_PROVENANCE)]
+    assert trained and left == [name for name in every if name not in trained]
+    other = replace(NO_PROVENANCE, code_digest="another")
+    assert [arm.name for arm in untried_arms(now, other)] == every

@@ -1,0 +1,87 @@
+"""Data are read before anything is created: pytest tests/study/test_checked_data.py"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from helpers.glue_folders import write_glue
+from helpers.journals import CONFIG
+from helpers.simulation import NO_PROVENANCE
+
+from study import launch
+from study.decisions.scheduler import Scheduler
+from study.facts.events import TrialStarted
+from study.facts.journal import Journal
+from study.launch_options import LaunchOptions, build_parser
+from study.launch_plan import prepare
+from study.launch_stages import plan_file
+from study.plans.plan import Plan
+from study.plans.plan_file import write_plan
+from study.plans.resolution import resolve
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_glue(tmp_path / "glue", rows=40)
+
+
+def said(capsys: pytest.CaptureFixture, tmp_path: Path, data: Path, *arguments: str) -> list[str]:
+    """The lines of a refusal, which leaves nothing behind."""
+    out = tmp_path / "runs"
+    status = launch.main(["--task", "rte", "--data", str(data), "--out", str(out), *arguments])
+    printed = capsys.readouterr()
+    assert status == 2 and printed.out == "" and not out.exists()
+    return printed.err.strip().splitlines()
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (bytes(range(256)), "line 2: not UTF-8, byte 0x80; allowed: UTF-8"),
+        (b"", "no rows; the official RTE dev has 277"),
+        (b"index\tsentence1\tsentence2\tlabel\n", "no rows; the official RTE dev has 277"),
+        (b"index\tsentence1\tlabel\n0\tOne .\tentailment\n", "no column 'sentence2'"),
+        (b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\tyes\n", "RTE has entailment, not_entailment"),
+        (b"index\tsentence1\tsentence2\tlabel\n0\tOne .\tTwo .\n", "line 2: 3 columns instead of 4: '0 | One ."),
+        (b"index\tsentence1\tsentence2\tlabel\n0\t \t\tentailment\n", "allowed: some text"),
+    ],
+)
+def test_a_file_that_cannot_be_trained_on_is_one_line(capsys, tmp_path, data, content, told, dry):
+    (data / "RTE" / "dev.tsv").write_bytes(content)
+    (line,) = said(capsys, tmp_path, data, *dry)
+    assert line.startswith(f"study.launch: {data}/RTE/dev.tsv") and told in line
+
+
+def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
+    (data / "RTE" / "train.tsv").write_text((data / "RTE" / "train.tsv").read_text().replace("not_ent", "no ent", 7))
+    (data / "RTE" / "dev.tsv").write_text((data / "RTE" / "dev.tsv").read_text().replace("not_ent", "no ent", 7))
+    head, *lines = said(capsys, tmp_path, data)
+    assert head == f"study.launch: --data {data} has at least 10 faults; mend them, or choose another folder"
+    assert [("train" in line, "dev" in line) for line in lines] == [(True, False)] * 7 + [(False, True)] * 3
+    assert all("unknown label 'no entailment'; RTE has entailment, not_entailment" in line for line in lines)
+
+
+def plan_on(data: Path) -> Plan:
+    options = ["--task", "rte", "--data", str(data), "--method", "albert"]
+    return launch.plan_from(build_parser().options(LaunchOptions, options))[0]
+
+
+def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
+    folder, file = tmp_path / "runs" / "mine", data / "RTE" / "train.tsv"
+    folder.mkdir(parents=True)
+    before = resolve(plan_on(data))
+    write_plan(folder, plan_file(folder, before, NO_PROVENANCE))
+    with closing(Journal(folder)) as journal:
+        Scheduler("mine", before, journal, NO_PROVENANCE).begin_launch(command="", host="", pid=0)
+    file.write_text(file.read_text().replace("\tnot_entailment", "\tentailment", 1))
+    mended, _ = prepare(plan_on(data), name="mine", out=folder.parent)
+    assert mended.arms[0].data_fingerprint != before.arms[0].data_fingerprint
+
+    trial = {"key": "a" * 16, "method": "albert", "task": "rte", "phase": "search", "trial": 0, "seed": 42}
+    with closing(Journal(folder)) as journal:
+        journal.append(TrialStarted(time=journal.now(), **trial, config=CONFIG, start=None, launch=1))
+    with pytest.raises(ValueError, match="another than this command asks for.*data_fingerprint of albert/rte"):
+        prepare(plan_on(data), name="mine", out=folder.parent)
