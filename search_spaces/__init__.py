@@ -59,6 +59,7 @@ def meant_method(name: str) -> str:
         ValueError: none is.
     """
     base, colon, given = name.partition(VARIANT)
+    method_files.check_whole(base)
     method = meant(base, available(), what="method")
     variant = f"{method}{colon}{given}"
     return meant(variant, variants(method), what=f"variant of {method}") if colon else method

@@ -147,6 +147,9 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         method, _, task = meant(options.explain, names, what="arm").partition("/")
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
+    if options.toml:
+        print(plan_as_toml(resolved.asked), end="")
+        return 0
     forecast = forecast_plan(resolved, folder, with_probe=options.probe)
     for line in unknown_in_words(resolved):
         print(line, file=sys.stderr)
@@ -163,8 +166,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         print(line)
     if unchecked:
         print(f"not checked, because the hub cannot be reached: {', '.join(unchecked)}")
-    print(f"\nthis plan as a file, for --plan FILE.toml:\n\n{plan_as_toml(resolved.asked)}")
-    print("nothing was run")
+    print("nothing was run; this plan as a file for --plan: --dry-run --toml")
     return 0
 
 

@@ -85,6 +85,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     dry_run: bool
     probe: bool
     explain: str | None
+    toml: bool
     json: bool
 
 
@@ -92,7 +93,9 @@ def build_parser() -> Parser:
     parser = Parser("study.launch", DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to study (defaults come from the profile, or from the study of --continue)")
     what.add_argument("--continue", dest="continue_study", metavar="runs/NAME", help=_CONTINUE)
-    what.add_argument("--plan", metavar="FILE.toml", help="what to study, as --dry-run prints it; options over it")
+    what.add_argument(
+        "--plan", metavar="FILE.toml", help="what to study, as --dry-run --toml prints it; options over it"
+    )
     what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all (the profile's)")
     what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
     menu = "|".join(["auto", *profiles.available()])
@@ -164,6 +167,7 @@ def build_parser() -> Parser:
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
     how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")
+    how.add_argument("--toml", action="store_true", help="with --dry-run: the plan alone, as a file for --plan")
     how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
     return parser
 
@@ -174,7 +178,7 @@ def check_options(options: LaunchOptions) -> None:
     Raises:
         ValueError: they do not.
     """
-    for name in ("probe", "explain"):
+    for name in ("probe", "explain", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
     is_local = options.address is None

@@ -95,7 +95,10 @@ class SmokeSteps:
 
 
 def untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
-    """The arms of this launch that have trials to come and of which none has trained with this code; of a repeated one the first."""
+    """The arms of this launch that have trials to come and of which none has trained with this code.
+
+    Of a search that is repeated the first arm stands for all.
+    """
     return [
         arm.arm
         for arm in progress.launched
