@@ -39,7 +39,6 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "trial_ended.failure.traceback", _WHY),
     NotCovered("events.jsonl", "trial_ended.failure.host", _WHY),
     NotCovered("events.jsonl", "trial_ended.failure.node", _WHY),
-    NotCovered("events.jsonl", "smoke_step_failed.arm", _WHY),
     NotCovered("events.jsonl", "smoke_step_failed.config", _WHY),
     NotCovered("events.jsonl", "smoke_step_failed.failure.error", _WHY),
     NotCovered("events.jsonl", "smoke_step_failed.failure.traceback", _WHY),
