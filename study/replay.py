@@ -16,12 +16,12 @@ from study.counterfactual.audits import Audit, audit_of
 from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import Bounds, Choice, Search, search_under
 from study.decisions.progress import StudyProgress
+from study.facts.durations import clock
 from study.facts.events import read_events
 from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import StudyFacts
 from study.plans.plan import AtLeastTwo, EarlyStopping
 from study.plans.resolved_plan import Protocol
-from study.screen.words import clock
 from trainables.configuration import AtLeastOne
 from trainables.schema import Typed, to_plain
 

@@ -104,7 +104,8 @@ def optimism_table(evidence: Evidence) -> Table:
     """How much better the best search trial looked than its configuration is on fresh seeds."""
     studies, rows = evidence.studies, evidence.rows
     covered = [found.of_search.coverage for _, cell in evidence.cells if (found := optimism_of(cell))]
-    coverage = f"{100 * min(covered):.4g} % or more" if covered else "nothing: there are too few seeds"
+    least = min(covered, default=0.0)
+    coverage = f"{100 * least:.4g} % or more" if least else "nothing: there are too few seeds"
     parts = {"search": "of_search"}
     if studies[0].protocol.selection != "dev":
         parts["slice"] = "of_slice"

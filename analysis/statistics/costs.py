@@ -194,7 +194,8 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
 
 
 def hours(seconds: float) -> str:
-    return f"{seconds / 3600:.2f} h" if seconds >= 360 else f"{seconds:.0f} s"
+    """One unit, however little it is: numbers beside each other are compared."""
+    return f"{seconds / 3600:.3g} h"
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from study.decisions import asha
+from study.facts.durations import clock
 from study.facts.record import Record
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping
@@ -110,7 +111,7 @@ def _steps_in_words(arm: Arm) -> str:
 def _cost_in_words(item: ArmEstimate) -> str:
     if item.measured is None or item.slot_seconds is None:
         return "time unknown"
-    return f"{item.slot_seconds / 3600:.2f} h of one slot, by {item.measured.source}"
+    return f"{clock(item.slot_seconds)} of one slot, by {item.measured.source}"
 
 
 def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
@@ -122,7 +123,7 @@ def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
         return f"{epochs}; time and disk are not known for {unmeasured} of {len(estimates)} arms: --probe measures them"
     sizes = [item.disk_bytes for item in estimates if item.disk_bytes is not None]
     disk = f"{in_words(sum(sizes))} of models stay on disk" if len(sizes) == len(estimates) else "disk not known"
-    return f"{epochs}, {sum(seconds) / 3600:.2f} h of one slot, {disk}"
+    return f"{epochs}, {clock(sum(seconds))} of one slot, {disk}"
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[ArmEstimate]:

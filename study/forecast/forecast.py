@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from study.decisions.progress import StudyProgress
 from study.facts import events
+from study.facts.durations import clock
 from study.facts.record import read_records
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
@@ -54,7 +55,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     trials = f"{first}{len(plan.arms)} arms, {search} search and {confirm} confirm trials{audit}"
     lines.append(f"{trials}, {total_in_words(estimates)}")
     if done:
-        left = "unknown" if done.remaining_seconds is None else f"{done.remaining_seconds / 3600:.2f} h of one slot"
+        left = "unknown" if done.remaining_seconds is None else f"{clock(done.remaining_seconds)} of one slot"
         lines.append(f"of these {done.ended} trials have ended and {done.under_way} are under way; left: {left}")
     costs = {item.arm.name: item.cost for item in estimates}
     return Forecast(ForecastFacts(estimates=costs, done=done), lines)

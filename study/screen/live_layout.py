@@ -8,10 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from study.decisions.progress import ArmProgress, StudyProgress
+from study.facts.durations import clock
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import TrialFacts
 from study.screen.arms_table import arms_table, table_of
-from study.screen.words import clock, points, trial_name
+from study.screen.words import points, trial_name
 
 BAR = 24  # columns, at most
 _RUNNING = ("running", "epoch", "score", "time")

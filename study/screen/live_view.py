@@ -10,11 +10,12 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from study.decisions.scheduler import Scheduler
+from study.facts.durations import clock
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import TrialFacts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
-from study.screen.words import clock, describe_notice, describe_record, trial_name
+from study.screen.words import describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends

@@ -6,17 +6,11 @@ import json
 import shlex
 from pathlib import Path
 
+from study.facts.durations import clock
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
 from study.facts.record import Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
-
-
-def clock(seconds: float) -> str:
-    """`75` as `1:15`, `3675` as `1:01:15`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def points(score: float | None) -> str:

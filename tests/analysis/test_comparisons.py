@@ -233,7 +233,7 @@ def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
 def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
     compute, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert "palbert 0.20 h of GPU (" in compute and "albert 0.20 h by the clock on CPU (" in compute
+    assert "palbert 0.2 h of GPU (" in compute and "albert 0.2 h by the clock on CPU (" in compute
     assert "not all rows ran on the same kind of device" in warning
 
 
@@ -248,7 +248,7 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
     notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
     assert (
-        any("differs by more than 20 %: palbert had 0.20 h of GPU, albert 0.15 h of GPU" in note for note in notes)
+        any("differs by more than 20 %: palbert had 0.2 h of GPU, albert 0.15 h of GPU" in note for note in notes)
         == warned
     )
 

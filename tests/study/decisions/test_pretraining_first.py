@@ -139,7 +139,7 @@ def test_a_forecast_counts_its_epochs_and_says_its_steps_and_examples():
     first, *rest = estimate(plan, {NAME: Measured(2.0, 1_000, "probe")})
     assert (first.arm.name, first.epochs, first.slot_seconds, first.disk_bytes) == (NAME, 4, 8.0, 1_000)
     steps = "1000 steps of 32 examples of corpus mini, at most 4,096,000 tokens"
-    assert describe_estimate(first).startswith(f"{NAME}   {steps}  0.00 h of one slot")
+    assert describe_estimate(first).startswith(f"{NAME}   {steps}  0:0")
     assert [item.arm.name for item in rest] == [arm.name for arm in plan.arms]
 
 

@@ -7,12 +7,13 @@ from helpers.simulation import Simulation, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
+from study.facts.durations import clock
 from study.facts.events import NodeLeftOut
 from study.forecast.remaining_time import remaining_seconds
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView
-from study.screen.words import clock, describe_record
+from study.screen.words import describe_record
 
 
 def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
