@@ -98,13 +98,14 @@ def check_same_study(
 def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
     """Every field in which two plans are not of one study: its name and both values.
 
-    `settled` are the arms of which a trial was started: what the others are made of, no number depends on. None: all.
+    `settled` are the arms of which a trial was started, with a pretraining those that begin with it: what the others
+    are made of, no number depends on. None: all.
     """
     changed = _changed_rule_of_claims(later, earlier)
     changed += changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before = {arm.name: to_plain(arm) for arm in earlier.all_arms}
     for arm in later.all_arms:
-        if arm.name in before and (settled is None or arm.name in settled):
+        if arm.name in before and (settled is None or {arm.name, before[arm.name].get("pretrained_by")} & {*settled}):
             now = to_plain(arm)
             for fact in FACTS_OF_ARM:
                 changed += changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))

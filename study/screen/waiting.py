@@ -12,11 +12,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 @contextmanager
 def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """A line that moves, where there is a terminal, until it is over or what this gives is called; else a plain one."""
+    """A line that moves, until it is over or what this gives is called; nothing where there is no terminal."""
     console = Console(file=output, highlight=False)
     words = f"waiting for {what}"
     if not console.is_terminal:
-        console.print(f"{words} ...", markup=False, soft_wrap=True)
         yield lambda: None
         return
     columns = (SpinnerColumn(), TextColumn(words, markup=False), TimeElapsedColumn())

@@ -64,6 +64,10 @@ def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
     assert all("unknown label 'no entailment'; RTE has entailment, not_entailment" in line for line in lines)
 
 
+def options_for(folder: Path) -> LaunchOptions:
+    return build_parser().options(LaunchOptions, ["--name", "mine", "--out", str(folder.parent)])
+
+
 def plan_on(data: Path) -> Plan:
     options = ["--task", "rte", "--data", str(data), "--method", "albert"]
     return launch.plan_from(build_parser().options(LaunchOptions, options))[0]
@@ -77,11 +81,11 @@ def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
     with closing(Journal(folder)) as journal:
         Scheduler("mine", before, journal, NO_PROVENANCE).begin_launch(command="", host="", pid=0)
     file.write_text(file.read_text().replace("\tnot_entailment", "\tentailment", 1))
-    mended, _ = prepare(plan_on(data), name="mine", out=folder.parent)
+    mended, _ = prepare(plan_on(data), options_for(folder))
     assert mended.arms[0].data_fingerprint != before.arms[0].data_fingerprint
 
     trial = {"key": "a" * 16, "method": "albert", "task": "rte", "phase": "search", "trial": 0, "seed": 42}
     with closing(Journal(folder)) as journal:
         journal.append(TrialStarted(time=journal.now(), **trial, config=CONFIG, start=None, launch=1))
     with pytest.raises(ValueError, match="another than this command asks for.*data_fingerprint of albert/rte"):
-        prepare(plan_on(data), name="mine", out=folder.parent)
+        prepare(plan_on(data), options_for(folder))

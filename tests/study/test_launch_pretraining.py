@@ -1,6 +1,7 @@
 """--pretrain on the command line, without Ray: pytest tests/study/test_launch_pretraining.py"""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study import launch
+from study.decisions.scheduler import Scheduler
+from study.facts.journal import Journal
 from study.facts.study_facts import StudyFacts
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_stages import check_pretrained, plan_file
@@ -306,7 +309,12 @@ def test_a_plan_without_a_pretraining_says_nothing_of_one():
 
 def test_another_corpus_under_the_same_name_is_refused(capsys, tmp_path):
     asked = ["--task", "rte", "--pretrain", "mlm", "--corpus"]
-    write(tmp_path / "mine", resolve(plan_from(*asked, "mini")))
+    resolved = resolve(plan_from(*asked, "mini"))
+    write(tmp_path / "mine", resolved)
+    with closing(Journal(tmp_path / "mine")) as journal:
+        scheduler = Scheduler("mine", resolved, journal, NO_PROVENANCE)
+        scheduler.begin_launch(command="", host="", pid=0)
+        assert scheduler.next_trial().phase == "pretrain"
     where = ["--out", str(tmp_path), "--name", "mine"]
     assert launch.main([*asked, "mini-shuffled", *where]) == 2
     error = capsys.readouterr().err

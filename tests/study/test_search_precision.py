@@ -107,6 +107,8 @@ def test_it_is_refused_where_it_changes_nothing(arguments):
 
 def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     monkeypatch.setitem(search_spaces.albert.SPACE, "precision", CategoricalDistribution(["float32", "bfloat16"]))
+    monkeypatch.setitem(search_spaces.albert.PAPER_GRID, "precision", ["float32", "bfloat16"])
+    monkeypatch.setattr(search_spaces.albert, "PUBLISHED", {})
     monkeypatch.delitem(search_spaces.albert.FIXED, "precision")
     with pytest.raises(ValueError, match="--search-precision is bfloat16, but albert/rte tunes precision; leave it"):
         resolved_from(*OPTION)

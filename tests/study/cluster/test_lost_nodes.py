@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,7 +14,7 @@ from helpers.launches import Launches
 from helpers.places import PATIENCE_SECONDS
 from ray.cluster_utils import Cluster
 
-from study.facts.events import NodeLeftOut, StudyPaused, TrialRetried, read_events
+from study.facts.events import NodeLeftOut, StudyPaused, TrialRetried, TrialStarted, read_events
 from study.facts.record import read_records
 
 pytestmark = pytest.mark.slow
@@ -37,15 +38,26 @@ def wait_for_actor(node: Any) -> None:
         time.sleep(0.05)
 
 
+def wait_for_trial(folder: Path) -> None:
+    """Waits until a trial was started."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not any(isinstance(event, TrialStarted) for event in read_events(folder)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_no_trial_has_failed_where_nodes_were_lost(tmp_path, cluster):
-    """Cuts while an actor starts there, and after it has reported. Ray may hear of the process before the node.
+    """Cuts while an actor starts there for a step before all trials, whose loss counts nowhere, after a trial was
+    started, and after one has reported. Ray may hear of the process before the node.
     `make cluster-test` has more cuts than a trial may have failures."""
     launches = Launches(tmp_path / "study", [*SMALL, "--max-failures", "0"], random.Random(0))
     node = cluster.add_node(num_cpus=1)
     launcher = launches.launch("--address", cluster.address)
-    for has_reported in (False, True):
+    for moment in ("before", "started", "reported"):
         wait_for_actor(node)
-        if has_reported:
+        if moment == "started":
+            wait_for_trial(tmp_path / "study")
+        if moment == "reported":
             assert launches.wait_for(0, launcher), launches.printed()
         cluster.remove_node(node, allow_graceful=False)
         node = cluster.add_node(num_cpus=1)
