@@ -57,6 +57,11 @@ class SmokeSteps:
         self._held = set[str]()  # Ray's ids of the trials that have a part
 
     @property
+    def are_left(self) -> bool:
+        """Whether a part is still to be handed out."""
+        return bool(self._parts)
+
+    @property
     def are_over(self) -> bool:
         """Whether every part was taken, or lost with its process."""
         return not (self._parts or self._held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from study.drivers.smoke_steps import smoke_report
 from trainables.method_files import include
 
 MESSAGE = "message"  # the one value of a Ray config and of a Ray result: JSON, so that Ray flattens and copies nothing
+WAIT_SECONDS = 0.1  # for the smoke steps of other actors, between two looks
 
 
 class TrialActor(tune.Trainable):
@@ -38,6 +40,9 @@ class TrialActor(tune.Trainable):
         message = Message(news=news, node=self._node)
         if smoke := self._smoke:
             message = replace(message, smoke=smoke_report(smoke.smoke, device=smoke.device, node=self._node))
+            self._smoke = None
+        elif not self._trials:  # its smoke steps are taken, those of others are not
+            time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
     def cleanup(self) -> None:

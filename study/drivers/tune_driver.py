@@ -143,16 +143,26 @@ class TuneDriver:
             SmokeStepsFailed: a method cannot take a step.
         """
         self._node_of[ray_id] = message.node
-        self._watchdog.moved()
+        if message.news or message.smoke:
+            self._watchdog.moved()
         if self._smoke and message.smoke:
             self._smoke.taken(ray_id, message.smoke)
         for news in message.news:
             if self._is_over(news, message.node):
                 self._keys[ray_id].remove(news.key)
+        if self._waits_for_others:
+            return TrialScheduler.CONTINUE
         if not self._keys[ray_id] or self.scheduler.draining:  # when draining, its epochs are saved
             self._training.discard(ray_id)
             return TrialScheduler.STOP
         return TrialScheduler.CONTINUE
+
+    @property
+    def _waits_for_others(self) -> bool:
+        """Whether an actor whose smoke steps are taken waits for those of others, which all have their actors: Ray lets
+        a warm one go that no trial is pending for."""
+        is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.are_left
+        return is_under_way and not self._waiting and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""

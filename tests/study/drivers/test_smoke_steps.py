@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,23 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
     done = python(checkout, "study.launch", *LAUNCH, *WHERE)
     assert done.returncode == 0, done.stderr
     assert any(isinstance(event, EpochReported) for event in read_events(study))
+
+
+@pytest.mark.slow
+def test_an_actor_whose_steps_are_taken_first_is_there_for_trials_too(checkout: Path) -> None:
+    method = checkout / "trainables" / "broken.py"
+    once = f"""    try:
+        open({str(checkout / "slept")!r}, "x").close()
+        __import__("time").sleep(4)
+    except FileExistsError:
+        pass"""
+    method.write_text(method.read_text().replace('    heads = {"classifier": encoder}["head"]', once))
+    arms = ["--method", "albert,broken", "--task", "rte", "--samples", "3", "--seeds", "1", "--epochs", "6"]
+    done = python(checkout, "study.launch", *arms, *WHERE, "--cpus-per-trial", str((os.cpu_count() or 1) / 2))
+    assert done.returncode == 0, done.stderr
+    keys = [event.key for event in read_events(checkout / "runs" / "s1") if isinstance(event, EpochReported)]
+    turns = sum(1 for one, other in pairwise(keys) if one != other)
+    assert turns >= len(set(keys))  # one by one they would be one less
 
 
 def test_an_arm_takes_no_step_once_a_trial_of_it_has_trained_with_this_code() -> None:
