@@ -18,6 +18,7 @@ from rich.table import Table
 from study.command_line import Parser, guarded
 from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress
+from study.facts.durations import clock
 from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import failed_attempts
 from study.facts.journal import lock_holder
@@ -28,7 +29,6 @@ from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
 from study.screen.words import (
-    clock,
     describe_attempt,
     describe_failure,
     describe_notice,
