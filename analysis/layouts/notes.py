@@ -127,22 +127,32 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     """What the marks of a table mean, or why there are none."""
     seeds = table_seeds([study for row in rows for cell in row.cells.values() for study in cell.studies])
     floor = (
-        f"A sign test over {len(seeds)} seeds alone cannot go below p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
+        f"With {len(seeds)} seeds a sign test over the seeds alone could not fall below "
+        f"p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
         if len(seeds) > 1
         else "One seed says nothing about the spread over seeds."
     )
     baseline = baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
-    if baseline is None or not family:
-        method = baseline_method(rows) or "none that all plans name"
-        if baseline is None:
-            return f"No marks: the baseline ({method}; --baseline) is not exactly one row with numbers here. {floor}"
-        return f"No marks: no other row has stored predictions of the same examples as {baseline}. {floor}"
+    if baseline is None:
+        method = baseline_method(rows)
+        which = (
+            f"the baseline, {method}, has not exactly one row with numbers"
+            if method
+            else "the plans do not name one baseline"
+        )
+        return f"No difference is tested, because {which} (--baseline names one). {floor}"
+    if not family:
+        return (
+            f"No difference is tested, because {baseline} and no other row have predictions of the same examples. "
+            f"{floor}"
+        )
     return (
-        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples with "
-        f"seeds as second level; Holm over the table's {len(family)} comparisons with {baseline}). They are about the "
-        "chosen configurations. Of methods that are alike and search afresh they call 4 to 60 % different "
-        f"(benchmarks.statistics search); below stands which hold for the methods too. {floor}"
+        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples and "
+        f"seeds; Holm's correction for the {len(family)} comparisons with {baseline} in this table). A mark compares "
+        "the configurations that the searches chose, not the methods: two equal methods with a search each get one in "
+        "4 to 60 % of comparisons (python -m benchmarks.statistics search). The notes below say which marks hold for "
+        f"the methods too. {floor}"
     )
 
 
@@ -157,14 +167,14 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
         hold = [_place(comparison) for comparison in known if comparison.holds_with_search]
         unknown = f"; of {len(marked) - len(known)} the search has too few trials to tell" * (len(known) < len(marked))
         notes.append(
-            f"of {len(marked)} marks, {len(hold)} hold for the methods too, had each searched again"
+            f"of {len(marked)} marks, {len(hold)} would hold for the methods too, were each searched again"
             f"{': ' * bool(hold)}{', '.join(hold)}{unknown}"
         )
     least: dict[str, float] = {}
     for comparison in family:
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
     told = [f"{TASKS[task].title} {points(found) if found else 'not known'}" for task, found in least.items()]
-    return [*notes, f"differences that would be marked with 80 % power, in points: {', '.join(told)}"]
+    return [*notes, f"a true difference would get a mark four times in five from so many points on: {', '.join(told)}"]
 
 
 def verdict_notes(pairs: Sequence[Beside]) -> list[str]:

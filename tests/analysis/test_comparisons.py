@@ -60,7 +60,7 @@ def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No marks: the baseline (none that all plans name; --baseline) is not exactly one row" in text
+    assert "No difference is tested, because the plans do not name one baseline (--baseline names one)." in text
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -69,7 +69,7 @@ def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_capt
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No marks: the baseline (none that all plans name; --baseline) is not exactly one row" in text
+    assert "No difference is tested, because the plans do not name one baseline (--baseline names one)." in text
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -90,7 +90,7 @@ def test_marks_and_the_floor_of_five_seeds_stand_in_the_table(tmp_path):
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
     assert "↑ |" in text
-    assert "A sign test over 5 seeds alone cannot go below p = 0.0625." in text
+    assert "With 5 seeds a sign test over the seeds alone could not fall below p = 0.0625." in text
     assert "↑" not in (tmp_path / "tables" / "dev.csv").read_text()
     (comparison,) = json.loads((tmp_path / "tables" / "dev.json").read_text())["comparisons"]
     assert comparison["holds"] is True
@@ -112,7 +112,7 @@ def test_intervals_are_the_range_over_seeds_and_a_bootstrap_over_examples(tmp_pa
 def test_without_predictions_nothing_is_marked_and_the_caption_says_why(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.9] * 5) + arm("albert", "rte", [0.5] * 5))], tmp_path)
     text = (tmp_path / "dev.md").read_text()
-    assert "No marks: no other row has stored predictions of the same examples as albert." in text
+    assert "No difference is tested, because albert and no other row have predictions of the same examples." in text
     assert "↑ |" not in text
 
 
