@@ -1,4 +1,4 @@
-"""`optuna.journal` against the records: every ended search trial, one Optuna study per arm.
+"""`optuna.journal` against the records: every ended search trial, by its number, one Optuna study per arm.
 
 Read without Optuna: its `JournalFileBackend` writes one operation per line, of which a study's launches need two.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,21 +57,30 @@ def _read(path: Path) -> tuple[dict[int, Any], list[str]]:
     return lines, broken
 
 
-def _search_records(facts: StudyFacts, arm: Arm) -> list[Record]:
-    return [record for record in facts.arm(arm.name).records if record.phase == "search"]
+def _search_records(facts: StudyFacts, arm: Arm) -> list[list[Record]]:
+    """The records of each search trial, by its number, up to the first that has none; several where it was reopened."""
+    own = facts.arm(arm.name)
+    records = [[record for record in own.records if record.key == trial.key] for trial in own.search]
+    return list(takewhile(bool, records))
 
 
-def _due(facts: StudyFacts, left: list[Record]) -> list[Record]:
+def _meant(found: Any, records: list[Record]) -> Record:
+    """Of a trial that was reopened a launch that was killed may have left an earlier record; the last one else."""
+    ended = {datetime.fromisoformat(record.ended).astimezone(): record for record in records}
+    return ended.get(datetime.fromisoformat(found["datetime_complete"]).astimezone(), records[-1])
+
+
+def _due(facts: StudyFacts, left: list[list[Record]]) -> list[Record]:
     """Those of the records that a launch which was not killed would have added."""
     last = facts.last_launch
-    return [record for record in left if last and last.ended and record.ended <= last.ended.time]
+    return [records[-1] for records in left if last and last.ended and records[-1].ended <= last.ended.time]
 
 
-def _trial_drift(where: str, found: Any, file: PlanFile, facts: StudyFacts, left: list[Record]) -> list[str]:
-    """Takes the next of the records away, and compares the line with it."""
+def _trial_drift(where: str, found: Any, file: PlanFile, facts: StudyFacts, left: list[list[Record]]) -> list[str]:
+    """Takes the next of the trials away, and compares the line with it."""
     if not left:
         return [f"{where} is of no ended search trial"]
-    record = left.pop(0)
+    record = _meant(found, left.pop(0))
     arm = file.plan.arm(record.arm)
     plain = _without(found, "worker_id", "study_id")
     for name in ("datetime_start", "datetime_complete"):

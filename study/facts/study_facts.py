@@ -7,6 +7,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
@@ -225,6 +226,11 @@ class ArmFacts:
     def phase(self, phase: Phase) -> list[TrialFacts]:
         own: list[TrialFacts] = getattr(self, phase)
         return own
+
+    @property
+    def searched(self) -> list[Record]:
+        """The last record of each search trial, by the trials' numbers, up to the first that has not ended."""
+        return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
 
     def ended_by(self, *, phases: Sequence[Phase] = get_args(Phase), statuses: Sequence[Status]) -> Totals:
         """The totals of the ended trials of these phases and statuses."""

@@ -104,9 +104,11 @@ def launch(
         _write_plan(folder, plan)
         faults = Faults(clock=count(step=100).__next__)  # pauses are over when they are looked at
         scheduler = Scheduler(folder.name, plan, journal, PROVENANCE, max_gpu_hours=max_gpu_hours, faults=faults)
-        optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
         reopen_failed(journal, scheduler.progress, PROVENANCE, asked=retry_failed)
+        optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
+        for arm in plan.arms:
+            optuna.add_ended(arm)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
         running: deque[tuple[TrialFacts, float]] = deque()  # with the next epoch, or the part before the first

@@ -103,6 +103,8 @@ def test_every_search_trial_is_in_optunas_journal_as_what_it_is(study):
         records = [r for r in read_records(study / "records.jsonl") if (r.method, r.phase) == (method, "search")]
         found = {trial.user_attrs["key"]: (trial.state.name, len(trial.intermediate_values)) for trial in trials}
         assert found == {record.key: (states[record.status], record.epochs) for record in records}
+        numbers = {record.key: record.trial for record in records}
+        assert [trial.number for trial in trials] == [numbers[trial.user_attrs["key"]] for trial in trials]
 
 
 def test_optuna_dashboard_opens_the_journal(study):

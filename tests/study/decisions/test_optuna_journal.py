@@ -5,12 +5,16 @@ import warnings
 
 import optuna
 import pytest
+from helpers.launched_studies import launch, mini_plan
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
+from analysis.verification.optuna_file import optuna_drift
 from study import profiles
 from study.decisions.optuna_journal import OptunaJournal
+from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping
+from study.plans.plan_file import read_plan
 from study.plans.resolution import resolve
 
 
@@ -81,3 +85,17 @@ def test_the_lock_of_a_dead_process_is_not_waited_for(path, study):
         warnings.simplefilter("error")
         write(path, study)
     assert not lock.is_symlink()
+
+
+def test_numbers_are_those_of_the_study_whatever_ends_first_is_killed_or_runs_again(tmp_path):
+    folder, plan, waited = tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1, samples=6), 0
+    slow = {"killed_after": 13, "broken": dict.fromkeys(range(0, 13, 2), "restart")}  # the first trial, all the while
+    launches = [slow, {"killed_after": 2, "broken": {0: "method"}}, *[{"killed_after": 3}] * 9, {"retry_failed": True}]
+    for options in launches:
+        launch(folder, plan, **options)
+        facts, trials = read_facts(folder), trials_of(folder / "optuna.journal", "albert/rte")
+        assert [trial.number for trial in trials] == [trial.user_attrs["trial"] for trial in trials]
+        assert optuna_drift(folder, read_plan(folder), facts) == []
+        waited += any(record.trial >= len(trials) for record in facts.arm("albert/rte").records)
+    assert len(trials) == 6 and waited
+    assert [trial.state.name for trial in trials].count("FAIL") == 0  # the first one ran again
