@@ -19,15 +19,17 @@ RUN useradd --uid 1000 --create-home --shell /bin/bash study && \
 
 ENV PATH=/opt/study/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 RAY_USAGE_STATS_ENABLED=0
 WORKDIR /home/study/glue-exit-study
+# What the project needs comes before its code: after a change of code the packages are neither built nor pushed again.
 COPY LICENSE README.md constraints.txt pyproject.toml ./
+# Torch comes from its index or not at all: beside another index pip would silently take a build of several gigabytes.
+RUN python3 -m venv /opt/study && \
+    pip install --no-cache-dir --no-compile --no-deps --index-url ${TORCH_INDEX} -c constraints.txt torch && \
+    pip install --no-cache-dir --no-compile -c constraints.txt -e '.[cluster]'
 COPY analysis analysis
 COPY search_spaces search_spaces
 COPY study study
 COPY trainables trainables
-RUN python3 -m venv /opt/study && \
-    pip install --no-cache-dir --no-compile --index-url ${TORCH_INDEX} --extra-index-url https://pypi.org/simple \
-        -c constraints.txt torch && \
-    pip install --no-cache-dir --no-compile -c constraints.txt -e '.[cluster]'
+RUN pip install --no-cache-dir --no-deps -e .
 
 USER 1000
 CMD ["python", "-m", "study.launch", "--help"]
