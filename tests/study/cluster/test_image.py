@@ -1,7 +1,8 @@
-"""The image of `Dockerfile`, built and run: STUDY_IMAGE_BASE=IMAGE pytest tests/study/cluster/test_image.py
+"""The image of `Dockerfile`, built and run: STUDY_IMAGE_BASE=IMAGE pytest -rs tests/study/cluster/test_image.py
 
-IMAGE is a base for `--build-arg BASE` that `buildah` can have here: a local one, or one that it may pull. The package
-index must be reachable. It takes several gigabytes and minutes, so that nothing builds it unasked.
+IMAGE is a base for `--build-arg BASE` that `buildah` can have here: a local one, of the folder STUDY_IMAGE_STORAGE if
+that is set, or one that it may pull. The package index must be reachable, and a CPU build of torch: PyTorch's, or the
+index STUDY_IMAGE_TORCH. It takes several gigabytes and minutes, so that nothing builds it unasked: docs/kubernetes.md.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 BASE, STORAGE = os.environ.get("STUDY_IMAGE_BASE"), os.environ.get("STUDY_IMAGE_STORAGE")
+TORCH_INDEX = os.environ.get("STUDY_IMAGE_TORCH")
 TAG = "localhost/glue-exit-study:test"
 
 
-def lacking() -> str | None:
-    if BASE is None:
-        return "STUDY_IMAGE_BASE names no base image"
-    if shutil.which("buildah") is None:
-        return "buildah is not installed"
-    return None if os.geteuid() == 0 else "buildah builds without a user namespace only as root"
+def lacking() -> list[str]:
+    disk = STORAGE if STORAGE and Path(STORAGE).is_dir() else "/var/lib"
+    found = {
+        "STUDY_IMAGE_BASE, which names a base image (docs/kubernetes.md makes one)": BASE is not None,
+        "buildah": shutil.which("buildah") is not None,
+        "root, as whom buildah builds without a user namespace": os.geteuid() == 0,
+        "10 GB of free disk": shutil.disk_usage(disk).free > 10e9,
+    }
+    return [thing for thing, is_here in found.items() if not is_here]
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(lacking() is not None, reason=str(lacking()))]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=f"there is no {', no '.join(lacking())}")]
 
 
 def buildah(*words: str) -> str:
@@ -38,12 +43,15 @@ def buildah(*words: str) -> str:
     return done.stdout.strip()
 
 
+def build(tag: str, torch_index: str | None) -> None:
+    arguments = [f"BASE={BASE}", *([f"TORCH_INDEX={torch_index}"] if torch_index else [])]
+    words = [word for argument in arguments for word in ("--build-arg", argument)]
+    buildah("bud", "--isolation", "chroot", "--network", "host", *words, "-t", tag, ".")
+
+
 @pytest.fixture(scope="module")
 def container() -> Iterator[str]:
-    index = (
-        ["--build-arg", f"TORCH_INDEX={os.environ['STUDY_IMAGE_TORCH']}"] if "STUDY_IMAGE_TORCH" in os.environ else []
-    )
-    buildah("bud", "--isolation", "chroot", "--network", "host", "--build-arg", f"BASE={BASE}", *index, "-t", TAG, ".")
+    build(TAG, TORCH_INDEX)
     name = buildah("from", "--pull-never", TAG)
     yield name
     buildah("rm", name)
@@ -65,8 +73,21 @@ def test_it_has_the_versions_that_are_tested(container: str) -> None:
     assert {pin.lower() for pin in pins if pin.startswith(("ray==", "torch==", "optuna==", "mlflow=="))} <= set(found)
 
 
+def test_its_torch_is_the_build_for_cpus(container: str) -> None:
+    assert said_in(container, "python -c 'import torch; print(torch.version.cuda)'") == "None"
+
+
+def test_an_index_without_torch_ends_the_build() -> None:
+    with pytest.raises(AssertionError, match="Cannot install torch"):
+        build("localhost/glue-exit-study:without-torch", "http://127.0.0.1:9/nothing-listens")
+
+
 def test_a_launch_plans_in_it(container: str) -> None:
     assert "nothing was run" in said_in(container, "python -m study.launch --method albert --task rte --dry-run")
+
+
+def test_its_code_is_found_from_any_folder(container: str) -> None:
+    said_in(container, "cd / && python -c 'import analysis, search_spaces, study, trainables'")
 
 
 def test_kubernetes_finds_in_it_what_it_calls(container: str) -> None:
