@@ -26,9 +26,8 @@ from study.launch_plan import (
     check_processes,
     check_tensorfloat32,
     launched_arms,
-    not_launched_in_words,
+    plan_notes,
     prepare,
-    raised_in_words,
 )
 from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
@@ -158,7 +157,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         return 0
     print(f"study {folder} ({resolved.protocol_hash}), {why}")
     launched = launched_arms(plan, options, resolved)
-    for line in [*raised_in_words(options, resolved), *not_launched_in_words(launched, resolved, folder)]:
+    for line in plan_notes(options, resolved, folder, launched=launched):
         print(line)
     for line in forecast.lines:
         print(line)

@@ -7,12 +7,13 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.facts.plan_on_disk import plan_on_disk
+from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.study_facts import read_facts
 from study.launch_options import OUT, LaunchOptions, local_gpus
 from study.plans.identity import digest, in_file_names
 from study.plans.included_folder import include_folder
 from study.plans.plan import Plan
+from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import check_same_study, plan_changes, with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -65,10 +66,29 @@ def launched_arms(plan: Plan, options: LaunchOptions, resolved: ResolvedPlan) ->
     return frozenset(names)
 
 
-def not_launched_in_words(launched: frozenset[str], resolved: ResolvedPlan, folder: Path) -> list[str]:
-    """What is said of the arms that a launch leaves as they are."""
+def plan_notes(options: LaunchOptions, resolved: ResolvedPlan, folder: Path, *, launched: frozenset[str]) -> list[str]:
+    """What is said of a plan before it is written into its folder: what was raised, what is left as it is, and which
+    other studies beside it have some of its arms."""
     left = [arm.name for arm in resolved.arms if arm.name not in launched]
-    return [f"not in this launch: {', '.join(left)}; all: --continue {folder}"] if left else []
+    not_launched = [f"not in this launch: {', '.join(left)}; all: --continue {folder}"] if left else []
+    return [*_raised(options, resolved), *not_launched, *_same_arms_elsewhere(resolved, folder)]
+
+
+def _same_arms_elsewhere(resolved: ResolvedPlan, folder: Path) -> list[str]:
+    """A line for each study beside a new one that has arms of it, made of the same."""
+    if plan_on_disk(folder) is not None:
+        return []
+    said = []
+    for file in sorted(folder.parent.glob(f"*/{PLAN}")):
+        try:
+            other = require_plan(file.parent).plan
+        except ValueError:  # whoever asks for that study is told
+            continue
+        names = {arm.name for arm in other.arms} & {arm.name for arm in resolved.arms}
+        if names and not plan_changes(other, resolved):
+            has = ", ".join(sorted(names))
+            said.append(f"{file.parent} has {has} too, under this protocol; to add to it: --continue {file.parent}")
+    return said
 
 
 def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
@@ -110,7 +130,7 @@ def check_files(plan: Plan, folder: Path) -> None:
         raise ValueError("\n".join(faults))
 
 
-def raised_in_words(options: LaunchOptions, resolved: ResolvedPlan) -> list[str]:
+def _raised(options: LaunchOptions, resolved: ResolvedPlan) -> list[str]:
     """What was asked for and is less than the study has, a line each: a study grows, and never shrinks."""
     wanted = {"samples": resolved.asked.samples, "seeds": resolved.asked.seeds}
     return [

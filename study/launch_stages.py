@@ -27,7 +27,7 @@ from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions
-from study.launch_plan import launched_arms, not_launched_in_words, raised_in_words, resolve_in
+from study.launch_plan import launched_arms, plan_notes, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.mlflow_mirror.views import SERVER, experiment_in, links, search_for
 from study.plans.plan import Plan
@@ -70,8 +70,9 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         storage = storage_for(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
             make_writable(join(storage, "trials"))
+        notes = plan_notes(options, resolved, folder, launched=arms)
         keep_plan(folder, resolved, code, is_over=is_over)
-        for line in [*raised_in_words(options, resolved), *not_launched_in_words(arms, resolved, folder)]:
+        for line in notes:
             print(line, file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:

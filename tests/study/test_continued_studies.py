@@ -139,3 +139,14 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
     words = extension(asked, study, options_of("--tracking-uri", "none")).partition("-m study.launch ")[2].split()
     assert words == ["--continue", str(study), "--samples", str(2 * asked.samples), "--tracking-uri", "none"]
     assert prepared(*words).asked.samples == 2 * asked.samples
+
+
+def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
+    (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
+    what = ["--method", f"{method},pondernet", "--task", task, "--sampler", "random", "--epochs", "4"]
+    what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
+    assert launch.main(what) == 0
+    beside = f"{study} has {method}/{task} too, under this protocol; to add to it: --continue {study}"
+    assert beside in capsys.readouterr().out.splitlines()
+    assert launch.main([*what, "--selection", "holdout"]) == 0
+    assert "--continue" not in capsys.readouterr().out
