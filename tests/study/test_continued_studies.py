@@ -143,7 +143,7 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
 
 def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
-    what = ["--method", f"{method},pondernet", "--task", task, "--sampler", "random", "--epochs", "4"]
+    what = ["--method", f"{method},pabee", "--task", task, "--sampler", "random", "--epochs", "4"]
     what += ["--out", str(study.parent), "--name", "new", "--dry-run"]
     assert launch.main(what) == 0
     beside = f"{study} has {method}/{task} too, under this protocol; to add to it: --continue {study}"
