@@ -11,12 +11,12 @@ LABELS = ("entailment", "not_entailment")
 
 
 def write_glue(folder: Path, *, rows: int | None = None) -> Path:
-    """The folder, with train and dev of RTE in it; `rows`: of each at most."""
+    """The folder, with RTE in it; `rows`: of each split at most."""
     task = TASKS["rte"]
     (folder / task.folder).mkdir(parents=True)
-    for split in ("train", "dev"):
-        lines = ["index\tsentence1\tsentence2\tlabel"]
+    for split in ("train", "dev", "test"):
+        lines = ["\t".join(["index", "sentence1", "sentence2", "label"][: 3 if split == "test" else 4])]
         for number, texts, label in mini_glue.generate(task, split)[:rows]:
-            lines.append("\t".join([str(number), *texts, LABELS[int(label or 0)]]))
+            lines.append("\t".join([str(number), *texts, *([] if label is None else [LABELS[int(label)]])]))
         (folder / task.folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return folder

@@ -1,0 +1,45 @@
+"""What the pages tell people to type is there: pytest tests/house/test_pages.py"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+
+from helpers.places import ROOT
+
+from study.console import COMMANDS
+from trainables.spelling import nearest_in_words
+
+PAGES = [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/*.md") if page.name != "decisions.md")]  # what was
+OURS = {module: name for name, (module, _) in COMMANDS.items()}
+COMMAND = re.compile(r"-m ((?:study|analysis)\.\w+)|glue-study (\w[\w-]*)")
+
+
+def commands() -> Iterator[tuple[str, str, list[str]]]:
+    """Page, module and words of every command that a page shows, in a block or between backticks."""
+    for page in PAGES:
+        text = re.sub(r"\\\n\s*", " ", page.read_text())
+        shown = [part for pair in re.findall(r"^```\w*\n(.*?)^```|`([^`]+)`", text, re.M | re.S) for part in pair]
+        for line in "\n".join(shown).splitlines():
+            for found in COMMAND.finditer(line):
+                module = found[1] or COMMANDS.get(found[2], (found[2], ""))[0]
+                rest = line[found.end() :].split(" #")[0].split("`")[0]
+                yield page.name, module, re.findall(r"(?<![\w-])--[a-z][\w-]*", rest.split('"')[0])
+
+
+def test_every_command_on_a_page_exists_with_its_options() -> None:
+    found = list(commands())
+    assert len({page for page, _, _ in found}) > 5 and len(found) > 30
+    for page, module, options in found:
+        assert module in OURS or (ROOT / f"{module.replace('.', '/')}.py").exists(), f"{page}: {module}"
+        parser = importlib.import_module(module).build_parser()
+        known = {flag for action in parser._actions for flag in action.option_strings}
+        for option in options:
+            assert option in known, f"{page}: {module} has no {option}{nearest_in_words(option, known)}"
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text())]
+    assert len(links) > 10
+    assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []

@@ -1,0 +1,72 @@
+"""What docs/tutorial.md and the README tell people to do, done: pytest tests/study/test_tutorial.py"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.glue_folders import write_glue
+from helpers.places import PATIENCE_SECONDS, ROOT
+
+from study.facts.plan_on_disk import require_plan
+from study.facts.record import read_records
+
+COMMANDS = re.findall(
+    r"^\.venv/bin/.*$",
+    "".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/tutorial.md").read_text(), re.M | re.S)),
+    re.M,
+)
+SNIPPET = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+
+pytestmark = pytest.mark.slow
+
+
+def run(place: Path, command: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, shell=True, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A folder in which all commands of the tutorial were typed, one after the other, and what each printed."""
+    place = tmp_path_factory.mktemp("tutorial")
+    write_glue(place / "glue", rows=64)
+    (place / ".venv").symlink_to(sys.prefix)
+    yield place, {command: run(place, command) for command in COMMANDS}
+
+
+def said(outputs: dict[str, str], part: str) -> str:
+    """What the first command with this in it printed."""
+    return next(text for command, text in outputs.items() if part in command)
+
+
+def test_the_study_of_the_tutorial_has_its_table_and_ten_seeds(place: tuple[Path, dict[str, str]]) -> None:
+    folder, outputs = place
+    assert require_plan(folder / "runs" / "rte").plan.asked.seeds == 10
+    confirmed = [r for r in read_records(folder / "runs" / "rte" / "records.jsonl") if r.phase == "confirm"]
+    assert len(confirmed) == 20
+    assert "median over 10 seeds" in said(outputs, "--continue")
+    assert "agree" in said(outputs, "analysis.verify")
+
+
+def test_the_answers_of_the_tutorial_are_there(place: tuple[Path, dict[str, str]]) -> None:
+    folder, _ = place
+    header, *rows = (folder / "answers.tsv").read_text().splitlines()
+    assert len(rows) == 64 and {row.split("\t")[1] for row in rows} <= {"entailment", "not_entailment"}
+
+
+def test_the_snippet_of_the_readme_predicts_with_early_exit(place: tuple[Path, dict[str, str]]) -> None:
+    folder, _ = place
+    assert SNIPPET is not None
+    (folder / "snippet.py").write_text(SNIPPET[1].replace('"FOLDER"', '"rte-palbert"'))
+    answer = run(folder, ".venv/bin/python snippet.py")
+    assert re.fullmatch(r"tensor\(\[[01], [01]\]\) tensor\(\[[1-6], [1-6]\]\)\n", answer)
