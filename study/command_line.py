@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from study.own_packages import CONSOLE
 from study.storage.secrets import masked
 from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
-CONSOLE = "glue-study"  # the name under which all commands can be called
 
 
 class Parser(argparse.ArgumentParser):

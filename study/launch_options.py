@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -12,6 +13,7 @@ from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
+from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Parts, Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
@@ -181,6 +183,7 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
+    check_own(*PACKAGES, path=[os.getcwd(), *sys.path])  # as processes of the launch look for them
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
