@@ -70,8 +70,8 @@ def tracking_address(text: str) -> str:
     """The folder or URI of an MLflow store that `--tracking-uri` names.
 
     Raises:
-        ValueError: it is a kind of address that MLflow does not have; it holds a password, which would stand in the
-            plan, the journal, the report and in the list of processes.
+        ValueError: it is a kind of address that MLflow does not have, or one of a web server without a host or with no
+            port; it holds a password, which would stand in the plan, the journal, the report and the list of processes.
     """
     scheme, separator, _ = text.partition(":")
     if separator and scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -79,14 +79,14 @@ def tracking_address(text: str) -> str:
             f"--tracking-uri is a {scheme} address; allowed: none, a folder, {', '.join(TRACKING_SCHEMES)}"
         )
     _, host, path, query, _ = urlsplit(text)
-    place = host.rpartition("@")[2]
-    port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
-    if scheme in ("http", "https") and (not place or port is not None and not is_port(port)):
-        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme not in ("sqlite", "file") else ""
     is_token = bool(user) and scheme in ("http", "https")  # a web server has no user without a password
     if ":" in user or is_token or has_secret_parameter(query):
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
+    place = host.rpartition("@")[2]
+    port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
+    if scheme in ("http", "https") and (not place or port is not None and not is_port(port)):
+        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
     return text
 
 
