@@ -34,6 +34,7 @@ from analysis.layouts.repeats_table import search_repeats_table
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, guarded
+from study.storage.addresses import make_writable
 from trainables.atomic_files import write_text
 from trainables.schema import Typed
 
@@ -105,7 +106,7 @@ def write_files(tables: list[Table], out: Path, *, strict: bool = False) -> Writ
     incomplete = tables[0].sidecar["incomplete"]
     if strict and incomplete:
         raise IncompleteTables("--strict: " + "; ".join(incomplete))
-    out.mkdir(parents=True, exist_ok=True)
+    make_writable(str(out))
     texts = {out / name: text for table in tables for name, text in table_files(table).items()}
     for path, text in texts.items():
         write_text(path, text)

@@ -83,6 +83,8 @@ def _main(argv: Sequence[str] | None) -> int:
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
         raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
+    if options.tables is not None and not Path(options.tables).is_dir():
+        raise ValueError(f"--tables {options.tables} is no folder; allowed: what analysis.tables --out has written")
     statuses = [_tell(str(folder), verify(folder), _checked(folder)) for folder in folders]
     if options.tables is not None:
         drift = _joined_drift(folders, Path(options.tables), separate=options.separate, is_sound=not max(statuses))

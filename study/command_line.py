@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import select
 import signal
 import sys
@@ -12,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from study.own_packages import CONSOLE
 from study.storage.secrets import masked
 from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
-CONSOLE = "glue-study"  # the name under which all commands can be called
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,6 +32,8 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
+        if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
+            message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
@@ -51,6 +54,10 @@ class Parser(argparse.ArgumentParser):
             near = nearest_in_words(unknown[0].partition("=")[0], flags) if unknown[0].startswith("-") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         values = vars(known)
+        for action in self._actions:
+            if "" in (given if isinstance(given := values.get(action.dest), list) else [given]):
+                name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
+                raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * bool(action.option_strings)}")
         try:
             return from_plain(kind, values, where="--")
         except ValueError as error:

@@ -11,8 +11,9 @@ from typing import cast
 
 import search_spaces
 from study import profiles
-from study.command_line import CONSOLE, Parser, guarded
+from study.command_line import Parser, guarded
 from study.early_interrupt import end_in_one_line
+from study.own_packages import CONSOLE
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.spelling import no_such
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,9 +73,12 @@ def new_folder(path: str) -> Path:
     Raises:
         ValueError: it is neither.
     """
-    folder = Path(path).resolve()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    folder = Path(os.path.realpath(path))
+    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"--to {path} exists; allowed: a new or an empty folder")
+    there = next(parent for parent in folder.parents if os.path.lexists(parent))
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"--to {path} cannot be made in {there}; allowed: a folder in one that can be written")
     return folder
 
 

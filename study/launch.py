@@ -71,6 +71,8 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         method_files.include(method_files.read_methods(options.include) if options.include else None)
     else:
         include_folder(base.methods, base.include)
+    if options.plan:
+        base = replace(base, methods=tuple(map(meant_method, base.methods)), tasks=tuple(map(_meant_task, base.tasks)))
     overrides = {
         "methods": options.method and _names(options.method, profiles.methods(base.profile), meant_method),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),

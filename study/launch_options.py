@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -12,6 +13,7 @@ from study import profiles
 from study.cluster.address import check_address, cluster_address
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
+from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Parts, Sampler, SearchRepeats
 from study.storage.addresses import storage_address, tracking_address
@@ -27,6 +29,7 @@ EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the stu
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
 OUT = "runs"  # where studies lie
+MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
 _CONTINUE = (
     "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
 )
@@ -181,6 +184,9 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
+    check_own(*PACKAGES, path=[os.getcwd(), *sys.path])  # as processes of the launch look for them
+    if options.toml and options.json:
+        raise ValueError("--toml and --json are two forms of one answer; allowed: one of the two")
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
@@ -219,6 +225,8 @@ def _check_name(name: str) -> None:
     """MLflow takes `?` and `%` in the address of its store for something else than a letter."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
         raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
+    if len(os.fsencode(name)) > MOST_BYTES:
+        raise ValueError(f"--name is {name[:20]!r}... of {len(os.fsencode(name))} bytes; allowed: at most {MOST_BYTES}")
 
 
 def _check_at_most(name: str, value: float | str | None, most: float) -> None:

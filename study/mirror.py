@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from study.command_line import Parser, guarded
 from study.facts import events
+from study.facts.plan_on_disk import require_plan
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, prepare_environment
 from study.mlflow_mirror.views import links
@@ -49,6 +50,7 @@ def _main(argv: Sequence[str] | None) -> int:
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")
+    require_plan(folder)  # before a store is made
     prepare_environment()
     began = time.monotonic()
     try:

@@ -58,6 +58,8 @@ def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
     if Path(options.to).exists():
         raise ValueError(f"--to {options.to} exists; allowed: a new file")
+    if not Path(options.to).absolute().parent.is_dir():
+        raise ValueError(f"--to {options.to}: its folder is not there; allowed: a new file in a folder that is")
     with _trained(options) as trained:
         examples = _examples(trained, Path(options.input))
         result = _answer(trained, examples)
@@ -90,11 +92,13 @@ def answers_text(task: Task, result: ExitResult) -> str:
 @contextmanager
 def _trained(options: Options) -> Iterator[TrainedModel]:
     """The model, while the command runs."""
-    import torch
-
-    from trainables.runs.trained_model import load_trained
-
     with _model_folder(options) as folder:
+        if not Path(options.input).is_file():
+            raise ValueError(f"no file {options.input}; allowed: a TSV file with a header line")
+        import torch  # seconds, where there is a model and what it is to answer
+
+        from trainables.runs.trained_model import load_trained
+
         yield load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -20,8 +20,9 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
 Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # what each is: matrix_products.py
-AtLeastOne = Annotated[int, Meta(ge=1)]
-Count = Annotated[int, Meta(ge=0)]
+MOST = 10**9  # of anything that is counted: every file and process reads such a number
+AtLeastOne = Annotated[int, Meta(ge=1, le=MOST)]
+Count = Annotated[int, Meta(ge=0, le=MOST)]
 
 
 class EncoderConfig(Typed, frozen=True, kw_only=True):

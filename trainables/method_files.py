@@ -25,6 +25,7 @@ from trainables.schema import Typed
 
 PACKAGE = "included_methods"  # of the modules of an included folder: `from included_methods._mine import ...`
 SPACE = "_space"  # what the name of an included search space ends with
+_IS_STEM = re.compile("[a-z][a-z0-9_]*")
 _IS_METHOD = re.compile(r"^(def build|class Config)\b", re.MULTILINE)
 
 
@@ -107,6 +108,9 @@ def read_methods(folder: str | Path) -> IncludedMethods:
     if not found.pairs:
         raise ValueError(f"--include {folder}: no method is there; a method is two files, NAME.py and NAME_space.py")
     for stem in found.pairs:
+        if not _IS_STEM.fullmatch(stem):
+            allowed = "a small letter, then small letters, digits and _, which is - in the method's name"
+            raise ValueError(f"{folder}/{stem}.py: {stem} names no method; allowed: {allowed}")
         if stem in _package_stems():
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return found

@@ -6,7 +6,7 @@ Everything that is read from a file, another process or a person goes through he
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -73,7 +73,8 @@ def _in_words(message: str, kind: Any, value: object) -> str:
     if rule.startswith("Object missing required field "):
         return f"the field {_dotted(names, rule)} is missing"
     if rule.startswith("Object contains unknown field "):
-        menu = f"; available: {', '.join(kind.__struct_fields__)}" if hasattr(kind, "__struct_fields__") else ""
+        fields = _fields(kind, names)
+        menu = f"; available: {', '.join(fields)}" if fields else ""
         return f"no field named {_dotted(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
         return rule  # a check of the kind's own
@@ -108,10 +109,24 @@ def _at(value: Any, names: list[str]) -> object:
     return value
 
 
+def _fields(kind: Any, names: list[str]) -> Sequence[str]:
+    """Those of the struct at the end of the path; none where several can stand there."""
+    for name in names:
+        kind = next(
+            (get_type_hints(member)[name] for member in _structs(kind) if name in member.__struct_fields__), None
+        )
+    structs = _structs(kind)
+    return structs[0].__struct_fields__ if len(structs) == 1 else ()
+
+
+def _structs(kind: Any) -> list[Any]:
+    return [member for member in _members(kind) if hasattr(member, "__struct_fields__")]
+
+
 def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
     """The choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
     for name in names:
-        members = [member for member in _members(kind) if hasattr(member, "__struct_fields__")]
+        members = _structs(kind)
         matching = [member for member in members if _tag_fits(member, value)]
         if not matching:
             return [str(member.__struct_config__.tag) for member in members]

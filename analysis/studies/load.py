@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -158,8 +159,8 @@ def load_studies(folders: list[Path]) -> list[Study]:
     Raises:
         ValueError: one is given twice; their protocols differ, which is named with both hashes.
     """
-    paths = Counter(folder.resolve() for folder in folders)
-    if twice := [str(path) for path, number in paths.items() if number > 1]:
+    paths = Counter(map(os.path.realpath, folders))
+    if twice := [path for path, number in paths.items() if number > 1]:
         raise ValueError(f"{', '.join(twice)} is given {max(paths.values())} times; allowed: each study once")
     studies = [load_study(folder) for folder in folders]
     for other in studies[1:]:

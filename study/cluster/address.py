@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
+
 
 def cluster_address() -> str | None:
     """What `--address` is where it is not given; None: Ray on this machine alone."""
@@ -17,11 +19,19 @@ def named(address: str) -> str:
 
 
 def check_address(address: str) -> None:
-    """Passes if the address holds no user and no password, which would stand in the plan and the journal.
+    """Passes if it is an address, and holds no user and no password, which would stand in the plan and the journal.
 
     Raises:
-        ValueError: it does.
+        ValueError: it is none, or does.
     """
     if "@" in address or "?" in address:
         name, _, _ = named(address).partition(" ")
-        raise ValueError(f"{name} holds more than a host and a port; allowed: auto, HOST:PORT, ray://HOST:PORT")
+        raise ValueError(f"{name} holds more than a host and a port; allowed: {_ALLOWED}")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and (not host or "/" in host or not is_port(port)):
+        raise ValueError(f"{named(address)}: allowed: {_ALLOWED}")
+
+
+def is_port(text: str) -> bool:
+    """Whether a text is the number of a port."""
+    return text.isascii() and text.isdigit() and 0 < int(text) < 2**16

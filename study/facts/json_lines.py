@@ -71,6 +71,8 @@ def read_lines(path: Path, reader: Reader) -> Iterator[tuple[int, Any]]:
     """
     if not path.exists():
         return
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; allowed: the file of a study")
     name = str(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from study.facts.events import LaunchBegan, read_events
 from study.plans.plan_file import FILE, PlanFile, read_plan
+from trainables.spelling import nearest_in_words
+
+MOST_NAMED = 5  # studies, in a message
 
 
 def plan_on_disk(folder: Path) -> PlanFile | None:
@@ -31,7 +34,16 @@ def require_plan(folder: Path) -> PlanFile:
             f"{folder} has lost its {FILE}; its journal has the plan, and the same launch writes the file again: "
             f"{lost.command}"
         )
-    raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study")
+    raise ValueError(f"no {FILE} in {folder}; allowed: the folder of a study{_near(folder)}")
+
+
+def _near(folder: Path) -> str:
+    """The studies that a folder holds, or the one beside it whose name is nearest, in words."""
+    if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
+        return f", {', '.join(held[:MOST_NAMED])}{', ...' * (len(held) > MOST_NAMED)}"
+    if folder.exists():
+        return ""
+    return nearest_in_words(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])
 
 
 def _plan_in_journal(folder: Path) -> PlanFile | None:

@@ -51,12 +51,12 @@ class Plan(Typed, frozen=True, kw_only=True):
     data: str  # "mini", "hub" or a folder
     backbone: str | None = None  # None: each method's own for this profile and data, or the objective's
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
-    samples: int | None  # search trials per arm; None: the whole grid
+    samples: AtLeastOne | None  # search trials per arm; None: the whole grid
     search_repeats: SearchRepeats = 1  # searches per arm, each with seeds, a winner and confirm trials of its own
-    seeds: int  # confirm trials per arm, where the method has no number of its own
+    seeds: AtLeastOne  # confirm trials per arm, where the method has no number of its own
     sampler: Sampler
     selection: Selection = "dev"
-    epochs: int | None = None  # at most; None: each method's own
+    epochs: AtLeastOne | None = None  # at most; None: each method's own
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop

@@ -53,11 +53,19 @@ def read_plan(folder: Path) -> PlanFile | None:
         written = content.pop("digest")
     except FileNotFoundError:
         return None
+    except OSError as error:  # a file in the place of a folder, or a folder in that of the file
+        raise ValueError(f"{path} cannot be read: {error.strerror}; allowed: the folder of a study") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a plan: {error!r}") from None
+        fault = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{path} is not a plan: {fault}; without it, the same launch makes it from the journal"
+        ) from None
     if digest(content) != written:
         raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
-    return from_plain(PlanFile, content, where=str(path))
+    try:
+        return from_plain(PlanFile, content, where=str(path))
+    except ValueError as error:  # and nobody has edited it
+        raise ValueError(f"{error}; another version of glue-exit-study wrote it") from None
 
 
 def write_plan(folder: Path, content: PlanFile) -> None:

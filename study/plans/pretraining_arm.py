@@ -32,6 +32,7 @@ from trainables.encoders.backbones import (
     family_of,
 )
 from trainables.schema import Configuration, Value
+from trainables.spelling import nearest_in_words
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ def resolve_pretraining(plan: Plan) -> PretrainingResolution:
     for name in asked.settings:
         if name not in recipe.fixed:
             menu = ", ".join(sorted(recipe.fixed))
-            raise ValueError(f"--pretrain-set {name}: {asked.objective} has no such field; it has {menu}")
+            near = nearest_in_words(name, recipe.fixed)
+            raise ValueError(f"--pretrain-set {name}: {asked.objective} has no such field; it has {menu}{near}")
     backbone, own = _begun_with(plan, recipe)
     tokenizer = own if plan.tokenizer is None else Layered[str | None](plan.tokenizer, "--tokenizer")
     mini = recipe.mini_fixed if backbone.value in MINI_BACKBONES else {}

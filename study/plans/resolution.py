@@ -56,7 +56,7 @@ from trainables.encoders.backbones import (
 )
 from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
-from trainables.spelling import no_such
+from trainables.spelling import nearest_in_words, no_such
 
 T = TypeVar("T")
 
@@ -358,7 +358,8 @@ def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:
 def _check_settings(method: str, settings: Configuration, known: Collection[str]) -> None:
     for name in settings:
         if name not in known:
-            raise ValueError(f"--set {name}: {method} has no such field; it has {', '.join(sorted(known))}")
+            menu, near = ", ".join(sorted(known)), nearest_in_words(name, known)
+            raise ValueError(f"--set {name}: {method} has no such field; it has {menu}{near}")
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:

@@ -35,7 +35,8 @@ def read_toml(path: Path) -> Plan:
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"--plan {path}: {error}") from None
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
+        raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
     for name in fields:
         if name not in Plan.__struct_fields__:
             raise ValueError(f"--plan {path}: {no_such('field', name, Plan.__struct_fields__)}")
@@ -43,4 +44,7 @@ def read_toml(path: Path) -> Plan:
     if not isinstance(profile, str):
         raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
     said = {name: None if value == NONE else value for name, value in fields.items()}
-    return from_plain(Plan, {**to_plain(profiles.load(profile)), **said}, where=f"--plan {path}")
+    try:
+        return from_plain(Plan, {**to_plain(profiles.load(profile)), **said}, where=f"--plan {path}")
+    except ValueError as error:  # in the words of TOML
+        raise ValueError(str(error).replace(" or null", ' or "none"').replace(" an object", " a table")) from None

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from study.storage.secrets import has_secret_parameter
+from study.cluster.address import is_port
+from study.storage.secrets import has_secret_parameter, masked
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -34,7 +35,10 @@ def storage_address(text: str) -> str:
         ValueError: it is a kind of URI that is not allowed.
     """
     if not is_uri(text):
-        return str(Path(text).resolve())
+        scheme, colon, path = text.partition(":")
+        if colon and scheme in PARAMETERS:  # a folder of such a name is written ./s3:
+            raise ValueError(f"--storage is {text}; did you mean {scheme}://{path.lstrip('/')}?")
+        return os.path.realpath(text)
     scheme, host, path, query, _ = urlsplit(text)
     if scheme not in PARAMETERS:
         raise ValueError(f"--storage is a {scheme} address; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET")
@@ -66,8 +70,8 @@ def tracking_address(text: str) -> str:
     """The folder or URI of an MLflow store that `--tracking-uri` names.
 
     Raises:
-        ValueError: it is a kind of address that MLflow does not have; it holds a password, which would stand in the
-            plan, the journal, the report and in the list of processes.
+        ValueError: it is a kind of address that MLflow does not have, or one of a web server without a host or with no
+            port; it holds a password, which would stand in the plan, the journal, the report and the list of processes.
     """
     scheme, separator, _ = text.partition(":")
     if separator and scheme.partition("+")[0] not in TRACKING_SCHEMES:
@@ -79,6 +83,10 @@ def tracking_address(text: str) -> str:
     is_token = bool(user) and scheme in ("http", "https")  # a web server has no user without a password
     if ":" in user or is_token or has_secret_parameter(query):
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
+    place = host.rpartition("@")[2]
+    port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
+    if scheme in ("http", "https") and (not place or port is not None and not is_port(port)):
+        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
     return text
 
 

@@ -118,7 +118,7 @@ def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no file {file}; allowed: a TSV file with a header line with sentence"),
+        (None, "no file {file}; allowed: a TSV file with a header line"),
         (b"", "{file} is empty; allowed: a TSV file with a header line with sentence"),
         (b"index\tsentence\n", "{file} has no rows; allowed: a header line and a line for each row"),
         (b"text,label\nfine,1\n", "{file}, line 1: no column 'sentence'; the columns are text,label"),

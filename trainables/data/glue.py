@@ -20,6 +20,7 @@ from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 from trainables.file_hashes import hash_of_file
 from trainables.hub import HubUnreachable, reach_or_work_offline
+from trainables.spelling import nearest_in_words
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -270,7 +271,8 @@ def _place_of(column: str, header: Sequence[str], file: Path) -> int:
 def _existing_file(task: Task, split: str, folder: str) -> Path:
     file = Path(folder) / task.folder / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
     if not file.is_file():
-        raise ValueError(f"no file {file}; data is mini, hub or a folder in the original GLUE layout")
+        near = nearest_in_words(folder, ("mini", "hub"))
+        raise ValueError(f"no file {file}; data is mini, hub or a folder in the original GLUE layout{near}")
     return file
 
 

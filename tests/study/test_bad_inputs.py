@@ -1,0 +1,148 @@
+"""What a person can get wrong, command by command, is one line: pytest tests/study/test_bad_inputs.py"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.launched_studies import launched_study, mini_plan
+
+from study.console import main
+from study.plans.identity import digest
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    return launched_study(tmp_path_factory.mktemp("runs") / "first", mini_plan(methods=("albert",), tasks=("rte",)))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, finished) -> Path:
+    """A folder to be in, with a study, a file, and a link that leads nowhere."""
+    shutil.copytree(finished, tmp_path / "runs" / "first")
+    (tmp_path / "file").write_text("x\n")
+    (tmp_path / "loop").symlink_to("loop")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys, here: Path, *arguments: str) -> str:
+    """The one line with which a command was refused; nothing may have been made or lost."""
+    before = {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()}
+    status = main(arguments)
+    printed = capsys.readouterr()
+    assert status in (1, 2) and printed.out == "" and printed.err.count("\n") == 1, printed.err
+    assert {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()} == before
+    return printed.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("launch --out= --dry-run", "--out is ''; allowed: some text, or leave it out"),
+        ("launch --profile= --dry-run", "--profile is ''; allowed: some text, or leave it out"),
+        ("launch --tracking-uri= --dry-run", "--tracking-uri is ''; allowed: some text, or leave it out"),
+        ("launch --set= --dry-run", "--set is ''; allowed: some text, or leave it out"),
+        ("status ", "runs/NAME is ''; allowed: some text"),
+        ("launch --samples 99999999999999999999 --dry-run", "--samples is 99999999999999999999; allowed: a whole numb"),
+        ("launch --max-failures 9999999999 --dry-run", "--max-failures is 9999999999; allowed: a whole number <= 1000"),
+        ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
+        ("launch --pretrain mlm --corpus mini --pretrain-set stepz=3 --dry-run", "; did you mean steps?"),
+        ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),
+        ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
+        ("launch --toml --json --dry-run", "--toml and --json are two forms of one answer; allowed: one of the two"),
+        (f"launch --name {'x' * 300} --dry-run", "... of 300 bytes; allowed: at most 200"),
+        ("launch --name s --out file", "file/s/plan.json cannot be read: Not a directory; allowed: the folder of a"),
+        ("launch --out loop --dry-run", "plan.json cannot be read: Too many levels of symbolic links; allowed: the"),
+        ("launch --address 127.0.0.1:abc", "--address 127.0.0.1:abc: allowed: auto, HOST:PORT, ray://HOST:PORT"),
+        ("launch --address ray://", "--address ray://: allowed: auto, HOST:PORT, ray://HOST:PORT"),
+        ("doctor --address 127.0.0.1:70000", "--address 127.0.0.1:70000: allowed: auto, HOST:PORT, ray://HOST:PORT"),
+        ("launch --storage s3:/bucket/x --dry-run", "--storage is s3:/bucket/x; did you mean s3://bucket/x?"),
+        ("launch --tracking-uri http://127.0.0.1:99999 --dry-run", "allowed: http://HOST:PORT, a port from 1 to 65535"),
+        ("mirror runs/first --tracking-uri https://", "--tracking-uri is https://; allowed: https://HOST:PORT"),
+        (
+            "launch --plan nowhere.toml",
+            "--plan nowhere.toml: No such file or directory; allowed: a TOML file, as --dry",
+        ),
+        ("launch --plan loop", "--plan loop: Too many levels of symbolic links; allowed: a TOML file, as --dry-run"),
+        ("tables runs", "no plan.json in runs; allowed: the folder of a study, runs/first"),
+        ("report runs/frist", "no plan.json in runs/frist; allowed: the folder of a study; did you mean runs/first?"),
+        ("tables loop", "loop/plan.json cannot be read: Too many levels of symbolic links"),
+        ("status file", "file/plan.json cannot be read: Not a directory; allowed: the folder of a study"),
+        ("export runs/first --to loop", "--to loop exists; allowed: a new or an empty folder"),
+        ("export runs/first --to file/x", "--to file/x cannot be made in"),
+        ("tables runs/first --out file", "folder file cannot be written: File exists"),
+        ("verify runs/first --tables nowhere", "--tables nowhere is no folder; allowed: what analysis.tables --out"),
+        ("replay runs/first --asha-factor x", "--asha-factor is 'x'; allowed: a whole number; see --help"),
+        ("predict runs/first nowhere.tsv --to out.tsv", "no file nowhere.tsv; allowed: a TSV file with a header line"),
+        (
+            "predict runs/first file --to no/where.tsv",
+            "--to no/where.tsv: its folder is not there; allowed: a new file",
+        ),
+    ],
+)
+def test_one_line_says_the_value_and_what_is_allowed(capsys, here, command, message):
+    assert message in refused(capsys, here, *command.split(" "))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"samples = 0", "samples is 0; allowed: a whole number >= 1"),
+        (b"seeds = -1", "seeds is -1; allowed: a whole number >= 1"),
+        (b"epochs = 0", "epochs is 0; allowed: a whole number >= 1"),
+        (b'samples = "many"', "samples is 'many'; allowed: a whole number or \"none\""),
+        (b'early_stopping = "asha"', "early_stopping is 'asha'; allowed: a table or \"none\""),
+        ('methods = ["albert"]'.encode("utf-16"), "not UTF-8; allowed: a TOML file, as --dry-run --toml prints it"),
+        (b'methods = ["palbret"]', "no method named 'palbret'; available: "),
+    ],
+)
+def test_a_plan_in_a_file_is_held_to_what_options_are_held_to(capsys, here, content, message):
+    (here / "plan.toml").write_bytes(content)
+    assert message in refused(capsys, here, "launch", "--plan", "plan.toml", "--dry-run")
+
+
+def test_names_in_a_plan_are_taken_as_people_write_them(capsys, here):
+    (here / "plan.toml").write_text('methods = ["PALBERT"]\ntasks = ["SST-2"]\n')
+    assert main(["launch", "--plan", "plan.toml", "--dry-run"]) == 0
+    assert "palbert/sst2" in capsys.readouterr().out
+
+
+def test_a_plan_of_another_version_is_said_to_be_one_with_the_fields_that_are_known(capsys, here):
+    path = here / "runs" / "first" / "plan.json"
+    content = {name: value for name, value in json.loads(path.read_text()).items() if name != "digest"}
+    content["plan"]["asked"]["flavour"] = "mint"
+    path.write_text(json.dumps({**content, "digest": digest(content)}))
+    line = refused(capsys, here, "status", "runs/first")
+    assert "no field named plan.asked.flavour; available: profile, methods, tasks" in line
+    assert line.endswith("; another version of glue-exit-study wrote it")
+
+
+@pytest.mark.parametrize(
+    ("file", "command", "message"),
+    [
+        ("plan.json", "tables runs/first", "plan.json cannot be read: Is a directory; allowed: the folder of a study"),
+        ("events.jsonl", "status runs/first", "events.jsonl is a folder; allowed: the file of a study"),
+        ("records.jsonl", "launch --continue runs/first --samples 9 --dry-run", "records.jsonl is a folder; allowed"),
+    ],
+)
+def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, command, message):
+    path = here / "runs" / "first" / file
+    path.unlink()
+    path.mkdir()
+    assert message in refused(capsys, here, *command.split())
+
+
+@pytest.mark.parametrize("command", ["mirror runs/first", "predict runs/first file --to out.tsv", "tables runs/first"])
+def test_a_plan_cut_short_says_how_it_comes_back_and_nothing_is_made(capsys, here, command):
+    path = here / "runs" / "first" / "plan.json"
+    path.write_bytes(path.read_bytes()[:400])
+    assert "; without it, the same launch makes it from the journal" in refused(capsys, here, *command.split())
+
+
+@pytest.mark.parametrize("name", ["Mine", "my-own", "1st"])
+def test_a_file_whose_name_is_that_of_no_method_is_refused(capsys, here, name):
+    (here / "own").mkdir()
+    (here / "own" / f"{name}.py").write_text("class Config: ...\n")
+    line = refused(capsys, here, "launch", "--include", "own", "--method", name, "--dry-run")
+    assert f"own/{name}.py: {name} names no method; allowed: a small letter, then small letters, digits and _" in line
