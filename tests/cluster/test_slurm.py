@@ -153,7 +153,7 @@ def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHos
 
 
 def test_a_study_survives_the_loss_of_its_first_node_and_of_another(slurm: SlurmOnHosts, tmp_path: Path) -> None:
-    study = StudyOnSlurm(slurm, "lost", samples=2, seeds=12, epochs=6)  # more than the head does until others have joined
+    study = StudyOnSlurm(slurm, "lost", samples=2, seeds=12, epochs=6)  # more than one node does meanwhile
     job = study.submit()
     study.wait_for_another_epoch(job)
     first = slurm.host_of(slurm.job(job)["BatchHost"])
