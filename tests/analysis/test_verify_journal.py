@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 from helpers.edited_studies import edit_events, has, without, write_events
 from helpers.launched_studies import eventful_study, launch, launched_study, mini_plan
+from msgspec.structs import replace
 
 from analysis.tables import write_tables
 from analysis.verify import verify
@@ -205,3 +206,18 @@ def test_a_cell_of_two_backbones_is_found(study):
 def test_a_trial_that_attested_nothing_is_found(study):
     edit_events(study, EpochReported, lambda event: event["report"].update(attested=None))
     assert has(verify(study), "report attested is null; should come with the first epoch")
+
+
+# ---- what an arm is made of, from launch to launch
+
+
+@pytest.mark.parametrize(("arm", "drift"), [(0, True), (1, False)])
+def test_what_an_arm_is_made_of_may_change_only_until_a_trial_of_it_was_started(tmp_path, arm, drift):
+    plan = mini_plan(methods=("albert", "palbert"), tasks=("rte",), seeds=1)
+    arms = [*plan.arms]
+    before = [*arms]
+    before[arm] = replace(arms[arm], data_fingerprint="0123456789abcdef")
+    launch(tmp_path / "s", replace(plan, arms=tuple(before)), killed_after=0)  # two trials of the first arm
+    launch(tmp_path / "s", plan)
+    found = [line for line in verify(tmp_path / "s") if "data_fingerprint of" in line]
+    assert bool(found) is drift, found
