@@ -11,12 +11,12 @@ folder. One line per drift, and exit status 1. What nothing in a folder repeats 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.studies.load import load_studies, load_study
 from analysis.verification import optuna_file
-from analysis.verification.event_rules import replayed
+from analysis.verification.event_rules import Replay
 from analysis.verification.made_anew import has_report, report_drift, tables_drift
 from analysis.verification.not_covered import in_words
 from analysis.verification.plan_checks import plan_drift
@@ -47,12 +47,19 @@ def verify(folder: Path) -> list[str]:
 
 def facts_drift(folder: Path, file: PlanFile) -> list[str]:
     """What has drifted in the plan, the journal, the records and `optuna.journal`."""
+    return list(each_facts_drift(folder, file))
+
+
+def each_facts_drift(folder: Path, file: PlanFile) -> Iterator[str]:
+    """The same, a line as soon as it is found: who asks for the first alone does not wait for the others."""
+    yield from plan_drift(file)
     if not (folder / events.FILE).exists():
-        return plan_drift(file) + drift_without_journal(folder, file)
-    facts, drift = replayed(folder, file)
-    return (
-        plan_drift(file) + drift + records_drift(folder, facts.records) + optuna_file.optuna_drift(folder, file, facts)
-    )
+        yield from drift_without_journal(folder, file)
+        return
+    replay = Replay(folder, file)
+    yield from replay.drift()
+    yield from records_drift(folder, replay.facts.records)
+    yield from optuna_file.optuna_drift(folder, file, replay.facts)
 
 
 def numbers_drift(folder: Path) -> list[str]:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.against_commit 2c2221b
 
-Both trees run the same trials in processes of their own (`benchmarks/timed_trial.py`), interleaved, on one thread; a
-round that is not counted comes first. Ratios are those of CPU time within a round, medians over the rounds. Scores and
-losses stand beside them: they differ where an order of random numbers has changed. Results go to
+Both trees run the same trials in processes of their own (`benchmarks/timed_trial.py`), interleaved, on one thread.
+Before several rounds comes one that is not counted. Ratios are those of CPU time within a round, medians over the
+rounds. Scores and losses stand beside them: they differ where an order of random numbers has changed. Results go to
 benchmarks/results/against_commit.json.
 """
 
@@ -71,11 +71,12 @@ def extract(commit: str, folder: Path) -> None:
 def compared(method: str, trees: dict[str, Path], scratch: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Medians of both trees over the rounds, and how many times as long the trial took before."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
-    for _ in range(arguments.rounds + 1):
+    uncounted = int(arguments.rounds > 1)
+    for _ in range(uncounted + arguments.rounds):
         for name, tree in trees.items():
             work = [method, arguments.task, str(arguments.epochs), str(scratch / f"{method}-{name}")]
             found[name].append(timed_trial(tree, work))
-    rounds = {name: results[1:] for name, results in found.items()}
+    rounds = {name: results[uncounted:] for name, results in found.items()}
     pairs = list(zip(rounds["before"], rounds["now"], strict=True))
     return {
         "method": method,

@@ -46,7 +46,9 @@ class Picture:
 
 def finished(name: str, title: str, caption: str, alt: str, figure: Figure) -> Picture:
     """The picture, its panels laid out once and not again whenever it is written."""
-    figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    assert engine is not None, name
+    engine.execute(figure)
     figure.set_layout_engine(None)  # "none" leaves a placeholder, for which a file is drawn twice
     return Picture(name, title, caption, alt, figure)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,19 +37,12 @@ from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile, plan_changes
 
 
-def replayed(folder: Path, file: PlanFile) -> tuple[StudyFacts, list[str]]:
-    """The facts of a study's journal, and a line for every field that is not what it should be."""
-    lines, drift = read_journal(folder)
-    replay = Replay(file, lines)
-    for line in lines:
-        drift += replay.take(line)
-    return replay.facts, drift
-
-
 class Replay:
     """The state of a study while its journal is read again."""
 
-    def __init__(self, file: PlanFile, lines: Sequence[JournalLine]) -> None:
+    def __init__(self, folder: Path, file: PlanFile) -> None:
+        lines, self._unreadable = read_journal(folder)
+        self._lines = lines
         self.facts = StudyFacts()
         self._file = file
         self._progress = StudyProgress(file.plan, self.facts, max_gpu_hours=None)
@@ -59,6 +52,12 @@ class Replay:
         self._settled = _settled_arms(lines)
         self._is_running = False  # between the two events of a launch
         self._time = ""
+
+    def drift(self) -> Iterator[str]:
+        """A line for every field that is not what it should be, as soon as it is found; at the end `facts` has all."""
+        yield from self._unreadable
+        for line in self._lines:
+            yield from self.take(line)
 
     def take(self, line: JournalLine) -> list[str]:
         """What is wrong with the next event, and where; then it is a fact."""

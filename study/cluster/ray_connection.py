@@ -27,6 +27,7 @@ RAY_SETTINGS = {
     "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` says how many
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
     "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Tune's actors, with an environment, use none
     "RAY_worker_niceness": "5",  # where processors are short the driver goes first, and the mirror last
     "RAY_USAGE_STATS_ENABLED": "0",
 }

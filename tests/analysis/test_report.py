@@ -109,10 +109,6 @@ def sidecars(study):
     return {table.name: table.sidecar for table in make_tables([load_study(study)])}
 
 
-def test_the_report_is_made_again_byte_for_byte(study, page):
-    assert report.write_report(study).read_text() == page
-
-
 def test_report_needs_no_other_file_and_no_network(page):
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
     assert "@import" not in page and "url(" not in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -34,13 +35,19 @@ def rechained(lines: Iterable[bytes]) -> list[bytes]:
     """The lines with a chain that holds, and its heads in their records."""
     head, chained = START, []
     for line in lines:
-        plain = json.loads(line)
-        plain.pop("chain", None)
-        if isinstance(plain.get("record"), dict):
-            plain["record"]["journal_head"] = head
-        chained.append(linked(msgspec.json.encode(plain), head))
+        chained.append(_linked(line, head))
         head = unlinked(chained[-1])[1]
     return chained
+
+
+@lru_cache(maxsize=1000)
+def _linked(line: bytes, head: str) -> bytes:
+    """The line behind a chain that ends so; remembered, as many edited journals begin alike."""
+    plain = json.loads(line)
+    plain.pop("chain", None)
+    if isinstance(plain.get("record"), dict):
+        plain["record"]["journal_head"] = head
+    return linked(msgspec.json.encode(plain), head)
 
 
 def without(study: Path, kind: type[BaseEvent], *, number: int = 0) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from helpers.places import PATIENCE_SECONDS, ROOT
 
+ONE_AT_A_TIME = ("--cpus-per-trial", "1.6")  # on two cores, each with one thread: one actor to start instead of two
+
 
 @dataclass
 class Launches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,12 +76,14 @@ exec(code)
 """
 
 
+@cache
 def modules(package: str) -> dict[str, Path]:
     """The dotted name and file of each module of a package."""
     files = sorted((ROOT / package).rglob("*.py"))
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The full names that a file imports, at its top or within a function, those for type checkers left out."""
     names: set[str] = set()

@@ -31,16 +31,22 @@ runpy.run_module("study.launch", run_name="__main__")
 """
 
 
+def hear_interrupts():
+    """A shell that runs tests in the background lets nothing of them hear Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_while_a_launch_is_imported_ends_it_in_one_line(name):
-    done = subprocess.run([sys.executable, "-c", EARLY, name], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-c", EARLY, name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=hear_interrupts)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "study.launch: interrupted, nothing was begun\n")
 
 
 def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():
-    with subprocess.Popen(
-        [sys.executable, "-c", COMMAND], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", COMMAND]
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=hear_interrupts, **pipes) as process:
         for line in ("runs\n", "ends\n"):
             assert process.stdout.readline() == line
             process.send_signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from statistics import median
 
 import pytest
@@ -143,13 +144,19 @@ def test_a_part_that_scored_best_is_not_selected():
     assert journal.facts.trials["a"].best.report.row.epoch == 1
 
 
+@pytest.fixture(scope="module")
+def whole_in_parts():
+    simulation = Simulation(resolved(**IN_PARTS, early_stopping=THIRDS), slots=1)
+    simulation.launch()
+    return simulation
+
+
 @pytest.mark.parametrize("kill_at", range(3, 60, 4))
-def test_a_study_in_parts_that_is_killed_ends_as_if_it_never_was(kill_at):
-    whole, killed = (Simulation(resolved(**IN_PARTS, early_stopping=THIRDS), slots=1) for _ in range(2))
-    whole.launch()
+def test_a_study_in_parts_that_is_killed_ends_as_if_it_never_was(kill_at, whole_in_parts):
+    killed = Simulation(resolved(**IN_PARTS, early_stopping=THIRDS), slots=1)
     killed.launch(kill_at=kill_at)
     killed.launch()
-    assert [comparable(one) for one in ended(killed)] == [comparable(one) for one in ended(whole)]
+    assert [comparable(one) for one in ended(killed)] == [comparable(one) for one in ended(whole_in_parts)]
 
 
 def test_asha_as_logged_equals_its_replay():
@@ -277,19 +284,25 @@ def test_a_study_killed_anywhere_loses_and_doubles_nothing(gaps, sampler, slots)
     assert max(reported.values()) == 1
 
 
+@cache
+def uninterrupted(*, sampler):
+    """A whole study, one trial at a time."""
+    simulation = Simulation(resolved(sampler=sampler), slots=1)
+    simulation.launch()
+    return simulation
+
+
 @settings(deadline=None, max_examples=30)
 @given(gaps=st.lists(st.integers(1, 40), max_size=15), sampler=st.sampled_from(["tpe", "random", "grid"]))
 def test_one_slot_killed_anywhere_equals_the_uninterrupted_study(gaps, sampler):
-    study = resolved(sampler=sampler)
-    uninterrupted, simulation = Simulation(study, slots=1), Simulation(study, slots=1)
-    uninterrupted.launch()
+    whole, simulation = uninterrupted(sampler=sampler), Simulation(resolved(sampler=sampler), slots=1)
     for gap in gaps:
         simulation.launch(kill_at=len(simulation.journal.events) + gap)
     simulation.launch()
-    expected = {record.key: comparable(record) for record in ended(uninterrupted)}
+    expected = {record.key: comparable(record) for record in ended(whole)}
     assert {record.key: comparable(record) for record in ended(simulation)} == expected
     assert [event.decision for event in simulation.journal.of(AshaDecided)] == [
-        event.decision for event in uninterrupted.journal.of(AshaDecided)
+        event.decision for event in whole.journal.of(AshaDecided)
     ]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from helpers.edited_studies import write_events
+from helpers.launches import ONE_AT_A_TIME
 from helpers.made_studies import record
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.storages import files_under, free_port, s3_server, send
@@ -55,8 +56,9 @@ def results(folder: Path) -> dict[str, tuple]:
 
 @pytest.fixture(scope="module")
 def in_folder(tmp_path_factory) -> Path:
+    """What the others are held against."""
     folder = tmp_path_factory.mktemp("runs") / "in-folder"
-    done = run(folder)
+    done = run(folder, *ONE_AT_A_TIME)
     assert done.returncode == 0, done.stderr
     return folder
 
