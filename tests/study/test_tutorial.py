@@ -39,7 +39,7 @@ def run(place: Path, command: str) -> str:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
     """A folder in which all commands of the tutorial were typed, one after the other, and what each printed."""
     place = tmp_path_factory.mktemp("tutorial")
-    write_glue(place / "glue", rows=64)
+    write_glue(place / "glue", task="sst2", rows=64)
     (place / ".venv").symlink_to(sys.prefix)
     yield place, {command: run(place, command) for command in COMMANDS}
 
@@ -49,24 +49,24 @@ def said(outputs: dict[str, str], part: str) -> str:
     return next(text for command, text in outputs.items() if part in command)
 
 
-def test_the_study_of_the_tutorial_has_its_table_and_ten_seeds(place: tuple[Path, dict[str, str]]) -> None:
+def test_the_study_of_the_tutorial_has_its_table_and_seven_seeds(place: tuple[Path, dict[str, str]]) -> None:
     folder, outputs = place
-    assert require_plan(folder / "runs" / "rte").plan.asked.seeds == 10
-    confirmed = [r for r in read_records(folder / "runs" / "rte" / "records.jsonl") if r.phase == "confirm"]
-    assert len(confirmed) == 20
-    assert "median over 10 seeds" in said(outputs, "--continue")
+    assert require_plan(folder / "runs" / "sst2").plan.asked.seeds == 7
+    confirmed = [r for r in read_records(folder / "runs" / "sst2" / "records.jsonl") if r.phase == "confirm"]
+    assert len(confirmed) == 14
+    assert "median over 7 seeds" in said(outputs, "--continue")
     assert "agree" in said(outputs, "analysis.verify")
 
 
 def test_the_answers_of_the_tutorial_are_there(place: tuple[Path, dict[str, str]]) -> None:
     folder, _ = place
     header, *rows = (folder / "answers.tsv").read_text().splitlines()
-    assert len(rows) == 64 and {row.split("\t")[1] for row in rows} <= {"entailment", "not_entailment"}
+    assert len(rows) == 64 and {row.split("\t")[1] for row in rows} <= {"0", "1"}
 
 
 def test_the_snippet_of_the_readme_predicts_with_early_exit(place: tuple[Path, dict[str, str]]) -> None:
     folder, _ = place
     assert SNIPPET is not None
-    (folder / "snippet.py").write_text(SNIPPET[1].replace('"FOLDER"', '"rte-palbert"'))
+    (folder / "snippet.py").write_text(SNIPPET[1].replace('"FOLDER"', '"sst2-palbert"'))
     answer = run(folder, ".venv/bin/python snippet.py")
     assert re.fullmatch(r"tensor\(\[[01], [01]\]\) tensor\(\[[1-6], [1-6]\]\)\n", answer)
