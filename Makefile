@@ -10,51 +10,58 @@ STUDY ?= $(firstword $(shell ls -td runs/*/ 2>/dev/null))
 PYTHON ?= python3
 ARGS ?=
 
-STAMP := .venv/installed
+INSTALLED := .venv/installed
+WITH_TOOLS := .venv/installed-dev
 
 .PHONY: study test cluster-test lint fix table soak
 .DEFAULT_GOAL := study
 
-study: $(STAMP)
+study: $(INSTALLED)
 	.venv/bin/python -m study.launch --method $(METHOD) $(ARGS)
 
-test: $(STAMP)
+test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # On hosts that are made here for it, which takes root and Debian's openssh-server, rsync and iproute2; else it is skipped.
-cluster-test: $(STAMP) build/cluster/installed
+cluster-test: $(WITH_TOOLS) build/cluster/installed
 	.venv/bin/python -m pytest -n 2 --dist loadfile tests/cluster $(ARGS)
 
-lint: $(STAMP)
+lint: $(WITH_TOOLS)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-fix: $(STAMP)
+fix: $(WITH_TOOLS)
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-table: $(STAMP)
+table: $(INSTALLED)
 	.venv/bin/python -m analysis.tables $(STUDY) $(ARGS)
 
-soak: $(STAMP)
+soak: $(WITH_TOOLS)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.power_cuts --cuts 9
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
 
-# The stamp is written last, and `--clear` removes the old one first: an interrupted install is never taken for a good one.
-$(STAMP): pyproject.toml constraints.txt
+# A stamp is written last, and `--clear` removes old ones first: an interrupted install is never taken for a good one.
+$(INSTALLED): pyproject.toml constraints.txt
+	@echo 'installing into .venv: some 2 GB (more where PyTorch brings CUDA), a few minutes'
 	$(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install -c constraints.txt -e .
+	touch $@
+
+# What tests, linters and notebooks need beside it.
+$(WITH_TOOLS): $(INSTALLED)
 	.venv/bin/python -m pip install -c constraints.txt -e '.[dev]'
 	touch $@
 
 # What the extra `cluster` adds to .venv, apart from it: Ray starts a dashboard wherever it finds one.
-build/cluster/installed: $(STAMP)
+build/cluster/installed: $(INSTALLED)
 	rm -rf build/cluster
 	.venv/bin/python -m pip install --prefix build/cluster -c constraints.txt 'ray[default]' boto3
 	touch $@
 
 # An environment whose python is gone (upgraded, or a copied folder) is built again, however new its stamp is.
 ifneq ($(shell .venv/bin/python -c 'print("ok")' 2>/dev/null),ok)
-.PHONY: $(STAMP)
+.PHONY: $(INSTALLED)
 endif
