@@ -192,11 +192,18 @@ class StudyProgress:
 
     @property
     def total_trials(self) -> int:
-        """Trials of the study when it is complete, as far as it is known."""
+        """Trials that will have ended when this launch has done all that it is asked for, as far as it is known."""
         to_start = sum(
-            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit) for arm in self.arms
+            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit)
+            for arm in self.launched
+            if self.can_start(arm) or self.has_work(arm)  # else what it would begin from has failed
         )
-        return len(self.facts.trials) + to_start + self._is_pretraining_to_start
+        return self.ended_trials + len(self.under_way) + to_start + self._is_pretraining_to_start
+
+    @property
+    def ended_trials(self) -> int:
+        """Trials that have ended, and do not run again; each counts once, however many records it has."""
+        return len(self.facts.trials) - len(self.facts.under_way)
 
     @property
     def is_finished(self) -> bool:
