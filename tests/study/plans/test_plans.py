@@ -249,7 +249,7 @@ def test_what_all_methods_share_is_said_once():
 
 def test_one_seed_is_said_as_one():
     plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), seeds=1))
-    assert "1 seed, where the papers have 5" in "\n".join(departures_in_words(plan))
+    assert "1 seed, where the papers have 5" in plan.departures["protocol"]
 
 
 def test_what_is_set_by_hand_is_said_to_overrule_the_departures():
