@@ -38,7 +38,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None =
     else:
         folder = Path(options.out or OUT) / (options.name or default_name(resolve(plan, unchecked=unknown)))
     check_files(plan, folder)
-    return resolve_in(folder, plan, unchecked=unchecked), folder
+    return resolve_in(folder, plan, is_continued=options.continue_study is not None, unchecked=unchecked), folder
 
 
 def launched_arms(plan: Plan, options: LaunchOptions, resolved: ResolvedPlan) -> frozenset[str]:
@@ -69,9 +69,24 @@ def launched_arms(plan: Plan, options: LaunchOptions, resolved: ResolvedPlan) ->
 def plan_notes(options: LaunchOptions, resolved: ResolvedPlan, folder: Path, *, launched: frozenset[str]) -> list[str]:
     """What is said of a plan before it is written into its folder: what was raised, what is left as it is, and which
     other studies beside it have some of its arms."""
+    return [
+        *_raised(options, resolved),
+        *_not_launched(options, resolved, folder, launched=launched),
+        *_same_arms_elsewhere(resolved, folder),
+    ]
+
+
+def _not_launched(
+    options: LaunchOptions, resolved: ResolvedPlan, folder: Path, *, launched: frozenset[str]
+) -> list[str]:
+    """Which arms this launch runs, where that is not all, and what runs the others."""
     left = [arm.name for arm in resolved.arms if arm.name not in launched]
-    not_launched = [f"not in this launch: {', '.join(left)}; all: --continue {folder}"] if left else []
-    return [*_raised(options, resolved), *not_launched, *_same_arms_elsewhere(resolved, folder)]
+    if not left:
+        return []
+    given = [name for name, value in (("--method", options.method), ("--task", options.task)) if value is not None]
+    whole = f"leave out {' and '.join(given)}" if options.continue_study else f"--continue {folder}"
+    runs = ", ".join(arm.name for arm in resolved.arms if arm.name in launched)
+    return [f"this launch runs only {runs}; these arms stay as they are: {', '.join(left)}; to run all: {whole}"]
 
 
 def _same_arms_elsewhere(resolved: ResolvedPlan, folder: Path) -> list[str]:
@@ -91,8 +106,11 @@ def _same_arms_elsewhere(resolved: ResolvedPlan, folder: Path) -> list[str]:
     return said
 
 
-def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) -> ResolvedPlan:
+def resolve_in(
+    folder: Path, plan: Plan, *, is_continued: bool = False, unchecked: list[str] | None = None
+) -> ResolvedPlan:
     """The plan joined with what the folder holds. For good only while nobody else can write there: see `StudyLock`.
+    `is_continued`: by --continue.
 
     Raises:
         ValueError: the folder holds another study.
@@ -106,7 +124,7 @@ def resolve_in(folder: Path, plan: Plan, *, unchecked: list[str] | None = None) 
     resolved = resolve(plan, unchecked=unchecked, pins=pins)
     if not unchecked and plan_changes(earlier.plan, resolved):
         settled = {trial.started.arm for trial in read_facts(folder).trials.values()}
-        check_same_study(resolved, earlier.plan, folder, settled=settled)
+        check_same_study(resolved, earlier.plan, folder, settled=settled, is_continued=is_continued)
     return resolved
 
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
+from study.decisions.progress import StudyProgress
 from study.decisions.reopening import reopen_failed, to_reopen
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
@@ -35,7 +36,7 @@ from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
 from study.screen.waiting import waiting_for
-from study.screen.words import describe_failure, describe_retries, failures_command
+from study.screen.words import describe_failure, describe_retries, failures_command, python
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
 from study.storage.stored_models import model_exists, where_it_lies
@@ -60,7 +61,8 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             make_writable(join(storage_address(options.storage), "trials"))
         make_writable(str(folder / "predictions"))
         journal = stack.enter_context(closing(Journal(folder)))
-        resolved = resolve_in(folder, plan)  # once more: another launch may have written here until now
+        is_continued = options.continue_study is not None
+        resolved = resolve_in(folder, plan, is_continued=is_continued)  # once more: another launch may have written
         code = provenance()
         faults = Faults(max_failures=options.max_failures)
         limit = options.max_gpu_hours
@@ -144,12 +146,6 @@ def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance) -> PlanFile:
 def command_line() -> str:
     """What was typed, for plan, journal and report: passwords are hidden."""
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
-
-
-def python() -> str:
-    """This interpreter as a person would type it here."""
-    here = os.path.relpath(sys.executable)
-    return sys.executable if here.startswith("..") else here
 
 
 def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions) -> str:
@@ -241,7 +237,7 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
-def browse(folder: Path, tracking_uri: str | None, *, arm: str) -> list[str]:
+def browse(folder: Path, tracking_uri: str | None, progress: StudyProgress) -> list[str]:
     """How to look at the runs: what serves them, links to the views of them, and how to search for those of an arm."""
     if tracking_uri is not None:
         is_server = tracking_uri.startswith("http")
@@ -250,7 +246,8 @@ def browse(folder: Path, tracking_uri: str | None, *, arm: str) -> list[str]:
     served = f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}"
     if experiment is None:
         return [served]
-    return [served, *(f"  {line}" for line in links(SERVER, experiment)), f"  {'One arm:':<31}{search_for(arm)}"]
+    found = [*links(SERVER, experiment, progress), f"{'One arm:':<31}{search_for(progress.plan.arms[0].name)}"]
+    return [served, *(f"  {line}" for line in found)]
 
 
 def broken_off(scheduler: Scheduler) -> list[str]:
@@ -272,7 +269,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
     status = 1 if failed or missing else 0
     if options.json:
         facts = {"study": folder.name, "folder": str(folder), "complete": not status}
-        trials = {"trials": len(progress.facts.records), "failed": failed, "missing": missing}
+        trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
         print(json.dumps({**facts, **trials}, indent=1))
         return status
     print(f"\n{table}")
@@ -286,7 +283,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     print(f"report:      {folder / 'report.html'}")
-    for line in browse(folder, options.tracking_uri, arm=progress.plan.arms[0].name):
+    for line in browse(folder, options.tracking_uri, progress):
         print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
     if not progress.plan.asked.spend_on_claims:  # such a study is not extended

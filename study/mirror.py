@@ -68,7 +68,7 @@ def _main(argv: Sequence[str] | None) -> int:
     seconds = time.monotonic() - began
     print(f"mirrored {len(mirrored.facts.trials)} trials of {folder} to {masked(uri)} in {seconds:.1f} s")
     if mirrored.tracking and uri.startswith("http"):
-        print("\n".join(links(masked(uri), mirrored.tracking.experiment_id)))
+        print("\n".join(links(masked(uri), mirrored.tracking.experiment_id, mirrored.progress())))
     return 0
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trainables.runs.trained_model import TrainedModel
 
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
+_UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -144,9 +145,14 @@ def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
             f"batches of {own.batch_size}: {own.milliseconds:.2f} ms per example with exits, {whole.milliseconds:.2f} "
             f"ms with all layers (means of {own.examples:,})"
         )
-    billions = [measured.flops / 1e9 for measured in (latency.own, latency.all_layers)]
-    yield "{:.3f} GFLOPs per example with exits, {:.3f} with all layers".format(*billions)
+    yield flops_in_words(latency.own.flops, latency.all_layers.flops)
     yield f"measured on {latency.device}, {latency.threads} thread(s)"
+
+
+def flops_in_words(with_exits: float, with_all_layers: float) -> str:
+    """Per example, in a unit that shows digits of the smaller number."""
+    unit, size = next(((name, size) for name, size in _UNITS if with_exits >= size / 10), _UNITS[-1])
+    return f"{with_exits / size:.3f} {unit} per example with exits, {with_all_layers / size:.3f} with all layers"
 
 
 def _generator(trained: TrainedModel) -> torch.Generator:

@@ -20,7 +20,7 @@ from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress
 from study.facts.durations import clock
 from study.facts.events import FILE, read_events
-from study.facts.failed_attempts import failed_attempts
+from study.facts.failed_attempts import alike, failed_attempts
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plan_on_disk import plan_on_disk, require_plan
@@ -29,7 +29,7 @@ from study.facts.study_facts import read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
 from study.screen.words import (
-    describe_attempt,
+    describe_attempts,
     describe_failure,
     describe_notice,
     describe_retries,
@@ -91,7 +91,9 @@ def _main(argv: Sequence[str] | None) -> int:
 def build_parser() -> Parser:
     parser = Parser("study.status", "What of a study is done, running, stopped, failed and missing.")
     parser.add_argument("folder", metavar="runs/NAME", help="a study, or a folder of studies: a line each")
-    parser.add_argument("--failures", action="store_true", help="every attempt that failed, with its traceback")
+    parser.add_argument(
+        "--failures", action="store_true", help="what failed, with its traceback; those alike in an arm once"
+    )
     parser.add_argument("--json", action="store_true", help="the answer as JSON")
     return parser
 
@@ -215,8 +217,8 @@ def _tell_failures(folder: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"study": folder.resolve().name, "failures": to_plain(attempts)}, indent=1))
         return
-    for attempt in attempts:
-        print("\n".join(describe_attempt(attempt)), end="\n\n")
+    for group in alike(attempts):
+        print("\n".join(describe_attempts(group)), end="\n\n")
     print(f"{len(attempts) or 'no'} failed attempt{'s' * (len(attempts) != 1)}")
 
 

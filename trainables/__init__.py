@@ -26,6 +26,11 @@ def base_method(method: str) -> str:
     return method.partition(VARIANT)[0]
 
 
+def module_of(method: str) -> str:
+    """The name that the module of a method, or of a variant of it, is imported by."""
+    return method_files.files_of(base_method(method))[0].module
+
+
 def available() -> list[str]:
     """Names of all methods, in alphabetical order."""
     return method_files.names()

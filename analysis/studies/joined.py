@@ -107,7 +107,7 @@ def _check_data(studies: Sequence[Study]) -> None:
 def _check_same_plan(first: Study, other: Study) -> None:
     if first.seeds != other.seeds:
         raise ValueError(
-            f"{first.folder} asks for {len(first.seeds)} seeds, {other.folder} for {len(other.seeds)}; allowed: the "
+            f"{first.folder} asks for --seeds {len(first.seeds)}, {other.folder} for {len(other.seeds)}; allowed: the "
             "same --seeds (the same command with more extends a study), or --separate for rows of their own"
         )
 

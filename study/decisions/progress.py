@@ -192,22 +192,29 @@ class StudyProgress:
 
     @property
     def total_trials(self) -> int:
-        """Trials of the study when it is complete, as far as it is known."""
+        """Trials that will have ended when this launch has done all that it is asked for, as far as it is known."""
         to_start = sum(
-            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit) for arm in self.arms
+            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit)
+            for arm in self.launched
+            if self.can_start(arm) or self.has_work(arm)  # else what it would begin from has failed
         )
-        return len(self.facts.trials) + to_start + self._is_pretraining_to_start
+        return self.ended_trials + len(self.under_way) + to_start + _is_to_start(self.pretraining)
+
+    @property
+    def ended_trials(self) -> int:
+        """Trials that have ended, and do not run again; each counts once, however many records it has."""
+        return len(self.facts.trials) - len(self.facts.under_way)
 
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        is_to_start = self._is_pretraining_to_start or any(map(self._has_any_work, self.arms))
+        is_to_start = _is_to_start(self.pretraining) or any(map(self._has_any_work, self.arms))
         return not (self.facts.under_way or is_to_start)
 
     @property
     def is_done(self) -> bool:
         """Whether every trial of this launch has ended: of the whole plan, or of some of its arms."""
-        is_to_start = self._is_pretraining_to_start or any(map(self._has_any_work, self.launched))
+        is_to_start = _is_to_start(self.pretraining) or any(map(self._has_any_work, self.launched))
         return not (self.under_way or is_to_start)
 
     @property
@@ -215,10 +222,6 @@ class StudyProgress:
         """Trials of this launch that have begun and not ended, by key."""
         others = {arm.arm.name for arm in self.arms} - {arm.arm.name for arm in self.launched}
         return {key: trial for key, trial in self.facts.under_way.items() if trial.started.arm not in others}
-
-    @property
-    def _is_pretraining_to_start(self) -> bool:
-        return self.pretraining is not None and self.pretraining.is_to_start
 
     @property
     def unsettled(self) -> list[TrialFacts]:
@@ -287,3 +290,7 @@ class StudyProgress:
 
     def _is_under_way(self, arm: ArmProgress) -> bool:
         return self.has_work(arm) or any(trial.phase in ("search", "confirm") for trial in arm.facts.under_way.values())
+
+
+def _is_to_start(pretraining: PretrainingProgress | None) -> bool:
+    return pretraining is not None and pretraining.is_to_start

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.launch_marks import NotShared
@@ -24,17 +26,33 @@ _WORDS_OF_THE_METHOD = re.compile(r"device-side assert|illegal memory access|CUB
 _LOST_NODE = re.compile(r"its node has died\. Node Id: (?P<node>\w+)\s*(?P<reason>[^\n]*)")
 
 
-def failure_of(error: Exception, *, node: str | None) -> Failure:
-    """What the journal says of an exception that ended the work on a trial here, on this node of Ray's."""
-    lines = str(error).strip().splitlines() or [""]
-    name = "" if isinstance(error, (TrainingError, Unavailable, NotShared)) else f"{type(error).__name__}: "
+def failure_of(error: Exception, *, node: str | None, module: str | None = None) -> Failure:
+    """What the journal says of an exception that ended the work on a trial here, on this node of Ray's.
+
+    `module`: of the method, or of the objective, whose exceptions are told with their place.
+    """
+    lines, cause = str(error).strip().splitlines() or [""], _cause_of(error)
+    says_all = isinstance(error, (TrainingError, Unavailable, NotShared))
+    name = "" if says_all else f"{type(error).__name__}: "
+    place = f" ({place_of(error, module)})" if module and cause == "method" and not says_all else ""
     return Failure(
-        cause=_cause_of(error),
-        error=masked(f"{name}{lines[0]}"),
+        cause=cause,
+        error=masked(f"{name}{lines[0]}{place}"),
         traceback=masked("".join(traceback.format_exception(error)))[-TRACEBACK_CHARACTERS:],
         host=socket.gethostname(),
         node=node,
     )
+
+
+def place_of(error: Exception, module: str) -> str:
+    """Folder, file and line of the deepest frame in the module's own file, or else of the deepest one."""
+    frame = (_own_frames(error, module) or traceback.extract_tb(error.__traceback__))[-1]
+    return f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
+
+
+def is_raised_in(module: str, error: Exception) -> bool:
+    """Whether the exception came by a frame of the module's own file."""
+    return bool(_own_frames(error, module))
 
 
 def lost_process(
@@ -60,6 +78,12 @@ def lost_outcome(error: Exception, *, host: str, node: str | None) -> Failure:
 def breaks_process(error: Exception) -> bool:
     """Whether nothing that comes after the exception can work in this process: an error of a GPU stays."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
+
+
+def _own_frames(error: Exception, module: str) -> list[traceback.FrameSummary]:
+    own = getattr(sys.modules.get(module), "__file__", None)  # one that could not be loaded is not there
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if own and Path(frame.filename) == Path(own)]
 
 
 def _cause_of(error: Exception) -> Cause:

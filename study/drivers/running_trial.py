@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+import trainables
 from study.drivers.causes import breaks_process, failure_of
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.provenance import attest
@@ -25,6 +26,7 @@ from study.storage.addresses import is_uri
 from study.storage.launch_marks import check_marks
 from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
+from trainables import objectives
 from trainables.atomic_files import write_json
 from trainables.runs.failures import UnreadableState, available
 from trainables.runs.trial import EpochRow, Outcome, TrialSpec
@@ -75,7 +77,7 @@ class RunningTrial:
             if breaks_process(error):
                 raise
             self.is_over = True
-            failure = failure_of(error, node=self._node)
+            failure = failure_of(error, node=self._node, module=self._module)
             return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=restarted)
         self.is_over = row.finished
         if row.epoch >= 1 and row.epoch > self._epochs_before:
@@ -86,6 +88,14 @@ class RunningTrial:
         """Lets go of the model and of the folder."""
         vars(self).pop("_run", None)
         self._held.close()
+
+    @property
+    def _module(self) -> str | None:
+        """Of the method or objective; None where a group of processes trains, whose exceptions come without frames."""
+        if self._assigned.spec is not None:
+            return trainables.module_of(self._assigned.spec.method)
+        pretraining = self._assigned.pretraining
+        return None if pretraining is None or self._group else objectives.module_of(pretraining.objective)
 
     def _begin(self) -> None:
         self._is_begun = True

@@ -7,9 +7,7 @@ tried again and elsewhere.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
@@ -19,7 +17,7 @@ import trainables
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
-from study.drivers.causes import failure_of
+from study.drivers.causes import failure_of, is_raised_in, place_of
 from study.drivers.messages import Assignment, SmokeReport
 from study.drivers.provenance import provenance
 from study.facts.attestation import other_code
@@ -152,15 +150,10 @@ def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure 
     except TrainingError:  # what this configuration comes to is a trial's to find out
         return None
     except Exception as error:  # the journal has it
-        failure, (frame, is_own) = failure_of(error, node=node), _place_of(error, spec.method)
-        if failure.cause == "method" or (isinstance(error, ImportError) and is_own):
-            place = f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
-            return replace(failure, cause="method", error=f"{failure.error} ({place})")
+        module = trainables.module_of(spec.method)
+        failure = failure_of(error, node=node, module=module)
+        if failure.cause == "method":
+            return failure
+        if isinstance(error, ImportError) and is_raised_in(module, error):
+            return replace(failure, cause="method", error=f"{failure.error} ({place_of(error, module)})")
     return None
-
-
-def _place_of(error: Exception, method: str) -> tuple[traceback.FrameSummary, bool]:
-    """The deepest frame in the method's own file, or else the deepest one; and whether it is the method's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename) == Path(trainables.load(method).__file__ or "")]
-    return (own or frames)[-1], bool(own)

@@ -34,6 +34,17 @@ class FailedAttempt(Typed, frozen=True, kw_only=True):
     failure: Failure
 
 
+def alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
+    """Attempts of one arm that failed with the same error together; those that are not the method's fault by host."""
+    found: dict[tuple[object, ...], list[FailedAttempt]] = {}
+    for attempt in attempts:
+        failure = attempt.failure
+        host = None if failure.cause == "method" else failure.host
+        of = attempt.arm, attempt.key is None, attempt.became, failure.cause, failure.error, host
+        found.setdefault(of, []).append(attempt)
+    return list(found.values())
+
+
 def failed_attempts(events: Iterable[Event]) -> list[FailedAttempt]:
     """Of all trials, those that have run again since too, in the order in which they happened."""
     started: dict[str, TrialStarted] = {}

@@ -68,7 +68,8 @@ def _done(plan: ResolvedPlan, folder: Path) -> Done | None:
     facts = read_facts(folder)
     limit = facts.last_launch.began.max_gpu_hours if facts.last_launch else None
     progress = StudyProgress(plan, facts, max_gpu_hours=limit)
-    return Done(ended=len(facts.records), under_way=len(facts.under_way), remaining_seconds=remaining_seconds(progress))
+    left = remaining_seconds(progress)
+    return Done(ended=progress.ended_trials, under_way=len(facts.under_way), remaining_seconds=left)
 
 
 def _probed(plan: ResolvedPlan) -> dict[str, Measured]:

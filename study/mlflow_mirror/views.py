@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from study.decisions.progress import StudyProgress
+
 TAG = "mlflow.sharedViewState."
 SERVER = "http://127.0.0.1:5000"  # where `mlflow ui` listens unless it is told otherwise
 WHAT = ("tags.`method`", "tags.`task`")
@@ -93,9 +95,17 @@ def view_tags(time: int) -> Mapping[str, str]:
     }
 
 
-def links(server: str, experiment_id: str) -> list[str]:
-    """A line for each view that has runs in every study: its name, and the link that opens it as model training."""
-    return [f"{view.name + ':':<31}{link(server, experiment_id, view)}" for view in (BEST, ARMS, SEEDS)]
+def views_with_runs(progress: StudyProgress) -> list[View]:
+    """The views that show anything of a study that is this far."""
+    is_confirmed = any(arm.confirmed for arm in progress.arms)
+    has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
+    shown = {BEST.key: is_confirmed, ARMS.key: True, SEEDS.key: is_confirmed, FAILURES.key: has_failed}
+    return [view for view in VIEWS if shown[view.key]]
+
+
+def links(server: str, experiment_id: str, progress: StudyProgress) -> list[str]:
+    """A line for each view that has runs: its name, and the link that opens it as model training."""
+    return [f"{view.name + ':':<31}{link(server, experiment_id, view)}" for view in views_with_runs(progress)]
 
 
 def link(server: str, experiment_id: str, view: View) -> str:

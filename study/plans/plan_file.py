@@ -89,17 +89,24 @@ def with_earlier(plan: Plan, earlier: Plan) -> Plan:
 
 
 def check_same_study(
-    resolved: ResolvedPlan, earlier: ResolvedPlan, folder: Path, *, settled: Collection[str] | None = None
+    resolved: ResolvedPlan,
+    earlier: ResolvedPlan,
+    folder: Path,
+    *,
+    settled: Collection[str] | None = None,
+    is_continued: bool = False,
 ) -> None:
     """Passes if both plans have one protocol, and their common arms the same facts; `settled` as in `plan_changes`.
+    `is_continued`: by --continue.
 
     Raises:
         ValueError: they do not; every field that differs is named.
     """
     if changed := plan_changes(earlier, resolved, settled=settled):
+        more = f", or --continue {folder} for what is not said"
         raise ValueError(
             f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
-            f"Choose another --name, or --continue {folder} for what is not said"
+            f"Choose another --name{' instead of --continue' if is_continued else more}"
         )
 
 

@@ -22,7 +22,7 @@ _LEAST_ARMS = 3  # that are shown, however many trials run
 def live_layout(progress: StudyProgress, *, time_line: str, draining: bool, width: int, height: int) -> Group:
     """At most `height` lines of `width` columns: the bar, trials that run, arms; of many a line says how many more."""
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
-    running = list(progress.facts.under_way.values())
+    running = list(progress.under_way.values())
     left = height - 1  # the bar is one line
     arms = len(progress.arms) + (progress.pretraining is not None)
     room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # under the arms' own header
@@ -37,7 +37,7 @@ def live_layout(progress: StudyProgress, *, time_line: str, draining: bool, widt
 
 
 def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: int) -> Table:
-    ended, total = len(progress.facts.records), progress.total_trials
+    ended, total = progress.ended_trials, progress.total_trials
     words = f"{'saving and stopping, ' if draining else ''}{ended}/{total} trials  {time_line}"
     bar = ProgressBar(total=max(1, total), completed=ended, width=max(0, min(BAR, width - len(words) - 2)))
     line = Table.grid(padding=(0, 2, 0, 0))

@@ -12,13 +12,13 @@ from rich.live import Live
 from study.decisions.scheduler import Scheduler
 from study.facts.durations import clock
 from study.facts.record import epochs_in_words
-from study.facts.study_facts import TrialFacts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
 from study.screen.words import describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
+_NAMED = 3  # trials of those that are equally far
 
 
 class Slots(Protocol):
@@ -86,12 +86,17 @@ class LiveView:
         for record in new:
             self._printed += 1
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
-            place = f"{self._printed}/{self._progress.total_trials}"
+            ended = self._progress.ended_trials - (len(self._progress.facts.records) - self._printed)
+            place = f"{ended}/{self._progress.total_trials}"
             line = f"[{place}] {describe_record(record)}  {time_line}"
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _under_way(self) -> str:
-        words = [f"{trial_name(trial)} {_how_far(trial)}" for trial in self._progress.facts.under_way.values()]
+        """Trials by how far they are."""
+        alike: dict[float, list[str]] = {}
+        for trial in self._progress.under_way.values():
+            alike.setdefault(trial.epochs, []).append(trial_name(trial))
+        words = [f"{_how_far(epochs, len(names))}: {_some_of(names)}" for epochs, names in sorted(alike.items())]
         return f"under way: {'; '.join(words) or 'nothing yet'}"
 
     def _table(self) -> Group:
@@ -112,7 +117,14 @@ class LiveView:
         return f"elapsed {clock(elapsed)}{eta}"
 
 
-def _how_far(trial: TrialFacts) -> str:
-    if not trial.epochs:
-        return "in its first epoch, or waiting for a slot"
-    return f"past epoch {epochs_in_words(trial.epochs)}"
+def _how_far(epochs: float, trials: int) -> str:
+    if not epochs:
+        return f"in {'their' if trials > 1 else 'its'} first epoch or waiting for a slot"
+    return f"past epoch {epochs_in_words(epochs)}"
+
+
+def _some_of(names: list[str]) -> str:
+    """All of a few; of more the first, and how many others there are."""
+    if len(names) <= _NAMED + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"

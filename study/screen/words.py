@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from study.facts.durations import clock
@@ -11,6 +14,8 @@ from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReo
 from study.facts.failed_attempts import FailedAttempt
 from study.facts.record import Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
+
+_NUMBERS = 20  # of trials that failed alike
 
 
 def points(score: float | None) -> str:
@@ -41,13 +46,15 @@ def describe_failure(record: Record) -> str:
     return f"{_record_name(record)}: {record.error}"
 
 
-def describe_attempt(attempt: FailedAttempt) -> list[str]:
-    """A failed attempt with all that is known of it."""
+def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
+    """The first of attempts that failed alike, with all that is known of it, and which the others are."""
+    attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
     which = f", attempt {attempt.attempt}" if attempt.key else ""
     return [
         f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
+        *([f"  and {len(alike) - 1} more like it: {_trials_of(alike[1:])}"] if len(alike) > 1 else []),
         f"  {attempt.time} in launch {attempt.launch}, on {failure.host or 'a host that is not known'}{node}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
@@ -55,9 +62,27 @@ def describe_attempt(attempt: FailedAttempt) -> list[str]:
     ]
 
 
+def _trials_of(attempts: Sequence[FailedAttempt]) -> str:
+    """`search 1, 2; confirm 0`; of a phase's trials the first ones."""
+    numbers: dict[str, dict[str, None]] = {}
+    for attempt in attempts:
+        phase, _, number = attempt.trial.rpartition(" ")
+        numbers.setdefault(phase, {})[number] = None
+    return "; ".join(
+        f"{phase} {', '.join([*found][:_NUMBERS])}{', ...' * (len(found) > _NUMBERS)}"
+        for phase, found in numbers.items()
+    )
+
+
 def failures_command(folder: Path | str) -> str:
     """What shows the tracebacks of a study's failures."""
-    return f"python -m study.status {shlex.quote(str(folder))} --failures"
+    return f"{python()} -m study.status {shlex.quote(str(folder))} --failures"
+
+
+def python() -> str:
+    """This interpreter as a person would type it here."""
+    here = os.path.relpath(sys.executable)
+    return sys.executable if here.startswith("..") else here
 
 
 def describe_retries(trial: TrialFacts) -> str:

@@ -54,7 +54,7 @@ def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
 def test_studies_of_unlike_seed_plans_are_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES[:2]), seeds=2)
-    with pytest.raises(ValueError, match=f"{one} asks for 5 seeds, {two} for 2; allowed: the same --seeds"):
+    with pytest.raises(ValueError, match=f"{one} asks for --seeds 5, {two} for 2; allowed: the same --seeds"):
         write_tables([one, two], tmp_path / "out")
 
 

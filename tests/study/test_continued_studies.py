@@ -7,7 +7,7 @@ from helpers.simulation import Simulation
 from study import launch
 from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser
-from study.launch_plan import launched_arms
+from study.launch_plan import launched_arms, plan_notes
 from study.launch_stages import extension
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -64,10 +64,33 @@ def test_nothing_said_is_the_same_plan(study):
 
 
 def test_what_would_make_another_study_is_refused_with_both_ways_out(study, capsys):
-    assert launch.main(["--continue", str(study), "--epochs", "99"]) == 2
+    asked = require_plan(study).plan.asked
+    arms = ["--method", ",".join(asked.methods), "--task", ",".join(asked.tasks)]
+    again = ["--out", str(study.parent), "--name", study.name, "--epochs", "99"]
+    assert launch.main(["--profile", "mini", *arms, *again]) == 2
     error = capsys.readouterr().err
     assert "epochs" in error and f"Choose another --name, or --continue {study} for what is not said" in error
     assert error.count("\n") == 1
+
+
+def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
+    assert launch.main(["--continue", str(study), "--epochs", "99"]) == 2
+    assert capsys.readouterr().err.endswith(". Choose another --name instead of --continue\n")
+
+
+def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
+    def note(*arguments: str) -> str:
+        options = options_of(*arguments)
+        plan, _ = launch.plan_from(options)
+        resolved, _ = launch.prepare(plan, options)
+        (line,) = plan_notes(options, resolved, study, launched=launched_arms(plan, options, resolved))
+        return line
+
+    names = [arm.name for arm in require_plan(study).plan.arms]
+    own, others = ([name for name in names if name.endswith("/rte") is wanted] for wanted in (True, False))
+    line = note("--continue", str(study), "--task", "rte")
+    said = f"this launch runs only {', '.join(own)}; these arms stay as they are: {', '.join(others)}; to run all: "
+    assert line == f"{said}leave out --task"
 
 
 @pytest.mark.parametrize("option", ["--name", "--out", "--profile"])
@@ -114,6 +137,7 @@ def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on
     first = simulation.launch(launched={"pabee/rte"})
     assert {record.arm for record in first.facts.records} == {"pabee/rte"}
     assert first.progress.is_done and not first.progress.is_finished
+    assert first.progress.ended_trials == first.progress.total_trials == len(first.facts.records)
     assert [line.partition(":")[0] for line in first.progress.missing] == ["palbert/rte", "palbert/cola", "pabee/cola"]
     second = simulation.launch()
     assert second.progress.is_finished

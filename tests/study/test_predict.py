@@ -14,7 +14,7 @@ from study.answers import label_text
 from study.export import export
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS, predictions_file
-from study.predict import main
+from study.predict import flops_in_words, main
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, predictions_from_logits
 
@@ -86,6 +86,11 @@ def test_dev_is_answered_as_the_trial_answered_it_with_the_same_exits(studies, t
     ]
     assert f"layers run: {layers.mean():.2f} of 4 on average, by exit " in capsys.readouterr().out
     assert arm != "pabee/mnli" or len(set(layers)) > 1  # or its exits would prove little
+
+
+def test_operations_are_told_in_a_unit_that_shows_digits():
+    assert flops_in_words(6e8, 1.2e9) == "0.600 GFLOPs per example with exits, 1.200 with all layers"
+    assert flops_in_words(4e5, 8e5) == "0.400 MFLOPs per example with exits, 0.800 with all layers"
 
 
 def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, capsys):

@@ -23,6 +23,7 @@ from study.facts.journal import Journal
 from study.launch_stages import plan_file
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
+from study.screen.words import python
 
 
 def study_folder(folder: Path, *, events: int | None = None) -> Path:
@@ -197,4 +198,22 @@ def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys):
     assert (first["attempt"], last["attempt"], last["became"]) == (1, 2, "failed")
     assert last["failure"]["traceback"] == failure.traceback and first["failure"]["traceback"] is None
     status.main([str(tmp_path / "mine")])
-    assert f"tracebacks: python -m study.status {tmp_path}/mine --failures" in capsys.readouterr().out
+    assert f"tracebacks: {python()} -m study.status {tmp_path}/mine --failures" in capsys.readouterr().out
+
+
+def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
+    journal = planned(tmp_path / "mine")
+    journal.begin()
+    for trial, error in enumerate(["KeyError: 2", "KeyError: 2", "KeyError: 3", "KeyError: 2"]):
+        key = f"{trial}" * 16
+        journal.start(key, trial=trial)
+        failure = replace(failure_of("method", error=error), traceback="Traceback:\n  in build\n")
+        record = journal._record(key, None, None, status="failed", error=error)
+        journal.append(TrialEnded(time=journal.now(), key=key, record=record, failure=failure))
+    status.main([str(tmp_path / "mine"), "--failures"])
+    told = capsys.readouterr().out
+    assert told.count("Traceback:") == 2 and told.endswith("4 failed attempts\n")
+    first, second = told.split("\n\n")[:2]
+    assert first.splitlines()[0].endswith("search 0, attempt 1, failed: KeyError: 2")
+    assert first.splitlines()[1] == "  and 2 more like it: search 1, 3"
+    assert "search 2, attempt 1, failed: KeyError: 3" in second and "more like it" not in second

@@ -34,7 +34,12 @@ def load(objective: str) -> ModuleType:
     """
     if objective not in available():
         raise no_such("objective", objective, available())
-    return importlib.import_module(f"trainables.objectives.{objective.replace('-', '_')}")
+    return importlib.import_module(module_of(objective))
+
+
+def module_of(objective: str) -> str:
+    """The name that an objective's module is imported by."""
+    return f"trainables.objectives.{objective.replace('-', '_')}"
 
 
 def configure(objective: str, values: Configuration) -> PretrainingConfig:

@@ -89,6 +89,7 @@ def test_where_it_failed_cells_are_missing_with_its_error_until_it_is_run_again(
         f"{arm}/rte: pretraining failed: loss is nan at step 3" for arm in ("albert", "pabee")
     ]
     assert [record.key for record in scheduler.progress.failures] == [trial.key]
+    assert scheduler.progress.total_trials == scheduler.progress.ended_trials == 1
     reopen_failed(journal, scheduler.progress, NO_PROVENANCE, asked=True)
     assert not scheduler.progress.is_finished and scheduler.next_trial().key == trial.key
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 from helpers.journals import MadeJournal, failure_of
 from helpers.simulation import report
@@ -14,6 +17,7 @@ from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.facts.events import TrialReopened
 from study.plans.resolution import resolve
+from study.screen.live_view import LiveView
 
 OLD = Provenance(versions={"torch": "2.12"}, git_commit="aaaa", code_digest="aaaa")
 
@@ -85,6 +89,19 @@ def test_a_reopened_trial_has_one_record_that_counts_its_last(journal):
     assert scheduler.progress.total_trials == len(scheduler.facts.trials) + len(
         scheduler.progress.arm("albert/rte").missing_seeds
     )
+
+
+def test_a_trial_that_runs_again_is_counted_once_in_the_lines_of_a_launch(journal):
+    scheduler, said = scheduler_of(journal), io.StringIO()
+    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=True)
+    view = LiveView(scheduler, slots=lambda *, without: 1, output=said)
+    while trial := scheduler.next_trial():
+        run_to_the_end(scheduler, trial)
+        view._print_ended()
+    places = [(int(n), int(of)) for n, of in re.findall(r"^\[(\d+)/(\d+)\]", said.getvalue(), re.MULTILINE)]
+    trials = len(scheduler.facts.trials)
+    assert places and len(scheduler.facts.records) == trials + 1
+    assert all(n <= of for n, of in places) and places[-1] == (trials, trials)
 
 
 def test_the_machines_faults_end_a_launch_and_no_trial():

@@ -86,6 +86,7 @@ def test_an_arm_whose_start_failed_is_not_waited_for():
     scheduler.begin_launch(command="", host="", pid=0)
     scheduler.end(scheduler.next_trial().key, failure=failure_of("method"))
     assert scheduler.next_trial() is None and scheduler.progress.is_finished
+    assert scheduler.progress.total_trials == scheduler.progress.ended_trials == 1
 
 
 @pytest.mark.parametrize(

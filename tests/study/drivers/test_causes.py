@@ -12,6 +12,7 @@ from helpers.glue_folders import write_glue
 from helpers.trials import expected_of, spec_of
 from msgspec.structs import replace
 
+import trainables.albert
 from study.drivers.causes import breaks_process, failure_of, lost_process
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.running_trial import RunningTrial
@@ -187,7 +188,26 @@ def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
 
     monkeypatch.setattr(TrainingRun, "run_epoch", broken)
     (news,) = news_of(assigned(tmp_path))
-    assert news.failure.cause == "method" and news.failure.error == "IndexError: index 7 is out of bounds"
+    assert news.failure.cause == "method" and news.failure.error.startswith(
+        "IndexError: index 7 is out of bounds (drivers/test_causes.py, line "
+    )
+
+
+def test_the_place_of_an_exception_is_the_deepest_line_in_the_methods_own_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainables.models.classifiers.LastLayerModel", lambda *_: {}[2])
+    (news,) = news_of(assigned(tmp_path))
+    lines = Path(trainables.albert.__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, start=1) if "return LastLayerModel(" in text)
+    assert news.failure.error == f"KeyError: 2 (trainables/albert.py, line {line})"
+
+
+def test_a_failure_that_says_all_itself_has_no_place(tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise TrainingError("loss is nan at step 3")
+
+    monkeypatch.setattr(TrainingRun, "run_epoch", broken)
+    (news,) = news_of(assigned(tmp_path))
+    assert (news.failure.cause, news.failure.error) == ("method", "loss is nan at step 3")
 
 
 def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(tmp_path):

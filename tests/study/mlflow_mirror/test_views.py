@@ -20,7 +20,8 @@ from study.launch_stages import browse
 from study.mirror import main
 from study.mlflow_mirror.follower import mirror
 from study.mlflow_mirror.tracking import default_uri
-from study.mlflow_mirror.views import ARMS, BEST, FAILURES, SEEDS, TAG, VIEWS
+from study.mlflow_mirror.views import ARMS, BEST, FAILURES, SEEDS, TAG, VIEWS, views_with_runs
+from study.status import read_progress
 
 BETTER = CONFIG | {"learning_rate": 5e-05}
 
@@ -163,24 +164,34 @@ def test_a_view_that_somebody_deleted_comes_back_and_others_stay(journal: MadeJo
 
 
 def test_a_launch_prints_links_into_the_studys_own_store(journal: MadeJournal, uri: str) -> None:
-    assert len(browse(journal.folder, None, arm="palbert/rte")) == 1  # nothing is mirrored yet
+    assert len(browse(journal.folder, None, read_progress(journal.folder))) == 1  # nothing is mirrored yet
     shutil.move(uri.removeprefix("sqlite:///"), journal.folder)
     mirror(journal.folder, default_uri(journal.folder))
-    served, *lines, one_arm = browse(journal.folder, None, arm="palbert/rte")
+    served, *lines, one_arm = browse(journal.folder, None, read_progress(journal.folder))
     assert served.startswith("browse: ") and "mlflow ui --backend-store-uri sqlite:///" in served
-    assert [line.strip().partition(":")[0] for line in lines] == [BEST.name, ARMS.name, SEEDS.name]
+    assert [line.strip().partition(":")[0] for line in lines] == [view.name for view in (BEST, ARMS, SEEDS, FAILURES)]
     page = "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey="
-    assert [line.partition(page)[2] for line in lines] == ["best", "arms", "seeds&compareRunsMode=CHART"]
+    assert [line.partition(page)[2] for line in lines] == ["best", "arms", "seeds&compareRunsMode=CHART", "failures"]
     condition = one_arm.partition(": ")[2].strip()
     searched = {"searchFilter": condition, "orderByKey": "attributes.start_time", "orderByAsc": True}
     wanted = ["palbert/rte", *(letter * 16 for letter in "abfcd")]
     assert sorted(found(default_uri(journal.folder), searched)) == sorted(wanted)
 
 
+def test_no_link_opens_a_view_without_runs(tmp_path: Path) -> None:
+    journal = planned(tmp_path / "mine")
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5, 0.7])
+    assert views_with_runs(read_progress(journal.folder)) == [ARMS]
+    journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm")
+    assert views_with_runs(read_progress(journal.folder)) == [BEST, ARMS, SEEDS]
+
+
 def test_a_launch_says_where_the_links_into_a_server_are(tmp_path: Path) -> None:
-    (line,) = browse(tmp_path, "http://anna:secret@host:5000", arm="palbert/rte")
+    progress = read_progress(planned(tmp_path / "mine").folder)
+    (line,) = browse(tmp_path, "http://anna:secret@host:5000", progress)
     assert line == f"browse:      http://anna:***@host:5000, links in {tmp_path / 'mirror.log'}"
-    assert browse(tmp_path, "none", arm="palbert/rte") == []
+    assert browse(tmp_path, "none", progress) == []
 
 
 @pytest.mark.slow

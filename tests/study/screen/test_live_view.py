@@ -3,7 +3,7 @@
 import io
 
 from helpers.journals import failure_of
-from helpers.simulation import Simulation, scheduler_of
+from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
@@ -37,3 +37,20 @@ def test_a_trial_that_was_stopped_within_its_first_epoch_is_told_by_the_part():
     simulation.launch()
     record = next(record for record in simulation.journal.records if record.epochs < 1)
     assert "(stopped at epoch 0.333, " in describe_record(record)
+
+
+def test_trials_that_are_equally_far_are_told_together():
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=8)))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    scheduler.begin_launch(command="", host="", pid=0)
+    view = LiveView(scheduler, slots=lambda *, without: 8, output=io.StringIO())
+    first = scheduler.next_trial()
+    one = "in its first epoch or waiting for a slot: albert/rte search 0"
+    assert view._under_way() == f"under way: {one}"
+    for _ in range(7):
+        scheduler.next_trial()
+    scheduler.report(first.key, report(first, 1))
+    several = (
+        "in their first epoch or waiting for a slot: albert/rte search 1, albert/rte search 2, albert/rte search 3"
+    )
+    assert view._under_way() == f"under way: {several} and 4 more; past epoch 1: albert/rte search 0"
