@@ -47,6 +47,13 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """Whether both files of the method are here."""
         return all(self.pairs.get(_stem(method), (False,)))
 
+    def of_method(self, method: str) -> dict[str, str]:
+        """The files that a method needs, as `sources`: its two and the shared ones; none if it is not here."""
+        own = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
+        return {
+            name: text for name, text in self.sources.items() if self.has(method) and (name in own or name[0] == "_")
+        }
+
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
         """Stem of a method's files -> whether its `NAME.py` is there, and its `NAME_space.py`."""

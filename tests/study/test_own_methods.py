@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
+from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 
 import search_spaces
@@ -272,6 +273,53 @@ def test_a_method_that_was_taken_out_of_the_package_leaves_its_study_readable(
     assert "no method named 'entropy'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def exported(methods: Path, tmp_path: Path) -> Path:
+    """A trained model of the page's method, exported; its folder is gone since."""
+    (methods / "_shared.py").write_text("LOW, HIGH = 0.05, 0.6\n")
+    (methods / "other.py").write_text((methods / "entropy.py").read_text())
+    edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
+    trainables.include(methods)
+    trained_study(tmp_path / "study", "entropy", "rte", config={"epochs": 1})
+    assert export.main([str(tmp_path / "study"), "--include", str(methods), "--to", str(tmp_path / "exported")]) == 0
+    shutil.rmtree(methods)
+    method_files.include(None)
+    return tmp_path / "exported"
+
+
+def input_file(folder: Path) -> Path:
+    rows = load_split(TASKS["rte"], "test", "mini").texts[:8]
+    lines = ["sentence1\tsentence2", *("\t".join(row) for row in rows)]
+    (folder / "input.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "input.tsv"
+
+
+def test_an_exported_model_has_its_methods_files_and_a_readme_with_the_command_that_answers(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(path.name for path in (exported / "methods").iterdir()) == [
+        "_shared.py",
+        "entropy.py",
+        "entropy_space.py",
+    ]
+    (command,) = re.findall(r"^python -m study\.predict (.*)$", (exported / "README.md").read_text(), re.MULTILINE)
+    monkeypatch.chdir(exported)
+    input_file(exported)
+    assert predict.main(command.split()) == 0
+    assert (exported / "answers.tsv").read_text().count("\n") == 9
+
+
+def test_nothing_of_an_exported_folder_is_run_without_being_told_so(
+    exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (exported / "methods" / "entropy.py").write_text("raise SystemExit('run')\n")
+    capsys.readouterr()
+    assert predict.main([str(exported), str(input_file(exported))]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"study.predict: {exported} is a model of method 'entropy', which is not here; include the ")
+    assert f"came with the model: --include {exported}/methods, in Python " in said and said.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_a_study_from_a_folder_is_like_any_other(
     methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -289,10 +337,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert verify.main([str(folder)]) == 0
 
     assert export.main([str(folder), "--method", "entropy", "--to", str(tmp_path / "exported")]) == 0
-    rows = load_split(TASKS["rte"], "test", "mini").texts[:8]
-    lines = ["sentence1\tsentence2", *("\t".join(row) for row in rows)]
-    (tmp_path / "in.tsv").write_text("\n".join(lines) + "\n")
-    asked = [str(tmp_path / "in.tsv"), "--to"]
+    asked = [str(input_file(tmp_path)), "--to"]
     assert predict.main([str(folder), *asked, str(tmp_path / "a.tsv"), "--method", "entropy"]) == 0
     method_files.include(None)
     capsys.readouterr()
