@@ -89,6 +89,8 @@ def _main(argv: Sequence[str] | None) -> int:
     with _on_this_machine(best) as models:
         write_submission(out, models, data)
     print(f"wrote {out}")
+    if kind_of(data) == "mini":
+        print(f"warning: {out} answers generated tasks; the GLUE server scores none of them", file=sys.stderr)
     return 0
 
 
