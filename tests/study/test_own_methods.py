@@ -19,6 +19,7 @@ import search_spaces
 import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
+from study.contract.model_rules import RULES
 from study.drivers.provenance import provenance
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
@@ -67,8 +68,10 @@ def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytes
     faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     lines = (methods / "entropy.py").read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
-    place = f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: "
-    assert faults and all(line.startswith(place) and "number_of_labels" in line for line in faults)
+    assert len({line.partition("; broken: ")[0] for line in faults}) == len(faults)  # each is told once
+    assert faults[0].startswith(f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: ")
+    told, _, rules = faults[0].partition("; broken: ")
+    assert "number_of_labels" in told and rules.split("; ") == [rule.__doc__ for rule in RULES]
 
 
 def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,6 +80,9 @@ def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.Cap
     (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     assert re.match(
         rf"FAULT entropy: {methods}/entropy.py:\d+: under each of 20 rules all examples leave at one", fault
+    )
+    assert fault.endswith(
+        "; broken: examples leave at different layers under some rule of sweep_rules, where there is any"
     )
 
 
@@ -180,6 +186,21 @@ def test_a_folder_without_methods_is_one_line(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert said.startswith(f"study.launch: --include {tmp_path / folder}: ") and said.count("\n") == 1
     assert check_method.main([str(tmp_path / folder)]) == 2
+    assert capsys.readouterr().err.startswith(f"study.check_method: FOLDER {tmp_path / folder}: ")
+
+
+def test_the_folder_with_the_methods_is_named_where_one_beside_it_was_given(
+    methods: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given in (methods.parent, methods / "entropy.py"):
+        assert check_method.main([str(given)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"study.check_method: FOLDER {given}: ") and said.endswith(
+            f"; did you mean {methods}?\n"
+        )
+        assert dry_run(given, out=methods.parent / "runs") == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"study.launch: --include {given}: ") and said.endswith(f"; did you mean {methods}?\n")
 
 
 def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path: Path) -> None:
