@@ -66,8 +66,8 @@ def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[st
         )
     else:
         yield "It gives the logits of the trained model. In the project that trained it it answers, in this folder, by"
-    own = f" --include {methods}" if methods else ""
-    yield f"```\npython -m study.predict . input.tsv{own} --to answers.tsv\n```"
+    include = f" --include {methods}" if methods else ""
+    yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
     if methods:
         yield (
             f"`--include` runs the method's files, which `{methods}` holds: read them first. Nothing runs them without "
