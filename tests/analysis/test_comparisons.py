@@ -66,8 +66,8 @@ def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says
 
 def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
     captions = {}
-    for name, score in {"marked": 0.8, "equal": 0.6}.items():
-        study = predicted_study(tmp_path / name, {"albert": 0.6, "palbert": score}, ["rte"])
+    for name, accuracy in {"marked": 0.8, "equal": 0.6}.items():
+        study = predicted_study(tmp_path / name, {"albert": 0.6, "palbert": accuracy}, ["rte"])
         write_tables([study], tmp_path / name / "tables")
         captions[name] = (tmp_path / name / "tables" / "dev.md").read_text()
     told = "with a search each still get a mark in 4 to 60 % of comparisons", "notes below say which marks hold"
