@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-import trainables
 from analysis.layouts.cell_facts import points
 from analysis.layouts.pretraining_words import cost_in_words, held_out_in_words, sizes_in_words
 from analysis.statistics.costs import PretrainingCost, pretraining_cost
@@ -27,6 +26,7 @@ from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
 from study.plans.resolved_plan import Arm
 from study.storage.stored_models import where_it_lies
+from trainables import method_files
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Typed, to_plain
 from trainables.spelling import meant
@@ -41,7 +41,7 @@ def explain(study: Study, name: str) -> str:
     cost = pretraining_cost(study)
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     names += [cost.arm.name] if cost else []
-    known = [f"{method}/{task}" for method in {*study.methods, *trainables.available()} for task in TRAINABLE_TASKS]
+    known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in TRAINABLE_TASKS]
     name = meant(name, names, what=f"cell of {study.folder}", known=known)
     if cost and name == cost.arm.name:
         return "\n".join(_pretraining_lines(study, cost)) + "\n"
