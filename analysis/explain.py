@@ -26,6 +26,8 @@ from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
 from study.plans.resolved_plan import Arm
 from study.storage.stored_models import where_it_lies
+from trainables import method_files
+from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Typed, to_plain
 from trainables.spelling import meant
 
@@ -39,7 +41,8 @@ def explain(study: Study, name: str) -> str:
     cost = pretraining_cost(study)
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     names += [cost.arm.name] if cost else []
-    name = meant(name, names, what=f"cell of {study.folder}")
+    known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in TRAINABLE_TASKS]
+    name = meant(name, names, what=f"cell of {study.folder}", known=known)
     if cost and name == cost.arm.name:
         return "\n".join(_pretraining_lines(study, cost)) + "\n"
     method, task = name.split("/")

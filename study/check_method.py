@@ -1,6 +1,7 @@
 """Holds your own methods against all that every method must do: `python -m study.check_method FOLDER`.
 
-One line a rule: it holds, or what is wrong, with file and line. The package's tests hold its methods against the same.
+One line a rule that holds, and one a fault, with file and line and the rules that it breaks. The package's tests hold
+its methods against the same.
 """
 
 from __future__ import annotations
@@ -31,14 +32,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
-    methods = method_files.read_methods(options.folder)
+    methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
     faults = 0
     for stem in methods.pairs:
         method = stem.replace("_", "-")
+        broken: dict[str, list[str]] = {}  # fault -> rules
         for rule, fault in check(method):
-            faults += fault is not None
-            print(f"{'ok' if fault is None else 'FAULT':6}{method}: {rule if fault is None else fault}", flush=True)
+            if fault is None:
+                print(f"ok    {method}: {rule}", flush=True)
+            else:
+                broken.setdefault(fault, []).append(rule)
+        for fault, rules in broken.items():
+            print(f"FAULT {method}: {fault}; broken: {'; '.join(rules)}", flush=True)
+        faults += len(broken)
     print("every rule holds" if not faults else f"{faults} fault(s)")
     return 1 if faults else 0
 
@@ -53,16 +60,15 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
     """Every rule in words, with its fault if it is broken; no model is made where the files do not fit each other."""
     files = "both files are there and can be read"
     subject = space_rules.Method(method)
-    fault = _fault_of(method, files, lambda: (trainables.load(method), subject.space))
+    fault = _fault_of(method, lambda: (trainables.load(method), subject.space))
     yield files, fault
     if fault is not None:
         return
     is_sound = True
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
-        words = rule.__doc__ or ""
-        fault = _fault_of(method, words, partial(_first, rule, subject))
+        fault = _fault_of(method, partial(_first, rule, subject))
         is_sound &= fault is None
-        yield words, fault
+        yield rule.__doc__ or "", fault
     if is_sound:
         yield from _model_rules(method)
 
@@ -76,22 +82,21 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
 
     subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
     for rule in RULES:
-        words = rule.__doc__ or ""
         faults = (
             f"{fault} (on {subject.backbone})"
             for subject in subjects
-            if (fault := _fault_of(method, words, partial(rule, subject)))
+            if (fault := _fault_of(method, partial(rule, subject)))
         )
-        yield words, next(faults, None)
+        yield rule.__doc__ or "", next(faults, None)
 
 
-def _fault_of(method: str, rule: str, look: Callable[[], object]) -> str | None:
+def _fault_of(method: str, look: Callable[[], object]) -> str | None:
     """What a look at a method finds, in a line; what it raises, with the line of the method's file."""
     try:
         found = look()
     except AssertionError as error:
         file, _ = method_files.files_of(method)
-        return f"{file.place_of('def build')}: {error or 'an assertion fails'}; wanted: {rule}"
+        return f"{file.place_of('def build')}: {error or 'an assertion fails'}"
     except Exception as error:  # whatever a person's code may do wrong
         return method_files.told(error, method)
     return found if isinstance(found, str) else None

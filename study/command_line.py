@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from study.own_packages import CONSOLE
+from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.storage.secrets import masked
 from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
@@ -34,6 +34,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
             message = f"{wrong[1]} is {wrong[3]}; allowed: {'a whole number' if wrong[2] == 'int' else 'a number'}"
+            if wrong[2] == "int" and "," in wrong[3]:
+                action = next(action for action in self._actions if wrong[1] in action.option_strings)
+                message += f", not a list: {action.help}"
         raise ValueError(f"{message}; see --help")
 
     def complete(self, **values: Sequence[str]) -> None:
@@ -76,6 +79,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
+        check_own("study", *{command.partition(".")[0]} & {*PACKAGES})
         status = main()
         sys.stdout.flush()
         return status

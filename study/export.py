@@ -2,7 +2,8 @@
 
 `AutoModel.from_pretrained` loads the folder; where `transformers` has a class that computes the same logits, so does
 `AutoModelForSequenceClassification`. What it has no class for, the heads of exits, is in a file of its own, and
-`study.predict` answers with all of it. A README.md says where the model comes from.
+`study.predict` answers with all of it. The files of a method of your own go with it, in `methods`. A README.md says
+where the model comes from.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def export(
 
 
 def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None) -> None:
-    from trainables.runs.exported_model import export_pretrained, export_trained
+    from trainables.runs.exported_model import METHODS, export_pretrained, export_trained
     from trainables.runs.trained_model import load_trained
 
     try:
@@ -122,7 +123,8 @@ def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | 
             export_trained(load_trained(model), folder)
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
-    card = model_card(record, _class_of(folder), pretraining)
+    own = METHODS if (folder / METHODS).is_dir() else None
+    card = model_card(record, _class_of(folder), pretraining, methods=own)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 

@@ -145,7 +145,8 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     check_tensorfloat32(options, resolved)
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
-        method, _, task = meant(options.explain, names, what="arm").partition("/")
+        known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
+        method, _, task = meant(options.explain, names, what="arm", known=known).partition("/")
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     if options.toml:

@@ -108,7 +108,7 @@ def build_parser() -> Parser:
     what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial, or the pretraining, starts from")
     what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")
     what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
-    what.add_argument("--seeds", type=int, metavar="K", help="confirm trials per arm")
+    what.add_argument("--seeds", type=int, metavar="K", help="how many confirm trials per arm, each with its own seed")
     what.add_argument("--epochs", type=int, metavar="E", help="at most, per trial")
     what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")

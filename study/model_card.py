@@ -23,14 +23,17 @@ class Pretraining:
     record: Record  # of its completed trial
 
 
-def model_card(record: Record, loaded_as: str, pretraining: Pretraining | None = None) -> str:
+def model_card(
+    record: Record, loaded_as: str, pretraining: Pretraining | None = None, *, methods: str | None = None
+) -> str:
     """Markdown, without host, user or path of a machine.
 
     Args:
         loaded_as: the class of `transformers` that the folder's `config.json` names.
         pretraining: where the study has one.
+        methods: the folder in the model's with the files of its method, where that is none of the package's.
     """
-    parts = [_FRONT, f"# {record.method} on {record.task}", *_loading(record, loaded_as)]
+    parts = [_FRONT, f"# {record.method} on {record.task}", *_loading(record, loaded_as, methods)]
     parts += [
         "## What it scored",
         "\n".join(_scores(record)),
@@ -43,14 +46,14 @@ def model_card(record: Record, loaded_as: str, pretraining: Pretraining | None =
 _FRONT = "---\nlibrary_name: transformers\n---"
 
 
-def _loading(record: Record, loaded_as: str) -> Iterator[str]:
+def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
     """How to load it, and what that leaves out."""
     is_classifier = loaded_as.endswith("ForSequenceClassification")
     auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
     own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
     lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *own, ""]
     lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
-    yield f"For `transformers` it is `{loaded_as}`."
+    yield f"For `transformers` it is `{loaded_as}`; FOLDER is where this README.md lies."
     yield "\n".join(lines)
     if loaded_as.startswith("Roberta"):
         yield "Loaded by `AutoModel` its pooler has random weights: the trained model has none there."
@@ -59,11 +62,17 @@ def _loading(record: Record, loaded_as: str) -> Iterator[str]:
     if not is_classifier:
         yield (
             "That is the encoder. `heads.safetensors` has what `transformers` has no class for: classifiers, exits, or "
-            "a pooler. With these it answers by"
+            "a pooler. With these it answers, in this folder, by"
         )
     else:
-        yield "It gives the logits of the trained model. In the project that trained it it answers by"
-    yield "```\npython -m study.predict FOLDER input.tsv --to answers.tsv\n```"
+        yield "It gives the logits of the trained model. In the project that trained it it answers, in this folder, by"
+    include = f" --include {methods}" if methods else ""
+    yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
+    if methods:
+        yield (
+            f"`--include` runs the method's files, which `{methods}` holds: read them first. Nothing runs them without "
+            f'it. In Python `trainables.include("FOLDER/{methods}")` does the same.'
+        )
 
 
 def _scores(record: Record) -> Iterator[str]:

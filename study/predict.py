@@ -1,8 +1,9 @@
-"""Answers a TSV file with a trained model, early exits on: `python -m study.predict MODEL input.tsv --to answers.tsv`.
+"""Answers a TSV file with a trained model, early exits on: `python -m study.predict MODEL input.tsv`.
 
 MODEL is what `study.export` wrote, or a study's folder. The input has a header line with the columns of texts of the
 model's task, named as in GLUE's own files, which can be answered as they are. The answers are those of a submission to
-GLUE (row number and prediction) with the layer after which each row left; what is printed is the layers run and the
+GLUE (row number and prediction) with the layer after which each row left, in the file of --to or on standard output.
+What is printed beside them, on standard error where the answers have standard output, is the layers run and the
 milliseconds and FLOPs per example, with exits and with all layers.
 """
 
@@ -43,7 +44,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     model: str
     input: str
-    to: str
+    to: str | None
     include: str | None
     trial: str | None
     method: str | None
@@ -57,26 +58,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
-    if Path(options.to).exists():
-        raise ValueError(f"--to {options.to} exists; allowed: a new file")
-    if not Path(options.to).absolute().parent.is_dir():
-        raise ValueError(f"--to {options.to}: its folder is not there; allowed: a new file in a folder that is")
+    if options.to is not None:
+        _check_new(options.to)
     with _trained(options) as trained:
         examples = _examples(trained, Path(options.input))
         result = _answer(trained, examples)
-        write_text(Path(options.to), answers_text(trained.task, result))
-        mean_layers = result.exit_layer.double().mean()
-        print(f"wrote {options.to}: {len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}")
-        print(f"layers run: {mean_layers:.2f} of {trained.model.encoder.num_layers} on average, by {_exit(trained)}")
-        print(*_latencies(trained, examples), sep="\n")
+        answers = answers_text(trained.task, result)
+        if options.to is None:
+            print(answers, end="", flush=True)
+        else:
+            write_text(Path(options.to), answers)
+        facts = sys.stderr if options.to is None else sys.stdout
+        rows = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
+        print(f"wrote {options.to}: {rows}" if options.to else rows, file=facts)
+        mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
+        print(f"layers run: {mean_layers:.2f} of {layers} on average, by {_exit(trained)}", file=facts)
+        print(*_latencies(trained, examples), sep="\n", file=facts)
     return 0
+
+
+def _check_new(to: str) -> None:
+    if Path(to).exists():
+        raise ValueError(f"--to {to} exists; allowed: a new file")
+    if not Path(to).absolute().parent.is_dir():
+        raise ValueError(f"--to {to}: its folder is not there; allowed: a new file in a folder that is")
 
 
 def build_parser() -> Parser:
     parser = Parser("study.predict", " ".join((__doc__ or "").split("\n\n")))
     parser.add_argument("model", metavar="MODEL", help="an exported model, or a study's folder, runs/NAME")
     parser.add_argument("input", metavar="input.tsv", help="UTF-8, a header line and a line for each row")
-    parser.add_argument("--to", metavar="FILE", required=True, help="answers; a file that is there is refused")
+    parser.add_argument("--to", metavar="FILE", help="answers; a new file; default: standard output")
     parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
     add_model_options(parser)
     return parser

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
+import trainables
 from study.answers import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
 from study.command_line import Parser, guarded
@@ -89,6 +90,8 @@ def _main(argv: Sequence[str] | None) -> int:
     with _on_this_machine(best) as models:
         write_submission(out, models, data)
     print(f"wrote {out}")
+    if kind_of(data) == "mini":
+        print(f"warning: {out} answers generated tasks; the GLUE server scores none of them", file=sys.stderr)
     return 0
 
 
@@ -139,7 +142,9 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
         raise ValueError("the study has no completed confirm trial yet")
     if method is None and len(methods) > 1:
         raise ValueError(f"--method is needed, the study has several: {', '.join(methods)}")
-    method = meant(method or methods[0], methods, what="method with completed confirm trials")
+    method = meant(
+        method or methods[0], methods, what="method with completed confirm trials", known=trainables.available()
+    )
     own = [record for record in confirmed if record.method == method]
     tasks = dict.fromkeys(record.task for record in own)
     best = {task: best_of([record for record in own if record.task == task]) for task in tasks}

@@ -42,7 +42,7 @@ def include(folder: str | Path) -> None:
     Raises:
         ValueError: there are none, or a name is taken.
     """
-    method_files.include(method_files.read_methods(folder))
+    method_files.include(method_files.read_methods(folder, named="folder"))
 
 
 def load(method: str) -> ModuleType:

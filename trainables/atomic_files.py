@@ -1,10 +1,14 @@
-"""Files that are written whole or not at all, and survive a power cut. Standard library only."""
+"""Files that are written whole or not at all, and survive a power cut. Standard library only.
+
+All have the mode of a file that is simply opened here, whatever wrote them: `safetensors` would let nobody else read.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +18,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        unfinished.touch()
+        mode = unfinished.stat().st_mode
         write(unfinished)
+        _give_mode(unfinished, mode)
         flush(unfinished)
         os.replace(unfinished, path)
         flush(path.parent)
@@ -43,14 +50,31 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
+        mode = _mode_of_files_in(unfinished)
         fill(unfinished)
-        for path in unfinished.iterdir():
+        for path in unfinished.rglob("*"):
+            if path.is_file():
+                _give_mode(path, mode)
             flush(path)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
     flush(folder.parent)
+
+
+def _mode_of_files_in(folder: Path) -> int:
+    """What the umask, and the folder's own access list, give to a new file."""
+    file = folder / ".mode"
+    file.touch()
+    mode = file.stat().st_mode
+    file.unlink()
+    return mode
+
+
+def _give_mode(path: Path, mode: int) -> None:
+    if path.stat().st_mode != mode:  # some shares refuse a change
+        path.chmod(stat.S_IMODE(mode))
 
 
 def flush(path: Path) -> None:

@@ -47,6 +47,13 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
         """Whether both files of the method are here."""
         return all(self.pairs.get(_stem(method), (False,)))
 
+    def of_method(self, method: str) -> dict[str, str]:
+        """The files that a method needs, as `sources`: its two and the shared ones; none if it is not here."""
+        own = {f"{_stem(method)}.py", f"{_stem(method)}{SPACE}.py"}
+        return {
+            name: text for name, text in self.sources.items() if self.has(method) and (name in own or name[0] == "_")
+        }
+
     @property
     def pairs(self) -> dict[str, tuple[bool, bool]]:
         """Stem of a method's files -> whether its `NAME.py` is there, and its `NAME_space.py`."""
@@ -92,8 +99,11 @@ def included() -> IncludedMethods | None:
     return _included
 
 
-def read_methods(folder: str | Path) -> IncludedMethods:
+def read_methods(folder: str | Path, *, named: str = "--include") -> IncludedMethods:
     """The methods in a folder.
+
+    Args:
+        named: what the folder was given as.
 
     Raises:
         ValueError: there are none, a file is no text, or a name is taken by the package.
@@ -103,10 +113,12 @@ def read_methods(folder: str | Path) -> IncludedMethods:
         sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"--include {folder}: {reason}; allowed: a folder of NAME.py and NAME_space.py") from None
+        allowed = f"a folder of NAME.py and NAME_space.py{_nearest_folder(folder)}"
+        raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}") from None
     found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not found.pairs:
-        raise ValueError(f"--include {folder}: no method is there; a method is two files, NAME.py and NAME_space.py")
+        told = f"a method is two files, NAME.py and NAME_space.py{_nearest_folder(folder)}"
+        raise ValueError(f"{named} {folder}: no method is there; {told}")
     for stem in found.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a small letter, then small letters, digits and _, which is - in the method's name"
@@ -114,6 +126,14 @@ def read_methods(folder: str | Path) -> IncludedMethods:
         if stem in _package_stems():
             raise ValueError(f"{folder}/{stem}.py: the package has a method {_name(stem)!r}; choose another name")
     return found
+
+
+def _nearest_folder(place: str | Path) -> str:
+    """`; did you mean mine/methods?`: a folder with methods, in a place that is none, or around a file; or nothing."""
+    folder = Path(place)
+    near = [folder.parent] if folder.is_file() else sorted(folder.glob("*/"))
+    found = next((path for path in near if any(path.glob(f"[a-z]*{SPACE}.py"))), None)
+    return f"; did you mean {found}?" if found else ""
 
 
 def include(methods: IncludedMethods | None) -> None:

@@ -6,26 +6,33 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def meant(name: str, menu: Iterable[str], *, what: str) -> str:
+def meant(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = ()) -> str:
     """The name of the menu that is meant, however it is written: case, `-`, `_` and spaces count for nothing.
 
+    Args:
+        what: what is named: a method, a task.
+        known: names that are no slips, whether they are in the menu or not.
+
     Raises:
-        ValueError: none is; the line has the nearest one and the menu. `what` says what is named: a method, a task.
+        ValueError: none is; the line has the menu and, unless the name is a known one, the nearest one.
     """
     names = list(menu)
     if name in names:
         return name
     found = next((known for known in names if same(known, name)), None)
     if found is None:
-        raise no_such(what, name, names)
+        raise no_such(what, name, names, known=known)
     return found
 
 
-def no_such(what: str, name: str, menu: Iterable[str]) -> ValueError:
-    """The error that says which name is none, which one is nearest, and which there are."""
+def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
+    """The error that says which name is none, which there are, and which is nearest or that it is known elsewhere."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
-    return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
+    elsewhere = next((f"; {other} exists, but is none of these" for other in known if same(other, name)), None)
+    return ValueError(
+        f"no {what} named {name!r}; available: {menu_in_words}{elsewhere or nearest_in_words(name, names)}"
+    )
 
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:

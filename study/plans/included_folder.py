@@ -11,7 +11,7 @@ from study.plans.plan import Plan
 from trainables import base_method, method_files
 
 INCLUDE = "folder of your own methods, each NAME.py and NAME_space.py; the study remembers it"
-INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of an exported model: where it is"
+INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of an exported model: its folder methods"
 
 
 def include_folder(methods: Iterable[str], folder: str) -> None:

@@ -64,6 +64,18 @@ def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says
     assert "↑ |" not in text and "↓ |" not in text
 
 
+def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
+    captions = {}
+    for name, accuracy in {"marked": 0.8, "equal": 0.6}.items():
+        study = predicted_study(tmp_path / name, {"albert": 0.6, "palbert": accuracy}, ["rte"])
+        write_tables([study], tmp_path / name / "tables")
+        captions[name] = (tmp_path / name / "tables" / "dev.md").read_text()
+    told = "with a search each still get a mark in 4 to 60 % of comparisons", "notes below say which marks hold"
+    assert all(words in captions["marked"] for words in ("↑ |", "of 1 marks, ", *told))
+    assert not any(words in captions["equal"] for words in ("↑ |", "marks, ", *told))
+    assert "↑ and ↓: mean score above or below albert" in captions["equal"]
+
+
 def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_caption_says_so(tmp_path):
     one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"], baseline="albert")
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")

@@ -45,6 +45,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.resolved_plan",
     "study.plans.identity",
     "study.command_line",
+    "trainables.method_files",
     "trainables.schema",
     "trainables.spelling",
     "trainables.configuration",

@@ -49,6 +49,25 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
         ("launch --pretrain mlm --corpus mini --pretrain-set stepz=3 --dry-run", "; did you mean steps?"),
         ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),
+        (
+            "launch --data gone --task rte --dry-run",
+            "no folder gone; data is mini, hub or a folder in the original GLUE",
+        ),
+        (
+            "launch --seeds 42,43 --dry-run",
+            "--seeds is '42,43'; allowed: a whole number, not a list: how many confirm tr",
+        ),
+        ("launch --task rte --dry-run --explain pabee/mnli", "pabee/mnli exists, but is none of these"),
+        (
+            "explain runs/first albert/sst2",
+            "named 'albert/sst2'; available: albert/rte; albert/sst2 exists, but is none",
+        ),
+        (
+            "explain runs/first palbert/rte",
+            "named 'palbert/rte'; available: albert/rte; palbert/rte exists, but is none",
+        ),
+        ("explain runs/first albrt/rte", "named 'albrt/rte'; available: albert/rte; did you mean albert/rte?"),
+        ("submit runs/first --method pabee", "named 'pabee'; available: albert; pabee exists, but is none of these"),
         ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
         ("launch --toml --json --dry-run", "--toml and --json are two forms of one answer; allowed: one of the two"),
         (f"launch --name {'x' * 300} --dry-run", "... of 300 bytes; allowed: at most 200"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,18 @@ def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, 
         logits = AutoModelForSequenceClassification.from_pretrained(tmp_path / "to")(**batch).logits
     torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-6, rtol=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["to"]
+
+
+def test_a_colleague_can_read_what_a_trial_left_and_what_was_exported(tmp_path):
+    umask = os.umask(0o027)
+    try:
+        trained_study(tmp_path / "study", "albert", "rte", config={"epochs": 1})
+        exported(tmp_path / "study", tmp_path / "to")
+    finally:
+        os.umask(umask)
+    files = [path for folder in ("study", "to") for path in (tmp_path / folder).rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".safetensors"]) == 3
+    assert {str(path): oct(path.stat().st_mode & 0o777) for path in files} == {str(path): "0o640" for path in files}
 
 
 def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(study, tmp_path):

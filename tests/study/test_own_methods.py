@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.places import ROOT
+from helpers.trained_studies import trained_study
 from msgspec.structs import replace
 
 import search_spaces
 import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
+from study.contract.model_rules import RULES
 from study.drivers.provenance import provenance
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
@@ -66,8 +68,10 @@ def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytes
     faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     lines = (methods / "entropy.py").read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
-    place = f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: "
-    assert faults and all(line.startswith(place) and "number_of_labels" in line for line in faults)
+    assert len({line.partition("; broken: ")[0] for line in faults}) == len(faults)  # each is told once
+    assert faults[0].startswith(f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: ")
+    told, _, rules = faults[0].partition("; broken: ")
+    assert "number_of_labels" in told and rules.split("; ") == [rule.__doc__ for rule in RULES]
 
 
 def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,6 +80,9 @@ def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.Cap
     (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
     assert re.match(
         rf"FAULT entropy: {methods}/entropy.py:\d+: under each of 20 rules all examples leave at one", fault
+    )
+    assert fault.endswith(
+        "; broken: examples leave at different layers under some rule of sweep_rules, where there is any"
     )
 
 
@@ -179,6 +186,21 @@ def test_a_folder_without_methods_is_one_line(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert said.startswith(f"study.launch: --include {tmp_path / folder}: ") and said.count("\n") == 1
     assert check_method.main([str(tmp_path / folder)]) == 2
+    assert capsys.readouterr().err.startswith(f"study.check_method: FOLDER {tmp_path / folder}: ")
+
+
+def test_the_folder_with_the_methods_is_named_where_one_beside_it_was_given(
+    methods: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given in (methods.parent, methods / "entropy.py"):
+        assert check_method.main([str(given)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"study.check_method: FOLDER {given}: ") and said.endswith(
+            f"; did you mean {methods}?\n"
+        )
+        assert dry_run(given, out=methods.parent / "runs") == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"study.launch: --include {given}: ") and said.endswith(f"; did you mean {methods}?\n")
 
 
 def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path: Path) -> None:
@@ -272,6 +294,53 @@ def test_a_method_that_was_taken_out_of_the_package_leaves_its_study_readable(
     assert "no method named 'entropy'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def exported(methods: Path, tmp_path: Path) -> Path:
+    """A trained model of the page's method, exported; its folder is gone since."""
+    (methods / "_shared.py").write_text("LOW, HIGH = 0.05, 0.6\n")
+    (methods / "other.py").write_text((methods / "entropy.py").read_text())
+    edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
+    trainables.include(methods)
+    trained_study(tmp_path / "study", "entropy", "rte", config={"epochs": 1})
+    assert export.main([str(tmp_path / "study"), "--include", str(methods), "--to", str(tmp_path / "exported")]) == 0
+    shutil.rmtree(methods)
+    method_files.include(None)
+    return tmp_path / "exported"
+
+
+def input_file(folder: Path) -> Path:
+    rows = load_split(TASKS["rte"], "test", "mini").texts[:8]
+    lines = ["sentence1\tsentence2", *("\t".join(row) for row in rows)]
+    (folder / "input.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "input.tsv"
+
+
+def test_an_exported_model_has_its_methods_files_and_a_readme_with_the_command_that_answers(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sorted(path.name for path in (exported / "methods").iterdir()) == [
+        "_shared.py",
+        "entropy.py",
+        "entropy_space.py",
+    ]
+    (command,) = re.findall(r"^python -m study\.predict (.*)$", (exported / "README.md").read_text(), re.MULTILINE)
+    monkeypatch.chdir(exported)
+    input_file(exported)
+    assert predict.main(command.split()) == 0
+    assert (exported / "answers.tsv").read_text().count("\n") == 9
+
+
+def test_nothing_of_an_exported_folder_is_run_without_being_told_so(
+    exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (exported / "methods" / "entropy.py").write_text("raise SystemExit('run')\n")
+    capsys.readouterr()
+    assert predict.main([str(exported), str(input_file(exported))]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"study.predict: {exported} is a model of method 'entropy', which is not here; include the ")
+    assert f"came with the model: --include {exported}/methods, in Python " in said and said.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_a_study_from_a_folder_is_like_any_other(
     methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -289,10 +358,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert verify.main([str(folder)]) == 0
 
     assert export.main([str(folder), "--method", "entropy", "--to", str(tmp_path / "exported")]) == 0
-    rows = load_split(TASKS["rte"], "test", "mini").texts[:8]
-    lines = ["sentence1\tsentence2", *("\t".join(row) for row in rows)]
-    (tmp_path / "in.tsv").write_text("\n".join(lines) + "\n")
-    asked = [str(tmp_path / "in.tsv"), "--to"]
+    asked = [str(input_file(tmp_path)), "--to"]
     assert predict.main([str(folder), *asked, str(tmp_path / "a.tsv"), "--method", "entropy"]) == 0
     method_files.include(None)
     capsys.readouterr()

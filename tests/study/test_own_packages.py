@@ -54,6 +54,25 @@ def test_a_command_in_a_folder_with_another_package_of_our_name_says_which(tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize(
+    ("command", "name"), [("study.status", "study"), ("analysis.tables", "analysis"), ("analysis.explain", "study")]
+)
+@pytest.mark.parametrize("argument", ["runs/s", "--help"])
+def test_one_that_finds_our_modules_within_it_says_so_too(tmp_path, command, name, argument):
+    """As where ours are installed in place: what another package of the name lacks is looked for among them."""
+    path = other(tmp_path, name)
+    path.write_text("from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)\n")
+    done = run(*AS_MODULE, command, argument, cwd=tmp_path)
+    assert done.stdout == "" and done.returncode in (1, 2) and done.stderr.count("\n") == 1, done.stderr
+    assert f"{path} is found before {ROOT / name}, the package {name} of glue-exit-study" in done.stderr
+
+
+def test_python_is_first_where_a_module_has_the_name_behind_m(tmp_path):
+    other(tmp_path, "study.py")
+    done = run(*AS_MODULE, "study.launch", cwd=tmp_path)
+    assert done.returncode == 1 and "__path__ attribute not found on 'study'" in done.stderr
+
+
 @pytest.mark.parametrize(("command", "name"), [("status", "trainables"), ("tables", "search_spaces.py")])
 def test_one_on_the_path_of_python_is_named_too(tmp_path, command, name):
     path = other(tmp_path / "first", name)

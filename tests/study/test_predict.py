@@ -108,6 +108,17 @@ def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, cap
     assert device.startswith("measured on ") and device.endswith(" thread(s)")
 
 
+def test_answers_without_a_file_go_to_standard_output_and_all_else_to_standard_error(studies, tmp_path, capsys):
+    file, model = write_rows(tmp_path / "test.tsv", "sst2", "test"), str(folder_of(studies["pabee/sst2"]))
+    assert main([model, str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
+    capsys.readouterr()
+    assert main([model, str(file)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == (tmp_path / "answers.tsv").read_text()
+    assert " rows answered by pabee for SST-2\nlayers run: " in printed.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.tsv", "test.tsv"]
+
+
 def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
     (tmp_path / "one.tsv").write_text("sentence\na dog sleeps\n")
     arguments = [

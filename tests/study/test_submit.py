@@ -71,6 +71,12 @@ def test_there_are_eleven_files_with_a_row_for_every_test_row(study):
         assert [index for index, _ in files[name]] == expected
 
 
+def test_answers_to_generated_tasks_are_said_to_be_no_submission(study, capsys):
+    submitted(study)
+    warned = f"warning: {study / 'submission.zip'} answers generated tasks; the GLUE server scores none of them\n"
+    assert capsys.readouterr().err == warned
+
+
 def test_labels_are_names_for_inference_tasks_and_numbers_for_the_others(study):
     files = submitted(study)
     three = {"entailment", "neutral", "contradiction"}
@@ -115,10 +121,9 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     with pytest.warns(UserWarning, match="1 rows; the official RTE test has 3,000"):
         files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
-    assert (
-        "WNLI.tsv: warning: wnli was not studied; every answer is the same for the official 146"
-        in capsys.readouterr().out
-    )
+    said = capsys.readouterr()
+    assert "WNLI.tsv: warning: wnli was not studied; every answer is the same for the official 146" in said.out
+    assert said.err == ""  # these are no generated tasks
 
 
 def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, tmp_path, capsys):

@@ -21,6 +21,14 @@ def test_a_name_that_is_none_is_answered_with_the_nearest():
         meant("RTEE", ["sst2", "rte"], what="task")
 
 
+def test_a_known_name_is_no_slip_of_another_one():
+    known = ["palbert", "pabee"]
+    with pytest.raises(ValueError, match="; available: palbert; pabee exists, but is none of these$"):
+        meant("PABEE", ["palbert"], what="method", known=known)
+    with pytest.raises(ValueError, match=r"; available: palbert; did you mean palbert\?$"):
+        meant("pabert", ["palbert"], what="method", known=known)
+
+
 def test_nothing_is_offered_where_nothing_is_near():
     assert str(no_such("task", "squad", ["sst2", "rte"])) == "no task named 'squad'; available: sst2, rte"
     assert str(no_such("variant of pabee", "pabee:a", [])) == "no variant of pabee named 'pabee:a'; available: none"

@@ -272,7 +272,8 @@ def _existing_file(task: Task, split: str, folder: str) -> Path:
     file = Path(folder) / task.folder / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
     if not file.is_file():
         near = nearest_in_words(folder, ("mini", "hub"))
-        raise ValueError(f"no file {file}; data is mini, hub or a folder in the original GLUE layout{near}")
+        missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
+        raise ValueError(f"no {missing}; data is mini, hub or a folder in the original GLUE layout{near}")
     return file
 
 

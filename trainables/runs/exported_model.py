@@ -4,6 +4,9 @@
                                                  class that computes the same, with its classifier
     heads.safetensors                            every other weight, under our names: the heads of the exits
     model.json                                   the spec of the trial, without the places of the machine
+    methods/                                     the files of its method, where that is of an included folder
+
+What is in `methods` is read and run where it is included, as any folder of one's own methods is, and not before.
 
 Which weights a model of `transformers` holds is found by identity: `layerwise` shares them with it.
 """
@@ -30,6 +33,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from trainables import base_method, method_files
 from trainables.data.glue import kind_of
 from trainables.encoders.backbones import is_folder, pretrained_convolution
 from trainables.encoders.families import family_options
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
     from trainables.runs.trained_model import TrainedModel
 
 HEADS = "heads.safetensors"
+METHODS = "methods"
 
 
 def is_exported(folder: Path) -> bool:
@@ -68,6 +73,7 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
         plain.save_pretrained(folder)
         trained.tokenizer.save_pretrained(folder)
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
+    _write_method(folder, trained.spec.method)
     _write_description(folder, trained.spec)
 
 
@@ -145,6 +151,13 @@ def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
     classifier = getattr(plain, "classifier", nn.Module())
     output = getattr(classifier, "out_proj", classifier)
     return encoder | {f"classifier.{name}": value for name, value in output.named_parameters()}
+
+
+def _write_method(folder: Path, method: str) -> None:
+    methods = method_files.included()
+    for name, text in methods.of_method(base_method(method)).items() if methods else ():
+        (folder / METHODS).mkdir(exist_ok=True)
+        (folder / METHODS / name).write_text(text, encoding="utf-8")
 
 
 def _write_description(folder: Path, spec: TrialSpec) -> None:

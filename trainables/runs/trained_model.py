@@ -14,7 +14,7 @@ from trainables.data.tasks import Task, find_task
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.nystrom import with_attention
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.exported_model import is_exported, read_exported
+from trainables.runs.exported_model import METHODS, is_exported, read_exported
 from trainables.runs.failures import available
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import DESCRIPTION, read_model
@@ -44,7 +44,10 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     weights, description = read_exported(folder) if is_exported(folder) else read_model(folder)
     spec = from_plain(TrialSpec, description.get("spec"), where=f"{folder}/model.json")
     if trainables.base_method(spec.method) not in trainables.available():
-        said = "include the folder with its two files: --include FOLDER, in Python trainables.include(FOLDER)"
+        own = folder / METHODS
+        place, where = (own, ", which came with the model") if own.is_dir() else ("FOLDER", "")
+        said = f"include the folder with its two files{where}: --include {place}"
+        said += f", in Python trainables.include({str(place)!r})"
         raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {said}")
     task, method = find_task(spec.task), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)

@@ -88,7 +88,7 @@ def test_a_trial_that_cannot_be_run_is_news_and_the_others_go_on(tmp_path):
     actor = TrialActor(assignment(broken, assigned(tmp_path, "albert", "rte", seed=2)))
     first, second = said(actor).news
     actor.cleanup()
-    assert "no file /nowhere/RTE/train.tsv" in first.failure.error and second.report.row.finished
+    assert "no folder /nowhere; data is " in first.failure.error and second.report.row.finished
 
 
 def test_a_part_of_the_first_epoch_is_reported_before_it_by_a_trial_that_has_not_begun(tmp_path):

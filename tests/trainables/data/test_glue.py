@@ -191,6 +191,11 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         check_data(RTE, data)
 
 
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; data is mini, hub or a folder"):
+        check_data(RTE, str(tmp_path / "gone"))
+
+
 @pytest.mark.parametrize("data", ["mini", "hub"])
 def test_data_without_files_are_not_looked_for(data: str) -> None:
     check_data(RTE, data)
