@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.cluster.address import check_address, cluster_address
+from study.cluster.nodes import local_gpus
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
@@ -244,15 +245,6 @@ def _check_processes(options: LaunchOptions) -> None:
             f"--pretrain-processes is {options.pretrain_processes}; allowed: at most {most} on this machine, for each "
             f"holds {held}"
         )
-
-
-def local_gpus() -> int:
-    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without loading a driver."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    if visible is None:
-        return there
-    return min(there, sum(1 for name in visible.split(",") if name.strip() not in ("", "-1")))
 
 
 def _share(text: str) -> float | Literal["auto"]:

@@ -54,7 +54,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
     with ExitStack() as stack:
         if options.address:
             with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
-                from study.launch_on_ray import connected  # Ray, where trials are to be run
+                from study.launch_trials import connected  # Ray, where trials are to be run
 
                 stack.enter_context(connected(options))  # before anything is created
         if options.storage and plan_on_disk(folder) is None:
@@ -172,7 +172,7 @@ def _run_trials(
 
     try:
         with waiting_for("the trials to start" if options.address else "Ray to start", output=sys.stderr) as no_more:
-            from study.launch_on_ray import run_trials
+            from study.launch_trials import run_trials
 
             run_trials(scheduler, folder, storage, options, on_start=no_more)
     except KeyboardInterrupt:

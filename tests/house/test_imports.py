@@ -228,7 +228,7 @@ def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ..
 @pytest.mark.slow
 def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
     # blocked below, for all the others to show it
-    without = importers("ray") | {"study.launch_on_ray", "study.mlflow_mirror.served_model"}
+    without = importers("ray") | {"study.launch_trials", "study.mlflow_mirror.served_model"}
     names = [name for root in PACKAGES for name in modules(root) if name not in without]
     code = f"""
 import importlib, logging, os

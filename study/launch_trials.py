@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from study.cluster import mps
+from study.cluster.nodes import local_gpus
 from study.cluster.ray_connection import ray_cluster
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources, check_room
 from study.decisions.scheduler import Scheduler
 from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
-from study.launch_options import LaunchOptions, local_gpus
+from study.launch_options import LaunchOptions
 from study.screen.live_view import LiveView
 
 
@@ -37,7 +39,8 @@ def resources_for(options: LaunchOptions) -> Resources:
     Raises:
         ValueError: no trial fits on a node, or the pretraining does not fit at all, and none can come.
     """
-    resources = Resources.of_cluster(
+    resources = Resources.of(
+        RayNodes(),
         cpus=options.cpus_per_trial,
         gpus=options.gpus_per_trial,
         address=options.address,
