@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 import search_spaces.albert
 from study import launch, launch_plan
+from study.cluster.nodes import local_gpus
 from study.facts.events import read_events
 from study.facts.plan_on_disk import plan_on_disk, require_plan
-from study.launch_options import LaunchOptions, build_parser, local_gpus
+from study.launch_options import LaunchOptions, build_parser
 from study.launch_plan import resolve_in
 from study.launch_stages import plan_file, run_study
 from study.plans.plan import Plan
@@ -105,6 +106,21 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--name", "a\nb"], "--name is 'a\\nb'; allowed: the name of a folder"),
         (["--max-idle-hours", "0"], "--max-idle-hours is 0.0; allowed: a number > 0"),
         (["--address", "ray://anna:SECRET@host:1"], "--address holds more than a host and a port; allowed: auto, HOST"),
+        (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
+        (
+            ["--driver", "local", "--address", "auto"],
+            "--address auto is of a Ray cluster, but --driver is local",
+        ),
+        (
+            ["--driver", "local", "--gpus-per-trial", "auto"],
+            "auto, but --driver is local, which packs nothing;",
+        ),
+        (
+            ["--driver", "local", "--pretrain-processes", "2"],
+            "is 2, but --driver is local; allowed: 1, or --dr",
+        ),
+        (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
+        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, a whole number, or auto"),
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: a number >= 0"),
         (["--gpus-per-trial", "some"], "'some'; allowed: a number or auto"),
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0.0; allowed: a number > 0"),
@@ -383,7 +399,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("trial k on host is not what the plan says")
 
-    monkeypatch.setattr("study.launch_on_ray.run_trials", refuse)
+    monkeypatch.setattr("study.launch_trials.run_trials", refuse)
     options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
         run_study(more, folder, options, why="")

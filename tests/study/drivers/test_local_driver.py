@@ -1,0 +1,179 @@
+"""A study without Ray: pytest tests/study/drivers/test_local_driver.py; kills and faults: tests/study/test_kills.py"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from helpers import absent_packages
+from helpers.driven_cluster import Cluster
+from helpers.launches import ONE_AT_A_TIME
+from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.power_cuts import differences_of
+
+from study import launch
+from study.cluster import nodes
+from study.cluster.nodes import ThisMachine
+from study.cluster.resources import Resources
+from study.drivers.local_driver import gpus_of_slots
+from study.drivers.trial_process import ProcessLost, TrialProcess
+from study.facts.events import EpochReported, LaunchBegan, LaunchEnded, read_events
+
+ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
+STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]
+STUDY += ["--samples", "2", "--seeds", "1", "--epochs", "3", "--name", "study"]
+
+
+def launched(out: Path, *more: str, **environment: str) -> str:
+    """What a launch of the study says that comes to its end."""
+    command = [sys.executable, "-m", "study.launch", *STUDY, "--out", str(out), *more]
+    own = {"cwd": ROOT, "env": os.environ | environment, "timeout": PATIENCE_SECONDS}
+    done = subprocess.run(command, capture_output=True, text=True, **own)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the study on Ray, to which nothing happens."""
+    out = tmp_path_factory.mktemp("ray")
+    launched(out, "--driver", "ray", "--tracking-uri", "none", *ONE_AT_A_TIME)
+    return out / "study"
+
+
+@pytest.mark.slow
+def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_is_on_ray(
+    tmp_path: Path, on_ray: Path
+) -> None:
+    (tmp_path / "python").mkdir()
+    shutil.copy(absent_packages.__file__, tmp_path / "python" / "sitecustomize.py")
+    own = {"PYTHONPATH": f"{tmp_path / 'python'}:{ROOT}", absent_packages.ABSENT: ",".join(ABSENT)}
+    said = launched(tmp_path, **own)
+    assert "MLflow is not installed here: the launch goes on with --tracking-uri none\n" in said
+    assert differences_of(tmp_path / "study", on_ray) == []
+    assert (tmp_path / "study" / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
+    tmp_path: Path, on_ray: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], driver: str
+) -> None:
+    """The clock of the driver is the journal: hours pass with its epochs."""
+    study, limit = tmp_path / "study", 0
+    arguments = [*STUDY, "--out", str(tmp_path), "--driver", driver, "--tracking-uri", "none", *ONE_AT_A_TIME]
+
+    def epochs() -> int:
+        found = read_events(study) if (study / "events.jsonl").exists() else []
+        return sum(isinstance(event, EpochReported) for event in found)
+
+    clock = SimpleNamespace(monotonic=lambda: 1e9 if epochs() >= limit else 0.0)
+    monkeypatch.setattr("study.drivers.driver.time", clock)
+    monkeypatch.setattr("study.launch_stages.time", clock)
+    for limit, status in ((1, 1), (4, 1), (1000, 0)):  # each within a trial
+        before = epochs()
+        assert launch.main([*arguments, "--max-minutes", "60"]) == status
+        printed = capsys.readouterr()
+        assert ("saving the epochs under way" in printed.err) == bool(status)
+        assert ("interrupted; continue:" in printed.out) == bool(status)
+        assert before < epochs() <= limit + 1  # with the one that was under way
+    assert [event.status for event in read_events(study) if isinstance(event, LaunchEnded)][-1] == "complete"
+    assert differences_of(study, on_ray) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "study.launch", *STUDY, "--epochs", "50", "--out", str(tmp_path)]
+    with (tmp_path / "said").open("w") as said:
+        launcher = subprocess.Popen(
+            [*command, "--driver", "local", "--tracking-uri", "none"], stdout=said, stderr=said, cwd=ROOT
+        )
+    process, events = psutil.Process(launcher.pid), tmp_path / "study" / "events.jsonl"
+    while launcher.poll() is None and not (events.exists() and b"epoch_reported" in events.read_bytes()):
+        psutil.wait_procs([process], timeout=0.1)
+    started = process.children(recursive=True)
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, (tmp_path / "said").read_text()
+    assert started and not any(child.is_running() for child in started)
+    told = read_events(tmp_path / "study")
+    assert isinstance(told[0], LaunchBegan) and told[-1].status == "drained"
+    assert "interrupted; continue:" in (tmp_path / "said").read_text()
+
+
+# ---- one process
+
+
+def process_in(folder: Path) -> TrialProcess:
+    return TrialProcess(gpus="", threads=1, log=folder / "workers.log")
+
+
+def test_a_process_that_was_killed_is_lost_in_one_line(tmp_path: Path) -> None:
+    process = process_in(tmp_path)
+    process._process.kill()
+    with pytest.raises(ProcessLost, match="^its process was killed by SIGKILL; see workers.log$"):
+        process.hear()
+
+
+def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+    process = process_in(tmp_path)
+    process._tell(b"no assignment")
+    with pytest.raises(ProcessLost, match="^ValueError: an assignment: [^\n]*$"):
+        process.hear()
+    assert "Traceback (most recent call last)" in (tmp_path / "workers.log").read_text()
+
+
+def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
+    process = process_in(tmp_path)
+    process.release()
+    process.end()
+    assert process._process.returncode == 0
+
+
+# ---- slots
+
+
+@pytest.mark.parametrize(
+    ("visible", "cpus", "gpus", "slots"),
+    [
+        (None, 1, 1.0, ["0", "1"]),
+        (None, 1, 2.0, ["0,1"]),
+        (None, 1, 0.5, ["0", "1", "0", "1"]),
+        (None, 1, 0.4, ["0", "1", "0", "1"]),  # a trial does not hold parts of two
+        (None, 2, 0.25, ["0", "1", "0", "1"]),  # of eight, for which there are no CPUs
+        ("3,GPU-5f", 1, 0.5, ["3", "GPU-5f", "3", "GPU-5f"]),
+        ("1", 4, 1.0, ["1"]),
+        (None, 4, 0.0, ["", ""]),
+    ],
+)
+def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> None:
+    """A machine of eight cores and two GPUs."""
+    monkeypatch.setattr(nodes.Path, "glob", lambda self, pattern: iter(["a", "b"]))
+    monkeypatch.setattr(nodes.os, "sched_getaffinity", lambda process: range(8))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    resources = Resources.of(ThisMachine(), cpus=cpus, gpus=gpus)
+    assert gpus_of_slots(resources) == slots and resources.slots() == len(slots)
+
+
+# ---- the time of a launch
+
+
+def test_after_its_time_a_launch_hands_out_nothing_and_waits_for_what_it_has(tmp_path, monkeypatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, *_ = cluster.hand_out()
+    cluster.driver.begun(first)
+    cluster.driver.watch()
+    assert not cluster.scheduler.draining
+    cluster.driver._until = 0.0
+    cluster.driver.watch()
+    assert cluster.scheduler.draining and not cluster.driver.drained and cluster.hand_out() == []
+    cluster.end(first, node="a")
+    assert cluster.driver.drained
