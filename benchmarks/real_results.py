@@ -5,9 +5,9 @@
 
 Runs the stages of a scale (`benchmarks.real_results_stages`) in their order, as much as fits into `--minutes`. The
 same command again goes on where it ended: a study from the last saved epoch of its trials, a measurement from its
-beginning; a stage that is done does not run again. A measurement begins only where all of its own minutes are left, or
-nothing ran before it. FOLDER holds GLUE's TSV files, RTE/train.tsv ... Exit status: 0 all is done, 1 something is left,
-2 bad usage.
+beginning; a stage that is done does not run again. When the minutes are over, a launch still trains the epochs under
+way to their end and saves them. A measurement begins only where all of its own minutes are left, or nothing ran before
+it. FOLDER holds GLUE's TSV files, RTE/train.tsv ... Exit status: 0 all is done, 1 something is left, 2 bad usage.
 
 Studies lie in `--out`, output and figures of the measurements in its folder `rates`. `benchmarks.real_results_page`
 makes the page; `benchmarks.real_results_kit` packs all that a machine without a network needs.
@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,9 @@ from benchmarks.real_results_stages import (
     Stage,
     stages_of,
 )
+from study.cluster.nodes import local_gpus
+from study.command_line import guarded
 from study.facts.durations import clock
-from study.launch_options import local_gpus
 from study.plans.identity import digest
 from trainables.atomic_files import write_json
 
@@ -58,17 +60,18 @@ class Places:
     driver: str | None  # None: the launch's own default
 
 
-def main() -> int:
-    arguments = build_parser().parse_args()
-    try:
-        glue, backbone = glue_folder(arguments.glue), backbone_folder(arguments.backbone)
-        places, stages = Places(glue, backbone, arguments.out, arguments.driver), chosen(arguments)
-        if arguments.dry_run:
-            return dry_run(stages, places, arguments)
-        return run(stages, places, arguments.minutes)
-    except ValueError as error:
-        print(f"benchmarks.real_results: {error}", file=sys.stderr)
-        return 2
+def main(argv: Sequence[str] | None = None) -> int:
+    more = "; what is on disk is whole, the same command goes on"
+    return guarded("benchmarks.real_results", lambda: _main(argv), after_interrupt=more)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = build_parser().parse_args(argv)
+    glue, backbone = glue_folder(arguments.glue), backbone_folder(arguments.backbone)
+    places, stages = Places(glue, backbone, arguments.out, arguments.driver), chosen(arguments)
+    if arguments.dry_run:
+        return dry_run(stages, places, arguments)
+    return run(stages, places, arguments.minutes)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -79,7 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the studies (%(default)s)")
     parser.add_argument("--minutes", type=minutes, default=float("inf"), metavar="X", help="default: until all is done")
     parser.add_argument("--stages", nargs="+", metavar="NAME", help="only these; --dry-run names them")
-    parser.add_argument("--driver", help="of study.launch; local also writes no MLflow")
+    parser.add_argument("--driver", metavar="ray|local", help="of study.launch")
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and what fits; nothing is run")
     return parser
 
@@ -142,14 +145,12 @@ def command_of(stage: Stage, places: Places) -> list[str]:
     if isinstance(stage, Measurement):
         glue = ("--glue", str(places.glue)) if stage.reads_glue else ()
         return [sys.executable, "-m", f"benchmarks.{stage.module}", *stage.options, *glue]
-    of_local = ("--tracking-uri", "none") if places.driver == "local" else ()
     return [
         *(sys.executable, "-m", "study.launch", "--profile", "paper"),
         *("--data", str(places.glue), "--backbone", str(places.backbone)),
         *stage.options(),
         *("--out", str(places.out), "--name", stage.name),
         *(("--driver", places.driver) if places.driver else ()),
-        *of_local,
     ]
 
 
@@ -182,13 +183,16 @@ def run(stages: list[Stage], places: Places, limit: float) -> int:
 
 def launch(stage: Launch, places: Places, left: float) -> int:
     """The exit status of a study's launch, which ends by itself when its minutes are over."""
-    limit = [] if left == float("inf") else ["--max-minutes", f"{left:.2f}"]
+    limit = [] if left == float("inf") else ["--max-minutes", f"{max(left, 0.01):.2f}"]
     with subprocess.Popen(command_of(stage, places) + limit) as process:
+        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())  # it saves and ends, as after Ctrl-C
         try:
             return process.wait()
-        except KeyboardInterrupt:  # the terminal has sent it to the launch too, which saves and ends
+        except KeyboardInterrupt:  # the terminal has sent it to the launch too
             process.wait()
             raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def measure(stage: Measurement, places: Places) -> str:

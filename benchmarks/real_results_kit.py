@@ -16,11 +16,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.real_results import backbone_folder, glue_folder
 from benchmarks.real_results_stages import launches_of
+from study.command_line import guarded
 from trainables.data.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -69,26 +70,22 @@ fi
 exit $status
 """
 
-README = """Real results without a network. Needs Python {python} with torch and transformers, and tar.
-Run `sh run.sh OUT MINUTES`; the same command goes on where it ended. `sh run.sh OUT 1 --dry-run` says what is left.
-More options are those of benchmarks.real_results: `--scale cpu`, `--stages NAME ...`. PYTHON=... names another Python.
+README = """Without a network. Needs tar, and Python {python} with torch and transformers (PYTHON=... names it).
+Run `sh run.sh OUT MINUTES`: after MINUTES epochs under way are trained to their end. The same command goes on.
+More options are those of benchmarks.real_results: `--dry-run` (says what is left), `--stages NAME ...`, `--scale cpu`.
 Bring OUT/records.tar.gz home: it has all but weights. Put back into OUT, it is gone on with on another machine.
 At home: unpack it, then `python -m benchmarks.real_results_page gpu --keep studies`. The backbone is {backbone}.
 """
 
 
-def main() -> int:
-    arguments = build_parser().parse_args()
-    try:
-        size = make_kit(
-            arguments.folder,
-            glue=glue_folder(arguments.glue),
-            backbone=backbone_folder(arguments.backbone),
-            python=arguments.python,
-        )
-    except ValueError as error:
-        print(f"benchmarks.real_results_kit: {error}", file=sys.stderr)
-        return 2
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("benchmarks.real_results_kit", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = build_parser().parse_args(argv)
+    glue, backbone = glue_folder(arguments.glue), backbone_folder(arguments.backbone)
+    size = make_kit(arguments.folder, glue=glue, backbone=backbone, python=arguments.python)
     print(f"{arguments.folder}: {size / 2**20:.1f} MiB")
     return 0
 

@@ -16,7 +16,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.layouts.evidence import Evidence, gather
@@ -32,6 +32,7 @@ from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
 from benchmarks.real_results import DONE, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
+from study.command_line import guarded
 from study.plans.plan_file import FILE as PLAN
 from trainables.atomic_files import write_text
 from trainables.data.tasks import TASKS
@@ -57,16 +58,16 @@ LIMITS = (
 )
 
 
-def main() -> int:
-    arguments = build_parser().parse_args()
-    try:
-        if arguments.keep:
-            keep(arguments.scale, arguments.keep)
-        path = page_path(arguments.scale)
-        write_text(path, page(arguments.scale, KEPT / arguments.scale))
-    except ValueError as error:
-        print(f"benchmarks.real_results_page: {error}", file=sys.stderr)
-        return 2
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("benchmarks.real_results_page", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = build_parser().parse_args(argv)
+    if arguments.keep:
+        keep(arguments.scale, arguments.keep)
+    path = page_path(arguments.scale)
+    write_text(path, page(arguments.scale, KEPT / arguments.scale))
     print(path)
     return 0
 

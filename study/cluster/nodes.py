@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from pathlib import Path
+from glob import glob
 from typing import Protocol
+
+# One for each GPU: of the first pattern that matches. A sandbox may show its devices, and no folder of the driver.
+GPUS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*")
 
 
 class Nodes(Protocol):
@@ -36,7 +39,7 @@ class ThisMachine:
 
 def visible_gpus() -> tuple[str, ...]:
     """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, by its names, found without loading a driver."""
-    there = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
     return tuple(name for name in names if name not in ("", "-1"))[:there]

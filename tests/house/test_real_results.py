@@ -1,12 +1,18 @@
-"""The real results: stages, dry run, page and kit, in small: pytest tests/house/test_real_results.py"""
+"""The real results: stages, dry run, page and kit, in small: pytest tests/house/test_real_results.py
+
+The slow test runs a kit with this Python. KIT_PYTHON=... names one that has torch and transformers alone: then the
+kit has its wheels, which takes a network.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +25,7 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
+from analysis.studies.load import load_study
 from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page
 from benchmarks.real_results import Places
@@ -97,9 +104,9 @@ def test_every_measurement_has_the_options_that_it_is_given(stage: Measurement):
     assert module.build_parser().parse_args(words)
 
 
-def test_the_local_driver_is_passed_on_and_writes_no_mlflow():
+def test_the_driver_is_passed_on():
     command = real_results.command_of(launches_of("gpu")[0], Places(Path("g"), Path("b"), Path("o"), "local"))
-    assert command[-4:] == ["--driver", "local", "--tracking-uri", "none"]
+    assert command[-2:] == ["--driver", "local"]
 
 
 def dry_run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -126,10 +133,9 @@ def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, back
         (["--stages", "cpu", "gpu"], "--stages is gpu; allowed: cpu"),
     ],
 )
-def test_what_a_user_can_cause_is_one_line(words, message, glue, backbone, monkeypatch, capsys):
+def test_what_a_user_can_cause_is_one_line(words, message, glue, backbone, capsys):
     where = ["--scale", "cpu", "--glue", str(glue), "--backbone", str(backbone)]
-    monkeypatch.setattr(sys, "argv", ["real_results", *where, *words])
-    assert real_results.main() == 2
+    assert real_results.main([*where, *words]) == 2
     assert capsys.readouterr().err == f"benchmarks.real_results: {message}\n"
 
 
@@ -291,3 +297,45 @@ def test_a_kit_without_a_task_is_refused(tmp_path, backbone, no_wheels):
     glue = write_glue(tmp_path / "glue", task="rte", rows=4)
     with pytest.raises(ValueError, match="without MRPC/train.tsv; allowed: a folder with rte, mrpc, cola, sst2"):
         real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
+
+
+def piece(kit: Path, out: Path, *, minutes: str = "1000", after: int | None = None) -> int:
+    """The exit status of a piece of the scale for CPUs; it is told to end after so many reports of its trials."""
+    environment = {**os.environ, "PYTHON": os.environ.get("KIT_PYTHON", sys.executable)}
+    command = ["sh", str(kit / "run.sh"), str(out), minutes, "--scale", "cpu"]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as shell:
+        while after is not None and shell.poll() is None and reports_in(out) < after and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if after is not None and shell.poll() is None:
+            os.kill(int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()[-1]), signal.SIGTERM)
+        return shell.wait(deadline - time.monotonic())
+
+
+def reports_in(out: Path) -> int:
+    journal = out / "studies" / "cpu" / "events.jsonl"
+    return journal.read_text().count('"report"') if journal.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_kit_that_is_interrupted_twice_and_moved_comes_to_the_same_records(tmp_path, glue, backbone, monkeypatch):
+    if "KIT_PYTHON" not in os.environ:
+        monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: folder.mkdir())
+    kit, whole, pieces, moved = (tmp_path / name for name in ("kit", "whole", "pieces", "moved"))
+    real_results_kit.make_kit(kit, glue=glue, backbone=backbone, python="3.11")
+    assert piece(kit, whole) == 0
+    assert [piece(kit, pieces, after=5), piece(kit, pieces, after=40)] == [1, 1]
+    moved.mkdir()
+    shutil.move(pieces / "records.tar.gz", moved)
+    assert piece(kit, moved) == 0
+    once, often = (numbers_in(out / "studies" / "cpu") for out in (whole, moved))
+    assert len(once) == launches_of("cpu")[0].trials and once == often
+    assert piece(kit, moved, minutes="0.01") == 0  # nothing is left to do
+
+
+def numbers_in(folder: Path) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """What the tables are made of, whatever it has cost."""
+    return {
+        (record.arm, record.phase, record.trial, record.seed): (record.config, record.score, record.mean_layers)
+        for record in load_study(folder).records
+    }

@@ -71,8 +71,11 @@ def test_a_cluster_may_still_grow(nodes):
 
 
 @pytest.mark.parametrize(("visible", "gpus"), [(None, 2), ("", 0), ("-1", 0), ("0", 1), ("0,1,2", 2)])
-def test_gpus_that_are_hidden_are_not_there(monkeypatch, visible, gpus):
-    monkeypatch.setattr("study.cluster.nodes.Path.glob", lambda self, pattern: iter(["a", "b"]))
+def test_gpus_that_are_hidden_are_not_there(monkeypatch, tmp_path, visible, gpus):
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    patterns = tuple(f"{tmp_path}/{pattern}" for pattern in ("gpus/*", "nvidia[0-9]*"))
+    monkeypatch.setattr("study.cluster.nodes.GPUS", patterns)  # of a sandbox that does not show the driver's folder
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
