@@ -92,19 +92,24 @@ class TrialProcess:
         message = MESSAGES.read(said, where="a message of a worker")
         if message.broken is not None:
             self.end()
+            self.wait()
             raise ProcessLost(message.broken)
         return message
 
     def end(self) -> None:
-        """Ends it; at once where it is busy."""
+        """Has it end, at once where it is busy; `wait` is to follow."""
         self.connection.close()
         if self.is_busy:
             self._process.kill()
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
         try:
             self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        return self._process.returncode
 
     def _tell(self, what: bytes) -> None:
         try:
@@ -115,7 +120,7 @@ class TrialProcess:
     def _end_in_words(self) -> str:
         self.is_busy = False  # it has closed its end: it is ending by itself
         self.end()
-        status = self._process.returncode
+        status = self.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return f"its process {how}; see workers.log"
 

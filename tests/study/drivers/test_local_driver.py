@@ -133,7 +133,7 @@ def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
     process = process_in(tmp_path)
     process.release()
     process.end()
-    assert process._process.returncode == 0
+    assert process.wait() == 0
 
 
 # ---- slots
