@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -25,6 +26,7 @@ from study.cluster.resources import Resources
 from study.drivers.local_driver import gpus_of_slots
 from study.drivers.trial_process import ProcessLost, TrialProcess
 from study.facts.events import EpochReported, LaunchBegan, LaunchEnded, read_events
+from study.launch_options import default_driver
 
 ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
 STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]
@@ -105,6 +107,43 @@ def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
     told = read_events(tmp_path / "study")
     assert isinstance(told[0], LaunchBegan) and told[-1].status == "drained"
     assert "interrupted; continue:" in (tmp_path / "said").read_text()
+
+
+LOCAL = ("--driver", "local")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
+        ([*LOCAL, "--address", "auto"], "--address auto is of a Ray cluster, but --driver is local; leave one of them"),
+        ([*LOCAL, "--gpus-per-trial", "auto"], "auto, but --driver is local, which packs nothing; allowed: a number"),
+        ([*LOCAL, "--pretrain-processes", "2"], "is 2, but --driver is local; allowed: 1, or --driver ray"),
+        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, a whole number, or auto"),
+        (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
+    ],
+)
+def test_what_a_driver_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch, capsys, arguments, said) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1 and not (tmp_path / "runs").exists()
+
+
+def test_rays_own_variable_is_refused_by_its_name(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert launch.main([*LOCAL, "--out", str(tmp_path / "runs")]) == 2
+    assert "RAY_ADDRESS 10.0.0.1:6379 is of a Ray cluster, but --driver is local" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["ray", "mlflow"])
+def test_what_is_not_installed_is_not_offered(tmp_path, monkeypatch, capsys, package) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    given = {"ray": ["--driver", "ray"], "mlflow": ["--tracking-uri", "http://localhost:5000"]}
+    assert launch.main([*given[package], "--out", str(tmp_path / "runs")]) == 2
+    assert "which is not installed; allowed: " in capsys.readouterr().err
+    assert default_driver() == ("local" if package == "ray" else "ray")
 
 
 # ---- one process
