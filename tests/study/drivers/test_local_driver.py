@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import psutil
 import pytest
 from helpers import absent_packages
 from helpers.driven_cluster import Cluster
-from helpers.launches import ONE_AT_A_TIME
+from helpers.launches import ONE_AT_A_TIME, Launches, is_alive
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.power_cuts import differences_of
 
@@ -25,7 +26,7 @@ from study.cluster.nodes import ThisMachine
 from study.cluster.resources import Resources
 from study.drivers.local_driver import gpus_of_slots
 from study.drivers.trial_process import ProcessLost, TrialProcess
-from study.facts.events import EpochReported, LaunchBegan, LaunchEnded, read_events
+from study.facts.events import EpochReported, LaunchEnded, read_events
 from study.launch_options import default_driver
 
 ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
@@ -92,21 +93,16 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
 
 @pytest.mark.slow
 def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "study.launch", *STUDY, "--epochs", "50", "--out", str(tmp_path)]
-    with (tmp_path / "said").open("w") as said:
-        launcher = subprocess.Popen(
-            [*command, "--driver", "local", "--tracking-uri", "none"], stdout=said, stderr=said, cwd=ROOT
-        )
-    process, events = psutil.Process(launcher.pid), tmp_path / "study" / "events.jsonl"
-    while launcher.poll() is None and not (events.exists() and b"epoch_reported" in events.read_bytes()):
-        psutil.wait_procs([process], timeout=0.1)
-    started = process.children(recursive=True)
+    study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", "--driver", "local"], random.Random(0))
+    launcher = study.launch()
+    assert study.wait_for(1, launcher), study.printed()
+    started = psutil.Process(launcher.pid).children(recursive=True)
     launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, (tmp_path / "said").read_text()
-    assert started and not any(child.is_running() for child in started)
-    told = read_events(tmp_path / "study")
-    assert isinstance(told[0], LaunchBegan) and told[-1].status == "drained"
-    assert "interrupted; continue:" in (tmp_path / "said").read_text()
+    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, study.printed()
+    assert started and not any(map(is_alive, started))
+    told = read_events(study.folder)
+    assert isinstance(told[-1], LaunchEnded) and told[-1].status == "drained"
+    assert "interrupted; continue:" in study.printed()
 
 
 LOCAL = ("--driver", "local")
