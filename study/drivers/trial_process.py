@@ -58,8 +58,8 @@ class TrialProcess:
         Raises:
             ProcessLost: it is gone.
         """
-        self._tell(msgspec.json.encode(assignment))
         self.is_busy = True
+        self._tell(msgspec.json.encode(assignment))
 
     def go_on(self) -> None:
         """Has it make the next step.
@@ -67,8 +67,8 @@ class TrialProcess:
         Raises:
             ProcessLost: it is gone.
         """
-        self._tell(STEP)
         self.is_busy = True
+        self._tell(STEP)
 
     def release(self) -> None:
         """Has it let go of its trials.
