@@ -47,6 +47,8 @@ soak: $(WITH_TOOLS)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.power_cuts --cuts 9
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50 --driver local
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35 --driver local
 
 # A stamp is written last, and `--clear` removes old ones first: an interrupted install is never taken for a good one.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -42,7 +42,7 @@ _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystro
 _PARTS = "let ASHA stop a search trial on mnli or qqp after one Nth of its first epoch too"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
-_MAX_MINUTES = "after X minutes end the launch as after one Ctrl-C, to be continued; an epoch under way takes longer"
+_MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 

@@ -43,9 +43,11 @@ class LocalDriver(Driver):
                 self._hear()
                 self.on_progress()
         finally:
-            for slot in self._slots:
-                if slot.process:
-                    slot.process.end()
+            processes = [slot.process for slot in self._slots if slot.process]
+            for process in processes:
+                process.end()
+            for process in processes:
+                process.wait()
 
     def _state(self) -> str:
         return f"{len(self._training)} trials are in an epoch"

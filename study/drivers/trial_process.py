@@ -24,7 +24,7 @@ from study.drivers.worker import Worker
 
 STEP, RELEASE = b"step", b"release"  # what a process is told beside assignments: to go on; to let go of its trials
 NICENESS = 5  # over the launch's own, as Ray's workers have: where processors are short the driver goes first
-END_SECONDS = 60.0  # for a process that is idle
+END_SECONDS = 600.0  # for a process that is idle; one that still imports on a busy machine takes minutes
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: a signal when the parent is gone
 
 
@@ -58,8 +58,8 @@ class TrialProcess:
         Raises:
             ProcessLost: it is gone.
         """
-        self._tell(msgspec.json.encode(assignment))
         self.is_busy = True
+        self._tell(msgspec.json.encode(assignment))
 
     def go_on(self) -> None:
         """Has it make the next step.
@@ -67,8 +67,8 @@ class TrialProcess:
         Raises:
             ProcessLost: it is gone.
         """
-        self._tell(STEP)
         self.is_busy = True
+        self._tell(STEP)
 
     def release(self) -> None:
         """Has it let go of its trials.
@@ -92,19 +92,24 @@ class TrialProcess:
         message = MESSAGES.read(said, where="a message of a worker")
         if message.broken is not None:
             self.end()
+            self.wait()
             raise ProcessLost(message.broken)
         return message
 
     def end(self) -> None:
-        """Ends it; at once where it is busy."""
+        """Has it end, at once where it is busy; `wait` is to follow."""
         self.connection.close()
         if self.is_busy:
             self._process.kill()
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
         try:
             self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        return self._process.returncode
 
     def _tell(self, what: bytes) -> None:
         try:
@@ -115,7 +120,7 @@ class TrialProcess:
     def _end_in_words(self) -> str:
         self.is_busy = False  # it has closed its end: it is ending by itself
         self.end()
-        status = self._process.returncode
+        status = self.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return f"its process {how}; see workers.log"
 

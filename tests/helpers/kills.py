@@ -13,6 +13,7 @@ import argparse
 import random
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any, ClassVar
 
 import psutil
 import ray
-from helpers.launches import Launches, local_workers
+from helpers.launches import Launches, is_alive, local_workers
 from helpers.places import PATIENCE_SECONDS
 from helpers.power_cuts import kill_all
 from helpers.trials import check_as_alone
@@ -130,10 +131,11 @@ class KilledMachine(KilledStudy):
 
     def _kill_launcher(self, launcher: subprocess.Popen) -> None:
         """No worker is left behind."""
-        workers = self._workers(launcher)
+        workers, deadline = self._workers(launcher), time.monotonic() + PATIENCE_SECONDS
         super()._kill_launcher(launcher)
-        _, left = psutil.wait_procs(workers, timeout=PATIENCE_SECONDS)
-        assert not left, left
+        while any(map(is_alive, workers)):
+            assert time.monotonic() < deadline, workers
+            time.sleep(0.05)
 
     def _kill_node(self, launcher: subprocess.Popen) -> subprocess.Popen:
         kill_all(launcher)

@@ -106,21 +106,6 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--name", "a\nb"], "--name is 'a\\nb'; allowed: the name of a folder"),
         (["--max-idle-hours", "0"], "--max-idle-hours is 0.0; allowed: a number > 0"),
         (["--address", "ray://anna:SECRET@host:1"], "--address holds more than a host and a port; allowed: auto, HOST"),
-        (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
-        (
-            ["--driver", "local", "--address", "auto"],
-            "--address auto is of a Ray cluster, but --driver is local",
-        ),
-        (
-            ["--driver", "local", "--gpus-per-trial", "auto"],
-            "auto, but --driver is local, which packs nothing;",
-        ),
-        (
-            ["--driver", "local", "--pretrain-processes", "2"],
-            "is 2, but --driver is local; allowed: 1, or --dr",
-        ),
-        (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
-        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, a whole number, or auto"),
         (["--gpus-per-trial", "-1"], "--gpus-per-trial is -1.0; allowed: a number >= 0"),
         (["--gpus-per-trial", "some"], "'some'; allowed: a number or auto"),
         (["--cpus-per-trial", "0"], "--cpus-per-trial is 0.0; allowed: a number > 0"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -14,7 +16,7 @@ import psutil
 import pytest
 from helpers import absent_packages
 from helpers.driven_cluster import Cluster
-from helpers.launches import ONE_AT_A_TIME
+from helpers.launches import ONE_AT_A_TIME, Launches, is_alive
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.power_cuts import differences_of
 
@@ -24,7 +26,8 @@ from study.cluster.nodes import ThisMachine
 from study.cluster.resources import Resources
 from study.drivers.local_driver import gpus_of_slots
 from study.drivers.trial_process import ProcessLost, TrialProcess
-from study.facts.events import EpochReported, LaunchBegan, LaunchEnded, read_events
+from study.facts.events import EpochReported, LaunchEnded, read_events
+from study.launch_options import default_driver
 
 ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
 STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]
@@ -90,21 +93,53 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
 
 @pytest.mark.slow
 def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "study.launch", *STUDY, "--epochs", "50", "--out", str(tmp_path)]
-    with (tmp_path / "said").open("w") as said:
-        launcher = subprocess.Popen(
-            [*command, "--driver", "local", "--tracking-uri", "none"], stdout=said, stderr=said, cwd=ROOT
-        )
-    process, events = psutil.Process(launcher.pid), tmp_path / "study" / "events.jsonl"
-    while launcher.poll() is None and not (events.exists() and b"epoch_reported" in events.read_bytes()):
-        psutil.wait_procs([process], timeout=0.1)
-    started = process.children(recursive=True)
+    study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", "--driver", "local"], random.Random(0))
+    launcher = study.launch()
+    assert study.wait_for(1, launcher), study.printed()
+    started = psutil.Process(launcher.pid).children(recursive=True)
     launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, (tmp_path / "said").read_text()
-    assert started and not any(child.is_running() for child in started)
-    told = read_events(tmp_path / "study")
-    assert isinstance(told[0], LaunchBegan) and told[-1].status == "drained"
-    assert "interrupted; continue:" in (tmp_path / "said").read_text()
+    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, study.printed()
+    assert started and not any(map(is_alive, started))
+    told = read_events(study.folder)
+    assert isinstance(told[-1], LaunchEnded) and told[-1].status == "drained"
+    assert "interrupted; continue:" in study.printed()
+
+
+LOCAL = ("--driver", "local")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
+        ([*LOCAL, "--address", "auto"], "--address auto is of a Ray cluster, but --driver is local; leave one of them"),
+        ([*LOCAL, "--gpus-per-trial", "auto"], "auto, but --driver is local, which packs nothing; allowed: a number"),
+        ([*LOCAL, "--pretrain-processes", "2"], "is 2, but --driver is local; allowed: 1, or --driver ray"),
+        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, a whole number, or auto"),
+        (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
+    ],
+)
+def test_what_a_driver_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch, capsys, arguments, said) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1 and not (tmp_path / "runs").exists()
+
+
+def test_rays_own_variable_is_refused_by_its_name(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert launch.main([*LOCAL, "--out", str(tmp_path / "runs")]) == 2
+    assert "RAY_ADDRESS 10.0.0.1:6379 is of a Ray cluster, but --driver is local" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["ray", "mlflow"])
+def test_what_is_not_installed_is_not_offered(tmp_path, monkeypatch, capsys, package) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    given = {"ray": ["--driver", "ray"], "mlflow": ["--tracking-uri", "http://localhost:5000"]}
+    assert launch.main([*given[package], "--out", str(tmp_path / "runs")]) == 2
+    assert "which is not installed; allowed: " in capsys.readouterr().err
+    assert default_driver() == ("local" if package == "ray" else "ray")
 
 
 # ---- one process
@@ -133,7 +168,7 @@ def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
     process = process_in(tmp_path)
     process.release()
     process.end()
-    assert process._process.returncode == 0
+    assert process.wait() == 0
 
 
 # ---- slots
