@@ -27,6 +27,7 @@ from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import findings, headline, sentence
 from analysis.statistics.across_tasks import by_task, macro_test
 from analysis.statistics.comparisons import Comparison
+from analysis.statistics.constant_answer import no_better_than_constant
 from analysis.statistics.costs import hours
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
@@ -46,6 +47,7 @@ PARTS = (
 )
 TABLES = ("dev", "over_tasks", "intervals", "optimism", "spread", "speed", "equal_layers")
 PAPER, OURS = "PALBERT Tab.2", "palbert"
+VERDICTS = ("confirmed", "contradicted", "undecided", "nothing learned", "not tested")
 CLAIMED_BELOW = {"pondernet": "PonderNet", "pabee": "PABEE"}  # as the paper prints them
 
 LIMITS = (
@@ -177,22 +179,25 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
     yield "\n".join(lines)
     yield from means_over_tasks(evidence)
     number = sum(words.values())
-    told = ", ".join(f"{word} {words[word]}" for word in ("confirmed", "contradicted", "undecided", "not tested"))
+    told = ", ".join(f"{word} {words[word]}" for word in VERDICTS)
     yield (
         f"Of {number} claims: {told}. Differences of mean scores in points, PALBERT minus the other. The paper's are "
         "those of its table 2, medians of five seeds of ALBERT-base. *Confirmed*: the difference has the paper's sign, "
         "and Holm's p over all pairs without the baseline is below 5 % (paired bootstrap over dev examples and seeds); "
-        "*contradicted*: the same with the other sign; *undecided*: no difference was found. The first p is of the two "
+        "*contradicted*: the same with the other sign; *undecided*: no difference was found; *nothing learned*: one of "
+        "the two scores no better than the same answer for all examples would, so that the line says nothing of how "
+        "the methods compare where both have learned the task. The first p is of the two "
         "chosen configurations, the second of the methods, had each searched again; a gap: too few trials to tell. A "
         "true difference as large as *found with 80 % power* would have been found four times in five."
     )
 
 
 def means_over_tasks(evidence: Evidence) -> Iterator[str]:
-    """A sentence on each pair that was tested on several tasks."""
+    """A sentence on each pair that was tested on several tasks, all of which both have learned."""
+    untrained = no_better_than_constant(evidence.samples).keys()
     for other, printed in CLAIMED_BELOW.items():
         tests = by_task(evidence.comparisons, OURS, other)
-        if len(tests) > 1:
+        if len(tests) > 1 and not untrained & {(label, task) for label in (OURS, other) for task in tests}:
             mean = macro_test(tests)
             gap, low, high = (number_text(100 * value, signed=True) for value in (mean.difference, mean.low, mean.high))
             yield (
@@ -216,7 +221,8 @@ def claim_line(evidence: Evidence, other: str, printed: str, task: str) -> tuple
     gap = " to ".join(number_text(100 * end, signed=True) for end in (low, high))
     detectable = "" if found.detectable_difference is None else number_text(100 * found.detectable_difference)
     ps = (p_text(p) for p in (found.adjusted_p_value, found.adjusted_p_value_with_search))
-    word = verdict(found, difference, claimed)
+    untrained = {(label, task) for label in pair} & no_better_than_constant(evidence.samples).keys()
+    word = "nothing learned" if untrained else verdict(found, difference, claimed)
     cells = (f"{number_text(100 * difference, signed=True)} ({gap})", *ps, detectable, word)
     return f"| PALBERT - {printed} | {title} | {paper} | {' | '.join(cells)} |", word
 

@@ -13,9 +13,9 @@ _absent = frozenset(os.environ.get(ABSENT, "").split(","))
 _find = PathFinder.find_spec
 
 
-def _find_spec(name: str, path=None, target=None) -> ModuleSpec | None:
+def _find_spec(cls: type, name: str, path=None, target=None) -> ModuleSpec | None:
     return None if name.partition(".")[0] in _absent else _find(name, path, target)
 
 
-PathFinder.find_spec = _find_spec  # type: ignore
+PathFinder.find_spec = classmethod(_find_spec)  # type: ignore
 assert not _absent & sys.modules.keys()

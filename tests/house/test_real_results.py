@@ -19,10 +19,12 @@ import pytest
 import torch
 from helpers.glue_folders import write_glue
 from helpers.launched_studies import launched_study, mini_plan
+from helpers.made_studies import predicted_study
 from helpers.places import PATIENCE_SECONDS, ROOT
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from analysis.layouts.evidence import gather
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.load import load_study
@@ -185,12 +187,20 @@ def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out
     for other in ("PonderNet", "PABEE"):
         for task in ("RTE", "MRPC"):
             (line,) = [line for line in page.splitlines() if line.startswith(f"| PALBERT - {other} | {task} |")]
-            assert line.endswith(("| undecided |", "| confirmed |", "| contradicted |"))
+            assert line.endswith(tuple(f"| {word} |" for word in real_results_page.VERDICTS[:-1]))
     assert "24 confirm completed" in page and (study / "tables" / "dev.md").read_text() in page.replace(
         "\n### ", "\n## "
     )
     (study / "records.jsonl").write_text("")
     assert "not tested" in real_results_page.page("cpu", tmp_path / "cpu")
+
+
+def test_a_claim_about_what_has_learned_nothing_is_no_verdict(tmp_path):
+    scores = {"albert": 0.8, "pabee": 0.8, "pondernet": 0.7, "palbert": 0.3}
+    study = predicted_study(tmp_path / "made", scores, ["rte", "mrpc"])
+    lines = "\n".join(real_results_page.verdict_parts("selection on dev", gather([load_study(study)])))
+    assert lines.count("| nothing learned |") == 4 and "Of 4 claims: confirmed 0" in lines
+    assert "Mean over 2 tasks" not in lines
 
 
 def test_a_study_without_predictions_has_its_claims_not_tested(tmp_path, out):
