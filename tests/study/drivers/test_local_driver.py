@@ -189,7 +189,7 @@ def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
 )
 def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> None:
     """A machine of eight cores and two GPUs."""
-    monkeypatch.setattr(nodes.Path, "glob", lambda self, pattern: iter(["a", "b"]))
+    monkeypatch.setattr(nodes, "glob", lambda pattern: ["a", "b"])
     monkeypatch.setattr(nodes.os, "sched_getaffinity", lambda process: range(8))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
