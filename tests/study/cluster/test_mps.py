@@ -159,10 +159,10 @@ def test_a_launch_starts_it_before_ray_and_stops_it_after(control, monkeypatch, 
         yield
         found.append(runs(control))
 
-    monkeypatch.setattr(launch_trials, "ray_cluster", ray_cluster)
+    monkeypatch.setattr("study.cluster.ray_connection.ray_cluster", ray_cluster)
     monkeypatch.setattr(launch_trials, "local_gpus", lambda: 1)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with launch_trials._cluster(build_parser().options(LaunchOptions, arguments)):
+    with launch_trials._machines(build_parser().options(LaunchOptions, arguments)):
         pass
     assert found == ([] if "--address" in arguments else [is_there, is_there]) and not runs(control)
     assert capsys.readouterr().err == ("trials share GPUs through MPS\n" if is_there else "")
