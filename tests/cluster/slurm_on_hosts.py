@@ -106,6 +106,12 @@ class SlurmOnHosts:
         words = self.hosts.run(CONTROLLER, f"scontrol --oneliner show job {number}").stdout.split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
+    def cpus_of_steps(self, number: int) -> list[int]:
+        """How many CPUs each `srun` of a job has."""
+        steps = self.hosts.run(CONTROLLER, f"scontrol --oneliner show step {number}").stdout.splitlines()
+        words = [dict(word.split("=", 1) for word in step.split() if "=" in word) for step in steps]
+        return [int(step["CPUs"]) for step in words if step["StepId"].split(".")[1].isdigit()]
+
     def nodes(self) -> str:
         """How many nodes there are in each state: `3:idle`."""
         return self.hosts.run(CONTROLLER, "sinfo -h -o %D:%T").stdout

@@ -125,8 +125,9 @@ def test_two_users_share_nodes_and_learn_nothing_of_each_other(slurm: SlurmOnHos
 
 def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHosts, tmp_path: Path) -> None:
     study = StudyOnSlurm(slurm, "cancelled", samples=3, seeds=5, epochs=6)
-    job = study.submit()
+    job = study.submit("--cpus-per-task=2")
     study.wait_for_another_epoch(job)
+    assert slurm.cpus_of_steps(job) == [4], "on two nodes"
     slurm.user(f"scancel {job}")
     assert slurm.wait_for_end(job)["JobState"] == "CANCELLED"
     slurm.wait(lambda: not slurm.left(), slurm.left)

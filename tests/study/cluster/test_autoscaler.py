@@ -89,8 +89,8 @@ def here(environment: dict[str, str], account: Path) -> subprocess.CompletedProc
 
 @pytest.mark.parametrize("kubernetes", [RAY_CLUSTER], indirect=True)
 def test_kuberay_says_which_workers_of_the_shipped_job_may_come(kubernetes, tmp_path):
-    memory = 14 * 2**30
-    kind = WorkerKind(name="gpu-worker", resources={"CPU": 4, "GPU": 1, "memory": memory}, most=8)
+    memory = 12 * 2**30
+    kind = WorkerKind(name="gpu-worker", resources={"CPU": 3, "GPU": 1, "memory": memory}, most=8)
     eight = Autoscaler(most=8, kinds=(kind,))
     done = here(kubernetes, tmp_path)
     assert done.stdout == f"{eight}\n", done.stderr

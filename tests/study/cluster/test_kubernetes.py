@@ -67,7 +67,7 @@ def test_the_part_of_the_schema_is_made_from_fields_that_there_are() -> None:
 def test_kubectl_reads_it() -> None:
     said = subprocess.run(["kubectl", "kustomize", str(STUDY.parent)], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert [document["kind"] for document in yaml.safe_load_all(said.stdout)] == ["RayJob"]
+    assert {document["kind"] for document in yaml.safe_load_all(said.stdout)} == {"RayJob", "Pod"}
 
 
 def test_trials_stay_off_the_head_and_workers_come_when_they_are_needed(job: dict[str, Any]) -> None:
@@ -97,6 +97,23 @@ def test_head_and_workers_have_one_image_and_one_folder(job: dict[str, Any]) -> 
     assert len({container["image"] for container in containers}) == 1
     claims = [volume["persistentVolumeClaim"] for pod in pods_of(job)[1:] for volume in pod["volumes"][:1]]
     assert len(claims) == 2 and claims[0] == claims[1]
+
+
+def test_the_pod_for_results_is_one_of_the_study(job: dict[str, Any]) -> None:
+    results = yaml.safe_load((STUDY.parent / "results.yaml").read_text())
+    head = pods_of(job)[1]
+    assert results["spec"]["securityContext"] == head["securityContext"]
+    (ours,), (its,) = results["spec"]["containers"], head["containers"]
+    assert (ours["image"], ours["securityContext"]) == (its["image"], its["securityContext"])
+    assert results["spec"]["volumes"] == head["volumes"][:1]
+
+
+def test_nobody_is_served_metrics(job: dict[str, Any]) -> None:
+    for pod in pods_of(job)[1:]:
+        (container,) = pod["containers"]
+        set_to = {own["name"]: own["value"] for own in container["env"]}
+        assert set_to["RAY_enable_metrics_collection"] == "0"
+        assert set_to["AUTOSCALER_METRIC_PORT"] == set_to["DASHBOARD_METRIC_PORT"] == "-1"
 
 
 def test_its_command_is_one_that_a_launch_takes(job: dict[str, Any]) -> None:
