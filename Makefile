@@ -3,6 +3,7 @@
 #   make study METHOD=pabee ARGS="--task rte"
 #   make test ARGS="-m 'not slow'"
 #   make table STUDY=runs/NAME
+#   make results ARGS="--scale cpu --glue FOLDER --minutes 60"
 
 SHELL := /bin/bash
 METHOD ?= albert,palbert
@@ -13,7 +14,7 @@ ARGS ?=
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
-.PHONY: study test cluster-test lint fix table soak
+.PHONY: study test cluster-test lint fix table results soak
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
@@ -38,10 +39,16 @@ fix: $(WITH_TOOLS)
 table: $(INSTALLED)
 	.venv/bin/python -m analysis.tables $(STUDY) $(ARGS)
 
+# The papers' order measured with a pretrained backbone on real GLUE, in pieces.
+results: $(WITH_TOOLS)
+	.venv/bin/python -m benchmarks.real_results $(ARGS)
+
 soak: $(WITH_TOOLS)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.power_cuts --cuts 9
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50 --driver local
+	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35 --driver local
 
 # A stamp is written last, and `--clear` removes old ones first: an interrupted install is never taken for a good one.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -45,6 +45,7 @@ from benchmarks.counts import count
 from benchmarks.hosted_trials import hosted
 from benchmarks.results_file import write_results
 from study.cluster.ray_connection import RAY_SETTINGS, loopback_only
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.drivers.messages import Message
@@ -239,7 +240,7 @@ def run_study(plan: ResolvedPlan, folder: Path, *, slots: int, window: Window) -
     write_plan(folder, plan_file(folder, plan, code))
     for name in ("trials", "predictions"):
         (folder / name).mkdir()
-    resources = Resources(cpus=1, gpus=0)
+    resources = Resources(nodes=RayNodes(), cpus=1, gpus=0)
     with closing(Journal(folder)) as journal, open(os.devnull, "w") as nowhere:
         scheduler = Scheduler(folder.name, plan, journal, code)
         scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())

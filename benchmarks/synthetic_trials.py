@@ -29,6 +29,7 @@ from ray.tune.search.optuna import OptunaSearch
 
 from study import profiles
 from study.cluster.ray_connection import RAY_SETTINGS
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.proposals import distributions_of
 from study.decisions.scheduler import Scheduler
@@ -288,7 +289,7 @@ def run_study(
 
 
 def run_driver(scheduler: Scheduler, folder: Path, on_progress: Callable[[Scheduler], None] | None) -> TimedDriver:
-    resources = Resources(cpus=1, gpus=0)
+    resources = Resources(nodes=RayNodes(), cpus=1, gpus=0)
     with open(os.devnull, "w") as nowhere, LiveView(scheduler, slots=resources.slots, output=nowhere) as view:
 
         def progress() -> None:

@@ -31,7 +31,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ import search_spaces
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, device_name, minilm_folder
+from trainables.configuration import Precision
 from trainables.data.tasks import TASKS
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -65,6 +66,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     facts = {"device": device_name(), "torch": torch.__version__, "threads": arguments.threads}
+    facts |= {"precision": arguments.precision}
     write_results("training_speed", {**facts, "rates": rows, "trials": trials})
     print_rates(rows, facts)
     print_trials(trials)
@@ -78,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--examples", type=count, default=512, metavar="N", help="trained on in each round")
     parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--hidden-dropout", type=float, default=0.0, help="in the encoder; PALBERT has none")
+    parser.add_argument("--precision", choices=get_args(Precision), default="float32", help="of ours; others: float32")
     parser.add_argument("--trials", action="store_true", help="whole trials too")
     parser.add_argument("--dev", type=count, default=256, metavar="N", help="examples evaluated in a whole trial")
     parser.add_argument("--epochs", type=count, default=2, metavar="N", help="of a whole trial")
@@ -89,7 +92,8 @@ def rates(task: str, backbone: str, contenders: list[str], arguments: argparse.N
     """Examples per second of every contender on a task, and how many times as many as the others' ours are."""
     with tempfile.TemporaryDirectory(prefix="training-") as folder:
         data = rows_of(arguments.glue, task, Path(folder))
-        setting = setting_of(task, backbone, data, hidden_dropout=arguments.hidden_dropout)
+        changes = {"hidden_dropout": arguments.hidden_dropout, "precision": arguments.precision}
+        setting = setting_of(task, backbone, data, **changes)
         made = {name: CONTENDERS[name](setting) for name in contenders}
         draws = drawn(setting.examples("train").lengths, arguments.examples, BATCH_SIZES[task])
         ways = {name: contender.train for name, contender in made.items()}
@@ -99,6 +103,7 @@ def rates(task: str, backbone: str, contenders: list[str], arguments: argparse.N
         "task": task,
         "batch_size": BATCH_SIZES[task],
         "hidden_dropout": arguments.hidden_dropout,
+        "precision": arguments.precision,
         "examples": arguments.examples,
         "rounds": arguments.rounds,
         "tokens": {name: sum(contender.tokens) / trained for name, contender in made.items()},
@@ -255,7 +260,7 @@ def has_task(glue: Path, task: str) -> bool:
 
 
 def print_rates(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    print(f"\ntraining MiniLM, {facts['device']}, {facts['threads']} thread(s)")
+    print(f"\ntraining MiniLM, {facts['device']}, {facts['threads']} thread(s), ours in {facts['precision']}")
     print("                                  tokens per      examples per second    time against ours")
     print("task   batch  dropout             example    by clock  by CPU time    by clock  by CPU")
     for row in rows:

@@ -9,8 +9,8 @@ PAPER_GRID = paper.GRID
 FIXED = paper.FIXED
 BACKBONE = paper.BACKBONE
 
-# "ALBERT (9 L.)" of the paper's table 2: the first nine layers.
-VARIANTS: dict[str, Configuration] = {"9-layers": {"num_hidden_layers": 9}}
+# "ALBERT (9 L.)" of the paper's table 2: the first nine layers of twelve. Three: of a backbone that has six.
+VARIANTS: dict[str, Configuration] = {"9-layers": {"num_hidden_layers": 9}, "3-layers": {"num_hidden_layers": 3}}
 
 MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID

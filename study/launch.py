@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from search_spaces import meant_method
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
+from study.cluster.nodes import local_gpus
 from study.command_line import guarded
 from study.facts.plan_on_disk import require_plan
-from study.launch_options import LaunchOptions, build_parser, check_options, local_gpus
+from study.launch_options import LaunchOptions, build_parser, check_options
 from study.launch_plan import (
     check_processes,
     check_tensorfloat32,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Literal, get_args
 
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
-from study.cluster.address import check_address, cluster_address
+from study.cluster.address import check_address, cluster_address, named
+from study.cluster.nodes import local_gpus
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
@@ -22,9 +24,9 @@ from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, P
 from trainables.runs.trial import Selection
 from trainables.schema import Typed
 
-DESCRIPTION = """Tunes each method on each task with Optuna under ASHA on Ray, repeats the best configuration with fresh
-seeds, and writes the median table. The same command again continues a study that was interrupted; more methods, tasks,
-samples or seeds extend it."""
+DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
+configuration with fresh seeds, and writes the median table. The same command again continues a study that was
+interrupted; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
@@ -39,6 +41,8 @@ _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --d
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
 _PARTS = "let ASHA stop a search trial on mnli or qqp after one Nth of its first epoch too"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
+_DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
+_MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
@@ -78,6 +82,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     out: str | None
     storage: str | None
     tracking_uri: str | None
+    driver: Literal["ray", "local"]
     address: str | None
     gpus_per_trial: NotNegative | Literal["auto"] | None
     cpus_per_trial: Positive
@@ -85,6 +90,7 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     max_failures: Count
     retry_failed: bool
     max_idle_hours: Positive
+    max_minutes: Positive | None
     dry_run: bool
     probe: bool
     explain: str | None
@@ -142,6 +148,7 @@ def build_parser() -> Parser:
     )
     where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
     how = parser.add_argument_group("how it runs")
+    how.add_argument("--driver", default=default_driver(), metavar="ray|local", help=_DRIVER)
     how.add_argument(
         "--address",
         default=cluster_address(),
@@ -167,6 +174,7 @@ def build_parser() -> Parser:
         metavar="X",
         help="end the launch, to be continued, where nothing has moved for so long; default: %(default)g",
     )
+    how.add_argument("--max-minutes", type=float, metavar="X", help=_MAX_MINUTES)
     how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
     how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
     how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")
@@ -190,6 +198,13 @@ def check_options(options: LaunchOptions) -> None:
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
+    if options.driver == "local":
+        _check_local(options)
+    elif not is_installed("ray"):
+        raise ValueError("--driver is ray, which is not installed; allowed: local")
+    gpus = options.gpus_per_trial
+    if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
+        raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a part of one, a whole number, or auto")
     if is_local:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
@@ -219,6 +234,30 @@ def check_options(options: LaunchOptions) -> None:
         storage_address(options.storage)
     if options.tracking_uri:
         tracking_address(options.tracking_uri)
+    if options.tracking_uri not in (None, "none") and not is_installed("mlflow"):
+        raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
+
+
+def _check_local(options: LaunchOptions) -> None:
+    """Of what is Ray's alone."""
+    if options.address is not None:
+        raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
+    if options.gpus_per_trial == "auto":
+        raise ValueError("--gpus-per-trial is auto, but --driver is local, which packs nothing; allowed: a number")
+    if options.pretrain_processes > 1:
+        raise ValueError(
+            f"--pretrain-processes is {options.pretrain_processes}, but --driver is local; allowed: 1, or --driver ray"
+        )
+
+
+def default_driver() -> Literal["ray", "local"]:
+    """Ray, where it is installed."""
+    return "ray" if is_installed("ray") else "local"
+
+
+def is_installed(package: str) -> bool:
+    """Whether it can be imported; it is not."""
+    return importlib.util.find_spec(package) is not None
 
 
 def _check_name(name: str) -> None:
@@ -244,15 +283,6 @@ def _check_processes(options: LaunchOptions) -> None:
             f"--pretrain-processes is {options.pretrain_processes}; allowed: at most {most} on this machine, for each "
             f"holds {held}"
         )
-
-
-def local_gpus() -> int:
-    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without loading a driver."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    if visible is None:
-        return there
-    return min(there, sum(1 for name in visible.split(",") if name.strip() not in ("", "-1")))
 
 
 def _share(text: str) -> float | Literal["auto"]:

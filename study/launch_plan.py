@@ -7,9 +7,10 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from study.cluster.nodes import local_gpus
 from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.study_facts import read_facts
-from study.launch_options import OUT, LaunchOptions, local_gpus
+from study.launch_options import OUT, LaunchOptions
 from study.plans.identity import digest, in_file_names
 from study.plans.included_folder import include_folder
 from study.plans.plan import Plan

@@ -1,18 +1,22 @@
 """One launch, stage by stage: cluster, journal, mirror, driver, tables. What `study.launch` does once it has a plan.
 
-Ray is imported where trials are to be run: a study that is finished has no need of it.
+Drivers are imported where trials are to be run: a study that is finished has no need of Ray.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, closing
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.progress import StudyProgress
@@ -27,7 +31,7 @@ from study.facts.journal import Journal
 from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
-from study.launch_options import LaunchOptions
+from study.launch_options import LaunchOptions, default_driver, is_installed
 from study.launch_plan import launched_arms, plan_notes, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.mlflow_mirror.views import SERVER, experiment_in, links, search_for
@@ -51,10 +55,14 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
     Raises:
         ValueError: the study cannot be opened, or no trial fits on a node; nothing was run.
     """
+    if options.tracking_uri is None and not is_installed("mlflow"):
+        print("MLflow is not installed here: the launch goes on with --tracking-uri none", file=sys.stderr)
+        options = replace(options, tracking_uri="none")
+    until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
     with ExitStack() as stack:
         if options.address:
             with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
-                from study.launch_on_ray import connected  # Ray, where trials are to be run
+                from study.launch_trials import connected
 
                 stack.enter_context(connected(options))  # before anything is created
         if options.storage and plan_on_disk(folder) is None:
@@ -84,7 +92,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             check_pretrained(folder, journal.facts)
             for line in [f"study {folder} ({resolved.protocol_hash}), {why}", *unknown_in_words(resolved)]:
                 print(line, file=sys.stderr)
-            table = _launch(scheduler, journal, folder, storage, options)
+            table = _launch(scheduler, journal, folder, storage, options, until=until)
     return conclude(scheduler, folder, table, options)
 
 
@@ -148,13 +156,15 @@ def command_line() -> str:
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
-def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions) -> str:
-    """The dev table, after all that there was to do or until Ctrl-C."""
+def _launch(
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
+) -> str:
+    """The dev table, after all that there was to do or until Ctrl-C, or until the monotonic clock reads `until`."""
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
     mirror = start_mirror(folder, options.tracking_uri)
-    status = _run_trials(scheduler, journal, folder, storage, options)
+    status = _run_trials(scheduler, journal, folder, storage, options, until=until)
     table = analyse(folder)
     scheduler.end_launch(status)
     if mirror:
@@ -163,7 +173,7 @@ def _launch(scheduler: Scheduler, journal: Journal, folder: Path, storage: str, 
 
 
 def _run_trials(
-    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> LaunchStatus:
     """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
     if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
@@ -171,10 +181,11 @@ def _run_trials(
     from study.drivers.smoke_steps import SmokeStepsFailed
 
     try:
-        with waiting_for("the trials to start" if options.address else "Ray to start", output=sys.stderr) as no_more:
-            from study.launch_on_ray import run_trials
+        starts_ray = options.driver == "ray" and options.address is None
+        with waiting_for("Ray to start" if starts_ray else "the trials to start", output=sys.stderr) as no_more:
+            from study.launch_trials import run_trials
 
-            run_trials(scheduler, folder, storage, options, on_start=no_more)
+            run_trials(scheduler, folder, storage, options, until=until, on_start=no_more)
     except KeyboardInterrupt:
         return "interrupted"
     except Stalled as stalled:
@@ -295,6 +306,11 @@ def extension(asked: Plan, folder: Path, options: LaunchOptions) -> str:
     """A command that extends the study, on the same cluster and with the same MLflow: by as much again of its searches,
     or of its seeds, where the searches have their whole grid."""
     more = f"--seeds {asked.seeds + 5}" if asked.samples is None else f"--samples {2 * asked.samples}"
-    where = {"address": options.address, "tracking-uri": options.tracking_uri, "gpus-per-trial": options.gpus_per_trial}
+    where = {
+        "driver": options.driver if options.driver != default_driver() else None,
+        "address": options.address,
+        "tracking-uri": options.tracking_uri,
+        "gpus-per-trial": options.gpus_per_trial,
+    }
     given = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in where.items() if value is not None]
     return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), more, *given])

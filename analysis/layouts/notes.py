@@ -9,7 +9,8 @@ from analysis.layouts.beside_published import Beside
 from analysis.layouts.cell_facts import points
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import Comparison, baseline_method, baseline_row
+from analysis.statistics.comparisons import Comparison, Place, Sample, baseline_method, baseline_row
+from analysis.statistics.constant_answer import no_better_than_constant
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
@@ -179,6 +180,13 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
     told = [f"{TASKS[task].title} {points(found) if found else 'not known'}" for task, found in least.items()]
     return [*notes, f"a true difference would get a mark four times in five from so many points on: {', '.join(told)}"]
+
+
+def constant_notes(samples: dict[Place, Sample]) -> list[str]:
+    """The cells that do no better than a model that reads nothing."""
+    found = no_better_than_constant(samples)
+    told = [f"{label} on {TASKS[task].title} ({points(constant)})" for (label, task), constant in found.items()]
+    return [f"no better than one answer for all examples, whose score stands behind: {', '.join(told)}"] if told else []
 
 
 def verdict_notes(pairs: Sequence[Beside]) -> list[str]:

@@ -22,6 +22,7 @@ from analysis.layouts.cell_facts import (
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
 from analysis.layouts.notes import (
     comparison_notes,
+    constant_notes,
     departure_notes,
     marks_in_words,
     origin_in_words,
@@ -66,6 +67,7 @@ def dev_table(evidence: Evidence) -> Table:
         ),
         notes=[
             *seed_notes(rows),
+            *constant_notes(evidence.samples),
             *verdict_notes(placed.pairs),
             *comparison_notes(comparisons),
             *sampled_exit_notes(rows),

@@ -85,6 +85,7 @@ NOT_COVERED = (
     NotCovered("trials under a URI", "", "no model is fetched"),
     NotCovered("mlflow.db", "", "an output of the mirror"),
     NotCovered("mirror.log", "", "free text"),
+    NotCovered("workers.log", "", "free text"),
     NotCovered("launch.lock", "", "free text"),
 )
 

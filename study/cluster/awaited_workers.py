@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from study.cluster.autoscaler import Autoscaler, WorkerKind
-from study.cluster.resources import nodes_alive
+from study.cluster.ray_nodes import RayNodes
 
 LOOK_SECONDS = 2.0
 SPEAK_SECONDS = 60.0
@@ -21,7 +21,8 @@ def absent_kinds() -> list[WorkerKind]:
     """The kinds of worker of which no node is alive; where no kinds are known, whether there is any node for trials."""
     autoscaler = Autoscaler.here()
     kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
-    return [kind for kind in kinds or [ANY] if not any(map(kind.is_one, nodes_alive()))]
+    nodes = RayNodes().alive().values()
+    return [kind for kind in kinds or [ANY] if not any(map(kind.is_one, nodes))]
 
 
 def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerKind]:

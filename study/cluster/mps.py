@@ -1,8 +1,8 @@
 """NVIDIA's Multi-Process Service on this machine: kernels of trials that share a GPU run side by side, not in turns.
 
 Its daemon has a folder of its own for sockets and logs, so one that others run is neither met nor stopped; processes
-find it by `CUDA_MPS_PIPE_DIRECTORY`, and what Ray starts inherits that. A process that does not reach the daemon runs
-as without it (NVIDIA's manual). No GPU has run this: the tests have a program in the daemon's place.
+find it by `CUDA_MPS_PIPE_DIRECTORY`, and what a launch starts inherits that. A process that does not reach the daemon
+runs as without it (NVIDIA's manual). No GPU has run this: the tests have a program in the daemon's place.
 """
 
 from __future__ import annotations

@@ -6,30 +6,42 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import ray
-
 from study.cluster.autoscaler import Autoscaler
+from study.cluster.nodes import Nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one trial holds while it runs. `gpus` may be a fraction; None packs by what is measured."""
+    """What one trial holds of one of the nodes. `gpus` may be a fraction; None packs by what is measured."""
 
+    nodes: Nodes
     cpus: float
     gpus: float | None
     autoscaler: Autoscaler | None = None  # of the cluster, where there is one
     processes: int = 1  # of a pretraining
 
     @classmethod
-    def of_cluster(
-        cls, *, cpus: float, gpus: float | Literal["auto"] | None, address: str | None, processes: int = 1
+    def of(
+        cls,
+        nodes: Nodes,
+        *,
+        cpus: float,
+        gpus: float | Literal["auto"] | None,
+        address: str | None = None,
+        processes: int = 1,
     ) -> Resources:
-        """Of the connected cluster: a whole GPU for a trial where there are any, unless it is said otherwise."""
-        there_are_gpus = bool(ray.cluster_resources().get("GPU"))
+        """A whole GPU for a trial where there are any, unless it is said otherwise. `address`: of their cluster, if it
+        is not this machine."""
+        there_are_gpus = any(node.get("GPU") for node in nodes.alive().values())
         if gpus is None or (gpus == "auto" and not there_are_gpus):
             gpus = float(there_are_gpus)
-        autoscaler = Autoscaler.here() if address else None
-        return cls(cpus=cpus, gpus=None if gpus == "auto" else gpus, autoscaler=autoscaler, processes=processes)
+        return cls(
+            nodes=nodes,
+            cpus=cpus,
+            gpus=None if gpus == "auto" else gpus,
+            autoscaler=Autoscaler.here() if address else None,
+            processes=processes,
+        )
 
     def of_process(self) -> Resources:
         """What each process of a pretraining holds: a whole GPU where trials hold any of one."""
@@ -43,13 +55,13 @@ class Resources:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
         return sum(fit for node, fit in self._rooms().items() if node not in without)
 
-    def nodes(self) -> frozenset[str]:
-        """Ray's numbers of the nodes, alive now, that can hold a trial."""
+    def nodes_with_room(self) -> frozenset[str]:
+        """Numbers of the nodes, alive now, that can hold a trial."""
         return frozenset(node for node, fit in self._rooms().items() if fit)
 
     def _rooms(self) -> dict[str, int]:
-        """Ray's number of every node that is alive -> trials that fit on it."""
-        return {node["NodeID"]: self._fit_in(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+        """Number of every node that is alive -> trials that fit on it."""
+        return {number: self._fit_in(node) for number, node in self.nodes.alive().items()}
 
     def slots_to_come(self) -> int:
         """Trials at a time once the autoscaler has added every node that it may; 0 where there is no autoscaler."""
@@ -60,12 +72,12 @@ class Resources:
 
     def room_in_words(self) -> str:
         """What a trial asks for, and what there is."""
-        return f"a trial asks for {self._wanted_in_words()} of one node; {nodes_in_words()}"
+        return f"a trial asks for {self._wanted_in_words()} of one node; {self._nodes_in_words()}"
 
     def group_in_words(self) -> str:
         """What a pretraining asks for, and what there is."""
         each = self.of_process()._wanted_in_words()
-        return f"a pretraining asks for {self.processes} times {each}; {nodes_in_words()}"
+        return f"a pretraining asks for {self.processes} times {each}; {self._nodes_in_words()}"
 
     def _wanted_in_words(self) -> str:
         return f"{self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
@@ -74,24 +86,18 @@ class Resources:
     def _wanted(self) -> dict[str, float]:
         return {"CPU": self.cpus, "GPU": 1.0 if self.gpus is None else self.gpus}
 
+    def _nodes_in_words(self) -> str:
+        """Which kinds of node are alive."""
+        alive = self.nodes.alive().values()
+        kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in alive}
+        return f"there are nodes with {', '.join(sorted(kinds))}" if kinds else "there is no node"
+
     def _fit_in(self, node: Mapping[str, float]) -> int:
-        return int(min(node.get(name, 0) / amount for name, amount in self._wanted.items() if amount))
-
-
-def nodes_alive() -> list[Mapping[str, float]]:
-    """The resources of every node that is alive."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def lost_nodes() -> dict[str, str]:
-    """Ray's numbers of the nodes that are not alive any more, and their hosts."""
-    return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if not node["Alive"]}
-
-
-def nodes_in_words() -> str:
-    """Which kinds of node are alive."""
-    kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes_alive()}
-    return f"there are nodes with {', '.join(sorted(kinds))}" if kinds else "there is no node"
+        """Trials at a time; one that holds a part of a GPU holds that of a single one."""
+        fit = {name: int(node.get(name, 0) / amount) for name, amount in self._wanted.items() if amount}
+        if 0 < (part := self._wanted["GPU"]) < 1:
+            fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)
+        return min(fit.values())
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:

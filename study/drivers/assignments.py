@@ -1,4 +1,4 @@
-"""What actors are told of the trials that they run: what each is, and where it goes on and leaves files."""
+"""What workers are told of the trials that they run: what each is, and where it goes on and leaves files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Assignments:
         self._resources = resources
 
     def of(self, trials: Sequence[TrialFacts]) -> Assignment:
-        """What one actor is told of these trials, which it runs side by side."""
+        """What one worker is told of these trials, which it runs side by side."""
         if self._resources.processes > 1 and trials[0].phase == "pretrain":
             return self._of_group(trials[0])
         shares = [gpu_share(trial, self._scheduler.facts) for trial in trials]
@@ -70,7 +70,7 @@ class Assignments:
     def avoided(self, trials: Sequence[TrialFacts]) -> tuple[str, ...]:
         """Nodes on which the trials are better not placed; none where no other can hold them."""
         avoided = frozenset[str]().union(*(self._scheduler.faults.avoided_by(trial.key) for trial in trials))
-        others = avoided and self._resources.nodes() - avoided
+        others = avoided and self._resources.nodes_with_room() - avoided
         return tuple(sorted(avoided)) if others else ()
 
     def _assigned(self, trial: TrialFacts) -> AssignedTrial:

@@ -1,4 +1,4 @@
-"""What a driver and the actors that train say to each other: JSON, read and checked on both sides."""
+"""What a driver and the workers that train say to each other: JSON, read and checked on both sides."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ProcessGroup(Typed, frozen=True, kw_only=True):
 
 
 class AssignedTrial(Typed, frozen=True, kw_only=True):
-    """One trial for an actor."""
+    """One trial for a worker."""
 
     key: str
     spec: TrialSpec | None = None  # this, or the other
     pretraining: PretrainingSpec | None = None
-    group: ProcessGroup | None = None  # that it is pretrained by, where it is not the actor itself
+    group: ProcessGroup | None = None  # that it is pretrained by, where it is not the worker itself
     expected: Attestation  # what the worker must find
     epochs: Count  # whole ones that it has reported, in earlier launches too: its saved state has them
     part: float | None = None  # of the first epoch, after which it reports too
@@ -40,7 +40,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
 
 
 class Assignment(Typed, frozen=True, kw_only=True):
-    """What an actor works on, all trials side by side, and what it holds meanwhile."""
+    """What a worker works on, all trials side by side, and what it holds meanwhile."""
 
     trials: tuple[AssignedTrial, ...]
     smoke: Mapping[str, TrialSpec] = {}  # or, before any trial, arms whose methods take one step each
@@ -48,7 +48,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
     cpus: float  # with `gpus` 0 where a group of processes holds what is needed
     gpus: float
     threads: int
-    avoid: tuple[str, ...] = ()  # Ray's numbers of nodes that it is not placed on
+    avoid: tuple[str, ...] = ()  # numbers of nodes that it is not placed on
     included: IncludedMethods | None = None  # methods that are not the package's, as the launcher has read them
 
 
@@ -73,11 +73,12 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 
 
 class Message(Typed, frozen=True, kw_only=True):
-    """What an actor says after a step: one epoch of each of its trials that goes on."""
+    """What a worker says after a step: one epoch of each of its trials that goes on."""
 
     news: tuple[News, ...]
-    node: str | None = None  # Ray's number of the actor's
+    node: str | None = None  # number of the worker's
     smoke: SmokeReport | None = None
+    broken: str | None = None  # the exception that ends a process of the launch's own; of an actor Ray says that
 
 
 ASSIGNMENTS = Reader(Assignment)

@@ -45,7 +45,7 @@ class RunningTrial:
     def __init__(
         self, assigned: AssignedTrial, *, device: str, gpus: float, gpu: str | None = None, node: str | None = None
     ):
-        """`gpus` is the share that it holds, `gpu` Ray's number of that GPU, `node` that of the machine."""
+        """`gpus` is the share that it holds, `gpu` the number of that GPU, `node` that of the machine."""
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned

@@ -43,7 +43,7 @@ class SmokeStepsFailed(ValueError):
 
 
 class SmokeSteps:
-    """The steps of a launch, handed out to actors that then run trials: what they have imported serves both."""
+    """The steps of a launch, handed out to workers that then run trials: what they have imported serves both."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
         """In as many parts as there is room for now."""
@@ -52,7 +52,7 @@ class SmokeSteps:
         self._resources, self._code = resources, scheduler.provenance
         number = min(len(self._specs), max(1, resources.slots()))
         self._parts = [dict(list(self._specs.items())[start::number]) for start in range(number)]
-        self._held = set[str]()  # Ray's ids of the trials that have a part
+        self._held = set[str]()  # work ids of the workers that have a part
 
     @property
     def are_left(self) -> bool:
@@ -64,11 +64,11 @@ class SmokeSteps:
         """Whether every part was taken, or lost with its process."""
         return not (self._parts or self._held)
 
-    def next_part(self, ray_id: str) -> Assignment | None:
-        """What this Ray trial is to do; None where no part is left."""
+    def next_part(self, work_id: str) -> Assignment | None:
+        """What a worker is to do; None where no part is left."""
         if not self._parts:
             return None
-        self._held.add(ray_id)
+        self._held.add(work_id)
         cpus, gpus = self._resources.cpus, self._resources.packed(1.0).gpus or 0.0
         device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
         threads = max(1, int(cpus))
@@ -82,19 +82,19 @@ class SmokeSteps:
             threads=threads,
         )
 
-    def taken(self, ray_id: str, report: SmokeReport) -> None:
+    def taken(self, work_id: str, report: SmokeReport) -> None:
         """A part is over. A worker with other code than this launch has nothing to say: its node will be left out.
 
         Raises:
             SmokeStepsFailed: a method failed.
         """
-        self._held.discard(ray_id)
+        self._held.discard(work_id)
         if report.failures and not other_code(report, self._code):
             raise SmokeStepsFailed(report.failures, self._specs)
 
-    def lost(self, ray_id: str) -> None:
+    def lost(self, work_id: str) -> None:
         """The process of a part is gone; whose fault that was its trials will tell."""
-        self._held.discard(ray_id)
+        self._held.discard(work_id)
 
 
 def untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:

@@ -26,6 +26,7 @@ from pathlib import Path
 import psutil
 from helpers import shifted_clock
 from helpers.glue_folders import write_glue
+from helpers.launches import local_workers
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.trials import check_as_alone
 
@@ -57,6 +58,7 @@ class FaultyStudy:
     seeds: int  # so many confirm trials, and more where the study is done before the faults are
     random: random.Random
     away_seconds: float
+    driver: str = "ray"
     caused: Counter = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -72,13 +74,16 @@ class FaultyStudy:
             "storage away": lambda: self._move_away(self.storage),
             "disk full": self._fill_disk,
             "damaged state": self._damage_state,
-            "bad node": self._join_bad_node,
             "missing model": self._remove_model,
             "frozen process": self._freeze,
             "killed process": self._kill,
+        }
+        of_ray: dict[str, Callable[[], bool]] = {
+            "bad node": self._join_bad_node,
             "killed raylet": lambda: self._kill_of_ray("raylet"),
             "killed GCS": lambda: self._kill_of_ray("gcs_server"),
         }
+        self.kinds |= of_ray if self.driver == "ray" else {}
 
     def run(self, *, faults: int, epochs: int) -> None:
         """Breaks something `faults` times, each kind in turn, spread over the `epochs` that the study will report."""
@@ -108,7 +113,7 @@ class FaultyStudy:
         return events.read_bytes().count(f'"event":"{event}"'.encode()) if events.exists() else 0
 
     def _launch(self) -> None:
-        asked = [*self.arguments, "--seeds", str(self.seeds), "--tracking-uri", "none"]
+        asked = [*self.arguments, "--seeds", str(self.seeds), "--tracking-uri", "none", "--driver", self.driver]
         command = [sys.executable, "-m", "study.launch", *asked]
         where = ["--data", self.data, "--storage", self.storage, "--out", self.home, "--name", self.folder.name]
         own = {"PYTHONPATH": str(self.home / "python"), "SHIFTED_CLOCK": str(self.home / "clock")}
@@ -145,7 +150,9 @@ class FaultyStudy:
         return [child for child in children if name in child.name()]
 
     def _workers(self) -> list[psutil.Process]:
-        """The actors that train."""
+        """Those that train."""
+        if self.driver == "local":
+            return local_workers(self._launcher.pid)
         return self._processes("ResourceTrainable")
 
     def _move_away(self, folder: Path) -> bool:
@@ -249,10 +256,18 @@ def unfinished_models(folder: Path, storage: Path) -> list[Path]:
 
 
 def run_faulty(
-    home: Path, arguments: list[str], *, seeds: int, faults: int, seed: int, epochs: int, away_seconds: float = 4.0
+    home: Path,
+    arguments: list[str],
+    *,
+    driver: str,
+    seeds: int,
+    faults: int,
+    seed: int,
+    epochs: int,
+    away_seconds: float = 4.0,
 ) -> FaultyStudy:
     """A study in a new folder, to its end; `epochs`: that it will report, for the moments of the faults."""
-    study = FaultyStudy(home, arguments, seeds, random.Random(seed), away_seconds)
+    study = FaultyStudy(home, arguments, seeds, random.Random(seed), away_seconds, driver)
     study.run(faults=faults, epochs=epochs)
     return study
 
@@ -261,13 +276,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=35)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--driver", choices=("ray", "local"), default="ray")
     options = parser.parse_args()
     # A trial is longer than an actor's start, and more wait than run: a node that joins is used.
     arguments = [*ARGUMENTS, "--sampler", "random", "--samples", "5", "--epochs", "30"]
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
-        faults, seed = options.faults, options.seed
-        study = run_faulty(home / "faulty", arguments, seeds=9, faults=faults, seed=seed, epochs=14 * 30)
+        how = {"driver": options.driver, "faults": options.faults, "seed": options.seed}
+        study = run_faulty(home / "faulty", arguments, seeds=9, epochs=14 * 30, **how)
         print(f"{sum(study.caused.values())} faults {dict(study.caused)}")
         counts = check_as_alone(study.folder, home / "cache")
         assert set(counts) == {"completed"}, counts

@@ -13,8 +13,14 @@ def write_glue(folder: Path, *, task: str = "rte", rows: int | None = None) -> P
     kind = TASKS[task]
     (folder / kind.folder).mkdir(parents=True)
     for split in ("train", "dev", "test"):
-        lines = ["\t".join(["index", *kind.file_columns, *(["label"] if split != "test" else [])])]
+        labelled = split != "test"
+        headed = ["index", *kind.file_columns, *([kind.label_column] if labelled else [])]
+        columns = kind.headerless if labelled and kind.headerless else headed
+        lines = [] if columns == kind.headerless else ["\t".join(columns)]
         for number, texts, label in mini_glue.generate(kind, split)[:rows]:
-            lines.append("\t".join([str(number), *texts, *([] if label is None else [kind.file_labels[int(label)]])]))
+            values = dict(zip(kind.file_columns, texts, strict=True))
+            if label is not None:
+                values[kind.label_column] = kind.file_labels[int(label)]
+            lines.append("\t".join(values.get(column, str(number)) for column in columns))
         (folder / kind.folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return folder

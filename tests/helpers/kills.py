@@ -1,6 +1,8 @@
-"""Kills the processes of a running study at random moments, on a Ray cluster of its own, until the study is done.
+"""Kills the processes of a running study at random moments until the study is done, on a Ray cluster of its own, or
+without Ray.
 
     python -m helpers.kills --kills 50
+    python -m helpers.kills --kills 50 --driver local
 
 The long form of tests/study/test_kills.py. Only processes that were started here are killed, by their numbers.
 """
@@ -11,14 +13,17 @@ import argparse
 import random
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import ray
-from helpers.launches import Launches
+from helpers.launches import Launches, is_alive, local_workers
+from helpers.places import PATIENCE_SECONDS
+from helpers.power_cuts import kill_all
 from helpers.trials import check_as_alone
 from ray.cluster_utils import Cluster
 
@@ -27,52 +32,75 @@ from study.facts.events import AshaDecided, TrialStarted, read_events
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
 
-KINDS = ("launcher", "worker", "node")
 EPOCHS = 300  # that a study of the long form reports at least
 
 
 @dataclass
 class KilledStudy(Launches):
+    """A study whose processes are killed, each kind in turn."""
+
+    kinds: ClassVar[tuple[str, ...]]
+    killed: Counter = field(default_factory=Counter)
+
+    def run(self, *, kills: int, epochs: int) -> None:
+        """Kills `kills` times, spread at random over the `epochs` that the study will report."""
+        launcher = self._launch()
+        for number in range(kills):
+            if not self.wait_for(int(epochs * (number + self.random.random()) / (kills + 1)), launcher):
+                break
+            launcher = self._kill(self.kinds[number % len(self.kinds)], launcher)
+        self.finish(launcher)
+
+    def _kill(self, kind: str, launcher: subprocess.Popen) -> subprocess.Popen:
+        if kind == "worker":
+            workers = self._workers(launcher)
+            if not workers:
+                return launcher
+            self.random.choice(workers).kill()
+        elif kind == "launcher":
+            self._kill_launcher(launcher)
+            launcher = self._launch()
+        else:
+            launcher = self._kill_node(launcher)
+        self.killed[kind] += 1
+        return launcher
+
+    def _launch(self) -> subprocess.Popen:
+        raise NotImplementedError
+
+    def _workers(self, launcher: subprocess.Popen) -> list[psutil.Process]:
+        """The processes that train."""
+        raise NotImplementedError
+
+    def _kill_launcher(self, launcher: subprocess.Popen) -> None:
+        launcher.kill()
+        launcher.wait()
+
+    def _kill_node(self, launcher: subprocess.Popen) -> subprocess.Popen:
+        """The launcher that goes on."""
+        raise NotImplementedError
+
+
+@dataclass
+class KilledCluster(KilledStudy):
     """A study on a cluster of a head and two nodes with a slot each."""
 
-    killed: Counter = field(default_factory=Counter)
+    kinds = ("launcher", "worker", "node")
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         self.nodes = [self._add_node(), self._add_node()]
 
     def run(self, *, kills: int, epochs: int) -> None:
-        """Kills `kills` times, each kind in turn, spread at random over the `epochs` that the study will report."""
         try:
-            launcher = self._launch()
-            for number in range(kills):
-                if not self.wait_for(int(epochs * (number + self.random.random()) / (kills + 1)), launcher):
-                    break
-                launcher = self._kill(KINDS[number % len(KINDS)], launcher)
-            self.finish(launcher)
+            super().run(kills=kills, epochs=epochs)
         finally:
             self.cluster.shutdown()
 
     def _launch(self) -> subprocess.Popen:
         return self.launch("--address", self.cluster.address)
 
-    def _kill(self, kind: str, launcher: subprocess.Popen) -> subprocess.Popen:
-        if kind == "launcher":
-            launcher.kill()
-            launcher.wait()
-            launcher = self._launch()
-        elif kind == "node":
-            self.cluster.remove_node(self.nodes.pop(self.random.randrange(2)), allow_graceful=False)
-            self.nodes.append(self._add_node())
-        else:
-            workers = self._workers()
-            if not workers:
-                return launcher
-            self.random.choice(workers).kill()
-        self.killed[kind] += 1
-        return launcher
-
-    def _workers(self) -> list[psutil.Process]:
+    def _workers(self, launcher: subprocess.Popen) -> list[psutil.Process]:
         """The actors that train, of this cluster alone."""
         raylets = [psutil.Process(node.all_processes["raylet"][0].process.pid) for node in self.nodes]
         children = [child for raylet in raylets for child in raylet.children(recursive=True)]
@@ -80,14 +108,47 @@ class KilledStudy(Launches):
             child for child in children if "ResourceTrainable" in child.name()
         ]  # Ray's name for an actor with resources
 
+    def _kill_node(self, launcher: subprocess.Popen) -> subprocess.Popen:
+        self.cluster.remove_node(self.nodes.pop(self.random.randrange(2)), allow_graceful=False)
+        self.nodes.append(self._add_node())
+        return launcher
+
     def _add_node(self) -> Any:
         return self.cluster.add_node(num_cpus=1, env_vars={"HF_HUB_OFFLINE": "1"})
 
 
-def run_killed(folder: Path, arguments: list[str], *, kills: int, seed: int, epochs: int) -> KilledStudy:
+@dataclass
+class KilledMachine(KilledStudy):
+    """A study without Ray, whose node is this machine: the launcher and all that it has started."""
+
+    kinds = ("launcher", "worker", "machine")
+
+    def _launch(self) -> subprocess.Popen:
+        return self.launch("--driver", "local")
+
+    def _workers(self, launcher: subprocess.Popen) -> list[psutil.Process]:
+        return local_workers(launcher.pid)
+
+    def _kill_launcher(self, launcher: subprocess.Popen) -> None:
+        """No worker is left behind."""
+        workers, deadline = self._workers(launcher), time.monotonic() + PATIENCE_SECONDS
+        super()._kill_launcher(launcher)
+        while any(map(is_alive, workers)):
+            assert time.monotonic() < deadline, workers
+            time.sleep(0.05)
+
+    def _kill_node(self, launcher: subprocess.Popen) -> subprocess.Popen:
+        kill_all(launcher)
+        return self._launch()
+
+
+KINDS = {"ray": KilledCluster, "local": KilledMachine}
+
+
+def run_killed(folder: Path, arguments: list[str], *, driver: str, kills: int, seed: int, epochs: int) -> KilledStudy:
     """A study in a new folder, to its end; `epochs`: about those that it will report, for the moments of the kills."""
     folder.mkdir()
-    study = KilledStudy(folder / "study", arguments, random.Random(seed))
+    study = KINDS[driver](folder / "study", arguments, random.Random(seed))
     study.run(kills=kills, epochs=epochs)
     return study
 
@@ -124,12 +185,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--driver", choices=KINDS, default="ray")
     options = parser.parse_args()
     arguments = ["--method", "albert,palbert", "--task", "rte,cola,sst2", "--sampler", "grid", "--samples", "6"]
     arguments += ["--seeds", "5", "--profile", "mini", "--max-failures", "1000"]
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
-        killed = run_killed(home / "killed", arguments, kills=options.kills, epochs=EPOCHS, seed=options.seed)
+        how = {"driver": options.driver, "kills": options.kills, "seed": options.seed}
+        killed = run_killed(home / "killed", arguments, epochs=EPOCHS, **how)
         print(f"{sum(killed.killed.values())} kills {dict(killed.killed)}")
         print(check_nothing_lost_or_doubled(killed.folder, home / "cache"))
     if sum(killed.killed.values()) < options.kills:

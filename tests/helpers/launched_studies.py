@@ -82,6 +82,7 @@ def eventful_study(folder: Path) -> Path:
         retry_failed=True,
     )
     (folder / "mirror.log").write_text("followed 12 events\n")
+    (folder / "workers.log").write_text("warning: 120 rows\n")
     (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder
 

@@ -6,12 +6,31 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 ONE_AT_A_TIME = ("--cpus-per-trial", "1.6")  # on two cores, each with one thread: one actor to start instead of two
+
+
+def local_workers(launcher: int) -> list[psutil.Process]:
+    """The processes that train of a launch with `--driver local`."""
+    found = []
+    for child in psutil.Process(launcher).children():
+        with suppress(psutil.Error):  # it may be ending
+            found += [child] * ("study.drivers.trial_process" in child.cmdline())
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it is there, and not only to be asked for its exit status."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Kills a study that pretrains, and the Ray that it has started, all at once, and launches it again until it is done.
+"""Kills a study that pretrains, and all that it has started, at once, and launches it again until it is done.
 
     python -m helpers.power_cuts --cuts 9
 
@@ -34,7 +34,7 @@ COSTS = ("train_seconds", "eval_seconds", "gpu_seconds", "wall_seconds", "latenc
 
 @dataclass
 class CutOffStudy(Launches):
-    """A study whose launches have a Ray of their own: a machine that loses its power."""
+    """A study whose launches have a Ray or workers of their own: a machine that loses its power."""
 
     cuts: int = 0
 

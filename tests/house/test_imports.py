@@ -63,19 +63,6 @@ SEARCH_SPACES_MAY_IMPORT = (
     "trainables.spelling",
 )
 
-# Refuses to import the packages named in its first argument, as if they were not installed; then runs the second.
-BLOCKING = """
-import sys
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in names:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-names = sys.argv.pop(1).split(",")
-sys.meta_path.insert(0, Blocked())
-code = sys.argv.pop(1)
-exec(code)
-"""
-
 
 @cache
 def modules(package: str) -> dict[str, Path]:
@@ -117,8 +104,13 @@ def outside(names: set[str], places: tuple[str, ...]) -> set[str]:
 
 
 def run_blocked(code: str, *arguments: str, blocked: tuple[str, ...], cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", BLOCKING, ",".join(blocked), code, *arguments]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    """Runs the code where these packages are not installed."""
+    command = [sys.executable, "-c", f"import sys, helpers.absent_packages\n{code}", *arguments]
+    environment = {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
+        "ABSENT_PACKAGES": ",".join(blocked),
+        "PATH": "/usr/bin:/bin",
+    }
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
@@ -228,7 +220,7 @@ def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ..
 @pytest.mark.slow
 def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
     # blocked below, for all the others to show it
-    without = importers("ray") | {"study.launch_on_ray", "study.mlflow_mirror.served_model"}
+    without = importers("ray") | {"study.launch_trials", "study.mlflow_mirror.served_model"}
     names = [name for root in PACKAGES for name in modules(root) if name not in without]
     code = f"""
 import importlib, logging, os

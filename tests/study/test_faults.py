@@ -11,8 +11,10 @@ pytestmark = pytest.mark.slow
 SMALL = [*ARGUMENTS, "--samples", "1", "--epochs", "4"]
 
 
-def test_faults_of_the_machine_fail_no_trial_and_change_no_number(tmp_path):
-    study = run_faulty(tmp_path / "faulty", SMALL, seeds=2, faults=5, epochs=12, seed=0, away_seconds=2)
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_faults_of_the_machine_fail_no_trial_and_change_no_number(tmp_path, driver):
+    how = {"driver": driver, "seeds": 2, "faults": 5, "epochs": 12, "seed": 0, "away_seconds": 2}
+    study = run_faulty(tmp_path / "faulty", SMALL, **how)
     assert set(study.caused) == {"clock jumps", "data away", "storage away", "disk full", "damaged state"}
     assert set(check_as_alone(study.folder, tmp_path / "cache")) == {"completed"}
     assert verify(study.folder) == []

@@ -9,8 +9,9 @@ ARGUMENTS = ["--method", "albert", "--task", "rte", "--sampler", "grid", "--samp
 ARGUMENTS += ["--profile", "mini", "--epochs", "7", "--max-failures", "100"]
 
 
-def test_killing_launchers_workers_and_nodes_loses_and_doubles_nothing(tmp_path):
-    study = run_killed(tmp_path / "killed", ARGUMENTS, kills=6, epochs=30, seed=0)
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_killing_launchers_workers_and_nodes_loses_and_doubles_nothing(tmp_path, driver):
+    study = run_killed(tmp_path / "killed", ARGUMENTS, driver=driver, kills=6, epochs=30, seed=0)
     assert sum(study.killed.values()) == 6, study.killed
     counts = check_nothing_lost_or_doubled(study.folder, tmp_path / "cache")
     assert counts["equal"] >= 5 and counts["rungs"] >= 4, counts

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 import search_spaces.albert
 from study import launch, launch_plan
+from study.cluster.nodes import local_gpus
 from study.facts.events import read_events
 from study.facts.plan_on_disk import plan_on_disk, require_plan
-from study.launch_options import LaunchOptions, build_parser, local_gpus
+from study.launch_options import LaunchOptions, build_parser
 from study.launch_plan import resolve_in
 from study.launch_stages import plan_file, run_study
 from study.plans.plan import Plan
@@ -383,7 +384,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("trial k on host is not what the plan says")
 
-    monkeypatch.setattr("study.launch_on_ray.run_trials", refuse)
+    monkeypatch.setattr("study.launch_trials.run_trials", refuse)
     options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
         run_study(more, folder, options, why="")

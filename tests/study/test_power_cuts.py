@@ -12,13 +12,22 @@ from study.facts.record import read_records
 pytestmark = pytest.mark.slow
 
 
-def test_a_study_that_is_killed_while_it_pretrains_and_while_it_tunes_ends_the_same(tmp_path):
+ARGUMENTS = pretraining_study(steps=40, epochs=2, seeds=1)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of the study, on Ray, to which nothing happens."""
+    home = tmp_path_factory.mktemp("studies") / "undisturbed"
+    return run_cut_off(home, [*ARGUMENTS, "--driver", "ray", *ONE_AT_A_TIME], moments=[]).folder
+
+
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_a_study_that_is_killed_while_it_pretrains_and_while_it_tunes_ends_the_same(tmp_path, undisturbed, driver):
     """All of its processes at once: within the pretraining, at the pretraining's end, and within the search."""
-    arguments = pretraining_study(steps=40, epochs=2, seeds=1)
-    cut_off = run_cut_off(tmp_path / "cut-off", arguments, moments=[2, 4, 6])
-    undisturbed = run_cut_off(tmp_path / "undisturbed", [*arguments, *ONE_AT_A_TIME], moments=[])
+    cut_off = run_cut_off(tmp_path / "cut-off", [*ARGUMENTS, "--driver", driver], moments=[2, 4, 6])
     assert cut_off.cuts == 3
-    assert differences_of(cut_off.folder, undisturbed.folder) == []
+    assert differences_of(cut_off.folder, undisturbed) == []
     pretrained = read_records(cut_off.folder / "records.jsonl")[0]
     sizes = f"40 steps of 32 examples, {pretrained.metrics['tokens']:,.0f} tokens"
     caption = (cut_off.folder / "tables" / "dev.md").read_text()

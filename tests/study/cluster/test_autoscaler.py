@@ -22,6 +22,7 @@ from helpers.kuberay_schema import shipped_job
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from study.cluster.autoscaler import Autoscaler, WorkerKind
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 
 SPECIFICATION = shipped_job()["spec"]["rayClusterSpec"]
@@ -94,7 +95,7 @@ def test_kuberay_says_which_workers_of_the_shipped_job_may_come(kubernetes, tmp_
     eight = Autoscaler(most=8, kinds=(kind,))
     done = here(kubernetes, tmp_path)
     assert done.stdout == f"{eight}\n", done.stderr
-    assert Resources(cpus=1, gpus=0.5, autoscaler=eight).slots_to_come() == 16
+    assert Resources(nodes=RayNodes(), cpus=1, gpus=0.5, autoscaler=eight).slots_to_come() == 16
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from helpers.places import ROOT
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from study.cluster.autoscaler import Autoscaler
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 
 AUTOSCALER = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
@@ -43,7 +44,7 @@ def test_gpu_workers_grow_from_none_to_the_limit(cluster: dict[str, Any]) -> Non
     ("cpus", "gpus", "slots"), [(1, 1.0, 8), (1, 0.5, 16), (1, None, 8), (2, 0.25, 16), (8, 1.0, 0)]
 )
 def test_trials_wait_for_all_the_nodes_that_may_come(cpus: float, gpus: float | None, slots: int) -> None:
-    resources = Resources(cpus=cpus, gpus=gpus, autoscaler=AUTOSCALER)
+    resources = Resources(nodes=RayNodes(), cpus=cpus, gpus=gpus, autoscaler=AUTOSCALER)
     assert resources.slots_to_come() == slots
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from study import launch_on_ray
+from study import launch_trials
 from study.cluster import mps
-from study.launch_options import LaunchOptions, build_parser, local_gpus
+from study.cluster.nodes import local_gpus
+from study.launch_options import LaunchOptions, build_parser
 
 CONTROL = """#!/bin/sh
 number="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
@@ -158,10 +159,10 @@ def test_a_launch_starts_it_before_ray_and_stops_it_after(control, monkeypatch, 
         yield
         found.append(runs(control))
 
-    monkeypatch.setattr(launch_on_ray, "ray_cluster", ray_cluster)
-    monkeypatch.setattr(launch_on_ray, "local_gpus", lambda: 1)
+    monkeypatch.setattr(launch_trials, "ray_cluster", ray_cluster)
+    monkeypatch.setattr(launch_trials, "local_gpus", lambda: 1)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with launch_on_ray._cluster(build_parser().options(LaunchOptions, arguments)):
+    with launch_trials._cluster(build_parser().options(LaunchOptions, arguments)):
         pass
     assert found == ([] if "--address" in arguments else [is_there, is_there]) and not runs(control)
     assert capsys.readouterr().err == ("trials share GPUs through MPS\n" if is_there else "")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 
 import pytest
 import yaml
@@ -11,8 +12,11 @@ from ray._private import worker
 from study.cluster import ray_connection
 from study.cluster.autoscaler import Autoscaler
 from study.cluster.held_interrupts import interrupts_held
+from study.cluster.nodes import local_gpus
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources, check_room
-from study.launch_options import local_gpus
+
+resources_of = partial(Resources, nodes=RayNodes())
 
 AUTOSCALER = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
 
@@ -22,53 +26,56 @@ def nodes(monkeypatch):
     """Two nodes of one CPU each, and one that is gone."""
     there = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 1.0}} for name in ("a", "b")]
     gone = {"NodeID": "c", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}
-    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: [*there, gone])
+    monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: [*there, gone])
 
 
 def test_a_trial_has_to_fit_on_one_node(nodes):
-    assert Resources(cpus=1, gpus=0.0).slots() == 2
-    assert Resources(cpus=0.5, gpus=0.0).slots() == 4
-    assert Resources(cpus=2, gpus=0.0).slots() == 0
+    assert resources_of(cpus=1, gpus=0.0).slots() == 2
+    assert resources_of(cpus=0.5, gpus=0.0).slots() == 4
+    assert resources_of(cpus=2, gpus=0.0).slots() == 0
 
 
 def test_a_node_that_is_left_out_has_no_slots(nodes):
-    assert Resources(cpus=0.5, gpus=0.0).slots(without={"b"}) == 2
-    assert Resources(cpus=1, gpus=0.0).slots(without={"a", "b"}) == 0
+    assert resources_of(cpus=0.5, gpus=0.0).slots(without={"b"}) == 2
+    assert resources_of(cpus=1, gpus=0.0).slots(without={"a", "b"}) == 0
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "asked"), [(2, 0.0, "2 CPUs and 0 GPUs"), (1, 1.0, "1 CPUs and 1 GPUs")])
 def test_what_fits_nowhere_is_refused_in_a_line_with_what_there_is(nodes, cpus, gpus, asked):
-    resources = Resources(cpus=cpus, gpus=gpus)
+    resources = resources_of(cpus=cpus, gpus=gpus)
     with pytest.raises(ValueError, match=f"^a trial asks for {asked} of one node; there are nodes with 1 CPUs and 0"):
         check_room(resources, address=None)
-    assert check_room(Resources(cpus=1, gpus=0.0), address=None) is None
+    assert check_room(resources_of(cpus=1, gpus=0.0), address=None) is None
 
 
 def test_a_pretraining_may_be_spread_over_nodes_and_has_to_fit_on_all_of_them(nodes):
-    assert check_room(Resources(cpus=1, gpus=0.0, processes=2), address=None) is None
+    assert check_room(resources_of(cpus=1, gpus=0.0, processes=2), address=None) is None
     with pytest.raises(ValueError, match="^a pretraining asks for 3 times 1 CPUs and 0 GPUs; .*; lower --pretrain-pr"):
-        check_room(Resources(cpus=1, gpus=0.0, processes=3), address=None)
-    waiting = check_room(Resources(cpus=1, gpus=0.0, processes=3), address="10.0.0.1:6379")
+        check_room(resources_of(cpus=1, gpus=0.0, processes=3), address=None)
+    waiting = check_room(resources_of(cpus=1, gpus=0.0, processes=3), address="10.0.0.1:6379")
     assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
 
 
 @pytest.mark.parametrize(("of_trial", "of_process"), [(0.0, 0.0), (0.25, 1.0), (1.0, 1.0), (2.0, 1.0), (None, 1.0)])
 def test_no_two_processes_share_a_gpu(of_trial, of_process):
-    assert Resources(cpus=1, gpus=of_trial).of_process().gpus == of_process
+    assert resources_of(cpus=1, gpus=of_trial).of_process().gpus == of_process
 
 
 def test_a_cluster_may_still_grow(nodes):
-    waiting = check_room(Resources(cpus=2, gpus=0.0), address="10.0.0.1:6379")
+    waiting = check_room(resources_of(cpus=2, gpus=0.0), address="10.0.0.1:6379")
     assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
-    grown = Resources(cpus=1, gpus=1.0, autoscaler=AUTOSCALER)
+    grown = resources_of(cpus=1, gpus=1.0, autoscaler=AUTOSCALER)
     assert check_room(grown, address="auto") is not None
     with pytest.raises(ValueError, match="a trial asks for 999 CPUs"):
-        check_room(Resources(cpus=999, gpus=1.0, autoscaler=AUTOSCALER), address="auto")
+        check_room(resources_of(cpus=999, gpus=1.0, autoscaler=AUTOSCALER), address="auto")
 
 
 @pytest.mark.parametrize(("visible", "gpus"), [(None, 2), ("", 0), ("-1", 0), ("0", 1), ("0,1,2", 2)])
-def test_gpus_that_are_hidden_are_not_there(monkeypatch, visible, gpus):
-    monkeypatch.setattr("study.launch_options.Path.glob", lambda self, pattern: iter(["a", "b"]))
+def test_gpus_that_are_hidden_are_not_there(monkeypatch, tmp_path, visible, gpus):
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    patterns = tuple(f"{tmp_path}/{pattern}" for pattern in ("gpus/*", "nvidia[0-9]*"))
+    monkeypatch.setattr("study.cluster.nodes.GPUS", patterns)  # of a sandbox that does not show the driver's folder
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from benchmarks import synthetic_trials as synthetic
 from study.cluster.ray_connection import RAY_SETTINGS
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.packing import MEASURED_EPOCHS, trials_at_once
 from study.decisions.scheduler import Scheduler
@@ -37,7 +38,7 @@ def scheduler_of(samples: int, *, epoch_seconds: float = 0.0) -> tuple[Scheduler
 
 def driver_of(scheduler: Scheduler, folder: Path) -> TuneDriver:
     """That packs trials of half a CPU."""
-    resources, watchdog = Resources(cpus=0.5, gpus=None), Watchdog(say=print)
+    resources, watchdog = Resources(nodes=RayNodes(), cpus=0.5, gpus=None), Watchdog(say=print)
     where = {"folder": folder, "storage": str(folder), "resources": resources}
     return TuneDriver(scheduler, **where, on_progress=lambda: None, watchdog=watchdog, actor=SharingTrial)
 
@@ -63,7 +64,7 @@ def test_trials_hold_a_gpu_alone_until_that_is_measured_and_then_share_it(tmp_pa
 def test_so_many_trials_wait_as_the_gpus_have_room_for(tmp_path, monkeypatch):
     """So that actors are started for all of them, however short trials are."""
     node = {"NodeID": "a", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 2.0}}
-    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: [node])
+    monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: [node])
     monkeypatch.setattr("study.drivers.tune_driver.time.monotonic", count(step=2).__next__)
     scheduler, journal = scheduler_of(12)
     driver = driver_of(scheduler, tmp_path)

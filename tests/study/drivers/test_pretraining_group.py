@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ray.exceptions import ActorDiedError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
+from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
@@ -128,19 +129,19 @@ def handed_out(folder: Path, resources: Resources) -> tuple[Assignment, dict]:
 def nodes_of_two(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """A cluster of nodes with two CPUs and two GPUs each."""
     nodes = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 2.0, "GPU": 2.0}} for name in names]
-    monkeypatch.setattr("study.cluster.resources.ray.nodes", lambda: nodes)
+    monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: nodes)
 
 
 def test_the_actor_of_a_group_leaves_all_cpus_and_gpus_to_its_processes(tmp_path, monkeypatch):
     nodes_of_two(monkeypatch, "a")
-    assignment, told = handed_out(tmp_path, Resources(cpus=1, gpus=0.5, processes=2))
+    assignment, told = handed_out(tmp_path, Resources(nodes=RayNodes(), cpus=1, gpus=0.5, processes=2))
     assert assignment.trials[0].group == GROUP and assignment.device == "cpu"
     assert placement_of(told).bundles == [{"memory": 1}]
 
 
 def test_one_process_is_the_actor_itself(tmp_path, monkeypatch):
     nodes_of_two(monkeypatch, "a")
-    assignment, told = handed_out(tmp_path, Resources(cpus=1, gpus=0.5))
+    assignment, told = handed_out(tmp_path, Resources(nodes=RayNodes(), cpus=1, gpus=0.5))
     assert assignment.trials[0].group is None and placement_of(told).bundles == [{"CPU": 1, "GPU": 0.5}]
 
 
@@ -148,5 +149,5 @@ def test_one_process_is_the_actor_itself(tmp_path, monkeypatch):
 def test_a_node_is_avoided_where_the_others_hold_the_whole_group(tmp_path, monkeypatch, processes, avoided):
     nodes_of_two(monkeypatch, "a", "b", "c")
     monkeypatch.setattr(Faults, "avoided_by", lambda self, key: frozenset({"b"}))
-    assignment, _ = handed_out(tmp_path, Resources(cpus=1, gpus=1.0, processes=processes))
+    assignment, _ = handed_out(tmp_path, Resources(nodes=RayNodes(), cpus=1, gpus=1.0, processes=processes))
     assert assignment.trials[0].group.avoid == assignment.avoid == avoided

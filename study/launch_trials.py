@@ -1,4 +1,4 @@
-"""The stage of a launch that runs trials. Imports Ray, which takes seconds: imported where there is work for it."""
+"""The stage of a launch that runs trials, with the driver that it has. Ray is imported where that is Ray's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from study.cluster import mps
-from study.cluster.ray_connection import ray_cluster
+from study.cluster.nodes import Nodes, ThisMachine, local_gpus
 from study.cluster.resources import Resources, check_room
 from study.decisions.scheduler import Scheduler
+from study.drivers.driver import Driver
 from study.drivers.smoke_steps import SmokeSteps
-from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
-from study.launch_options import LaunchOptions, local_gpus
+from study.launch_options import LaunchOptions
 from study.screen.live_view import LiveView
 
 
@@ -26,18 +26,21 @@ def connected(options: LaunchOptions) -> Iterator[None]:
     Raises:
         ValueError: none answers there; or no trial fits on a node, and none can come.
     """
+    from study.cluster.ray_connection import ray_cluster
+
     with ray_cluster(options.address):
         resources_for(options)
         yield
 
 
 def resources_for(options: LaunchOptions) -> Resources:
-    """What a trial holds on the connected cluster.
+    """What a trial holds on the connected cluster, or on this machine.
 
     Raises:
         ValueError: no trial fits on a node, or the pretraining does not fit at all, and none can come.
     """
-    resources = Resources.of_cluster(
+    resources = Resources.of(
+        _nodes(options),
         cpus=options.cpus_per_trial,
         gpus=options.gpus_per_trial,
         address=options.address,
@@ -48,22 +51,29 @@ def resources_for(options: LaunchOptions) -> Resources:
 
 
 def run_trials(
-    scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, on_start: Callable[[], None]
+    scheduler: Scheduler,
+    folder: Path,
+    storage: str,
+    options: LaunchOptions,
+    *,
+    until: float,
+    on_start: Callable[[], None],
 ) -> None:
     """Until there is nothing left to do or to be done: on the cluster that is connected, else on this machine.
-    `on_start` is called before the first line about trials.
+
+    `until` is as in `Driver`; `on_start` is called before the first line about trials.
 
     Raises:
         SmokeStepsFailed: a method cannot take a step; no trial was started.
         Stalled: nothing moves any more.
     """
-    with _cluster(options):
+    with _machines(options):
         resources = resources_for(options)
         on_start()
         with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
             if waiting := check_room(resources, address=options.address):
                 view.say(waiting)
-            TuneDriver(
+            _driver(options)(
                 scheduler,
                 folder=folder.resolve(),
                 storage=storage,
@@ -71,15 +81,38 @@ def run_trials(
                 on_progress=view.update,
                 watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
                 smoke=SmokeSteps(scheduler, resources),
+                until=until,
             ).run()
 
 
 @contextmanager
-def _cluster(options: LaunchOptions) -> Iterator[None]:
-    """The one that is connected, else this machine, with NVIDIA's MPS for Ray's processes where that is of use."""
+def _machines(options: LaunchOptions) -> Iterator[None]:
+    """The cluster that is connected, else this machine: with a Ray of its own, if that is the driver, and with NVIDIA's
+    MPS for the processes of trials where that is of use."""
     with ExitStack() as stack:
         if options.address is None:
             if mps.is_of_use(gpus=local_gpus(), per_trial=options.gpus_per_trial):
                 stack.enter_context(mps.multi_process_service(say=partial(print, file=sys.stderr)))
-            stack.enter_context(ray_cluster(None))
+            if options.driver == "ray":
+                from study.cluster.ray_connection import ray_cluster
+
+                stack.enter_context(ray_cluster(None))
         yield
+
+
+def _nodes(options: LaunchOptions) -> Nodes:
+    if options.driver == "local":
+        return ThisMachine()
+    from study.cluster.ray_nodes import RayNodes
+
+    return RayNodes()
+
+
+def _driver(options: LaunchOptions) -> type[Driver]:
+    if options.driver == "local":
+        from study.drivers.local_driver import LocalDriver
+
+        return LocalDriver
+    from study.drivers.tune_driver import TuneDriver
+
+    return TuneDriver

@@ -1,0 +1,346 @@
+"""The page of the real results, docs/real_results_cpu.md or _gpu: made of the records that the repository keeps.
+
+    python -m benchmarks.real_results_page cpu --keep FOLDER
+
+`--keep` first copies the studies of the scale from FOLDER, the `--out` of `benchmarks.real_results`, to
+benchmarks/results/real/SCALE: plans, journals, records, predictions, tables and descriptions of models, no weights.
+`python -m analysis.verify` agrees with each of them. The page is made of these copies alone, so that it cannot drift;
+tests/house/test_real_results.py makes it anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.published_numbers import published_rows
+from analysis.layouts.rendering import render
+from analysis.layouts.table import number_text
+from analysis.page.comparison_tables import comparison_tables
+from analysis.page.findings import findings, headline, sentence
+from analysis.statistics.across_tasks import by_task, macro_test
+from analysis.statistics.comparisons import Comparison
+from analysis.statistics.constant_answer import no_better_than_constant
+from analysis.statistics.costs import hours
+from analysis.studies.load import Study, load_study
+from analysis.tables import tables_of, write_tables
+from benchmarks.real_results import DONE, RATES
+from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
+from study.command_line import guarded
+from study.plans.plan_file import FILE as PLAN
+from trainables.atomic_files import write_text
+from trainables.data.tasks import TASKS
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "benchmarks" / "results" / "real"
+MOST_BYTES = 2 * 2**20  # of a study that is kept
+PARTS = (
+    *(PLAN, "events.jsonl", "records.jsonl", "optuna.journal", "predictions/*.npz"),
+    "trials/*/model-epoch-*/model.json",
+)
+TABLES = ("dev", "over_tasks", "intervals", "optimism", "spread", "speed", "equal_layers")
+PAPER, OURS = "PALBERT Tab.2", "palbert"
+VERDICTS = ("confirmed", "contradicted", "undecided", "nothing learned", "not tested")
+CLAIMED_BELOW = {"pondernet": "PonderNet", "pabee": "PABEE"}  # as the paper prints them
+
+LIMITS = (
+    "These are not the papers' numbers, and cannot be: the backbone is MiniLM (six layers of width 384, trained for "
+    "sentence similarity), not ALBERT-base with twelve shared ones; the searches are of a few trials, and the learning "
+    "rates are constant and small, as the PALBERT paper has them for ALBERT-base. {epochs} A patience of PABEE above "
+    "five never leaves a model of six layers early. With {seeds} seeds on dev sets of a few hundred examples only "
+    "large differences can be found; each line says how large. What the page shows is which order the methods have "
+    "here, under one protocol, and how sure that is. A difference that was not found is not shown to be absent."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("benchmarks.real_results_page", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = build_parser().parse_args(argv)
+    if arguments.keep:
+        keep(arguments.scale, arguments.keep)
+    path = page_path(arguments.scale)
+    write_text(path, page(arguments.scale, KEPT / arguments.scale))
+    print(path)
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.real_results_page", description=(__doc__ or "").split("\n\n")[0]
+    )
+    parser.add_argument("scale", choices=SCALES)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="with the studies, to be copied first")
+    return parser
+
+
+def page_path(scale: Scale) -> Path:
+    return ROOT / "docs" / f"real_results_{scale}.md"
+
+
+def keep(scale: Scale, out: Path, *, kept: Path = KEPT) -> None:
+    """Copies what the page is made of, and what `verify` holds against each other.
+
+    Raises:
+        ValueError: there is no study of the scale, or one is too large to be kept.
+    """
+    names = [stage.name for stage in launches_of(scale) if (out / stage.name / PLAN).exists()]
+    if not names:
+        wanted = ", ".join(stage.name for stage in launches_of(scale))
+        raise ValueError(f"--keep is {out}; allowed: a folder with one of the studies {wanted}")
+    for name in names:
+        copy_study(out / name, kept / scale / name)
+    if (out / RATES).is_dir():
+        shutil.copytree(out / RATES, kept / scale / RATES, dirs_exist_ok=True)
+        shutil.copyfile(out / DONE, kept / scale / DONE)
+
+
+def copy_study(source: Path, target: Path) -> None:
+    """A study without weights and states, with its tables made anew.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    for path in (path for part in PARTS for path in source.glob(part)):
+        place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+    write_tables([target], target / "tables")
+    if (size := sum(path.stat().st_size for path in target.rglob("*") if path.is_file())) > MOST_BYTES:
+        shutil.rmtree(target)
+        raise ValueError(f"the records of {source} have {size:,} bytes; allowed: at most {MOST_BYTES:,}")
+
+
+def page(scale: Scale, kept: Path) -> str:
+    """The whole page.
+
+    Raises:
+        ValueError: no study of the scale is kept.
+    """
+    studies = {
+        stage.name: load_study(kept / stage.name) for stage in launches_of(scale) if (kept / stage.name / PLAN).exists()
+    }
+    if not studies:
+        raise ValueError(f"{kept} has no study of scale {scale}; allowed: --keep FOLDER first")
+    groups = {name: gather(group) for name, group in by_selection(list(studies.values())).items()}
+    parts = [
+        f"# Real results, {scale.upper()}",
+        f"Written by `python -m benchmarks.real_results_page {scale}` from the records in "
+        f"`benchmarks/results/real/{scale}`; not to be edited. The studies are those of `make results "
+        f'ARGS="--scale {scale} --glue GLUE"`.',
+        "## Does the papers' order hold?",
+        *(part for name, evidence in groups.items() for part in verdict_parts(name, evidence)),
+        "## What the numbers show, and what not",
+        limits_in_words(list(studies.values())),
+        "## What ran",
+        *(study_in_words(study) for study in studies.values()),
+        "## What was not run",
+        not_run(scale, studies, kept),
+        *(part for name, evidence in groups.items() for part in table_parts(name, evidence)),
+        *rates_parts(kept),
+    ]
+    text = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return without_places(text, list(studies.values()))
+
+
+def by_selection(studies: list[Study]) -> dict[str, list[Study]]:
+    """Studies of one protocol, which share tables."""
+    groups: dict[str, list[Study]] = {}
+    for study in studies:
+        groups.setdefault(f"selection on {study.protocol.selection}", []).append(study)
+    return groups
+
+
+def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
+    """The paper's claim on every task, with the test that decides it."""
+    yield f"### By {name}"
+    yield headline(evidence, findings(evidence))
+    lines = [
+        "| claim | task | paper | here, 95 % interval | p, Holm | p, had each searched again | found with 80 % power "
+        "| verdict |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    words: Counter[str] = Counter()
+    for other, printed in CLAIMED_BELOW.items():
+        for task in dict.fromkeys(task for row in evidence.rows for task in row.cells):
+            line, word = claim_line(evidence, other, printed, task)
+            lines.append(line)
+            words[word] += 1
+    yield "\n".join(lines)
+    yield from means_over_tasks(evidence)
+    number = sum(words.values())
+    told = ", ".join(f"{word} {words[word]}" for word in VERDICTS)
+    yield (
+        f"Of {number} claims: {told}. Differences of mean scores in points, PALBERT minus the other. The paper's are "
+        "those of its table 2, medians of five seeds of ALBERT-base. *Confirmed*: the difference has the paper's sign, "
+        "and Holm's p over all pairs without the baseline is below 5 % (paired bootstrap over dev examples and seeds); "
+        "*contradicted*: the same with the other sign; *undecided*: no difference was found; *nothing learned*: one of "
+        "the two scores no better than the same answer for all examples would, so that the line says nothing of how "
+        "the methods compare where both have learned the task. The first p is of the two "
+        "chosen configurations, the second of the methods, had each searched again; a gap: too few trials to tell. A "
+        "true difference as large as *found with 80 % power* would have been found four times in five."
+    )
+
+
+def means_over_tasks(evidence: Evidence) -> Iterator[str]:
+    """A sentence on each pair that was tested on several tasks, all of which both have learned."""
+    untrained = no_better_than_constant(evidence.samples).keys()
+    for other, printed in CLAIMED_BELOW.items():
+        tests = by_task(evidence.comparisons, OURS, other)
+        if len(tests) > 1 and not untrained & {(label, task) for label in (OURS, other) for task in tests}:
+            mean = macro_test(tests)
+            gap, low, high = (number_text(100 * value, signed=True) for value in (mean.difference, mean.low, mean.high))
+            yield (
+                f"Mean over {len(tests)} tasks, PALBERT - {printed}: {gap} points (95 % interval {low} to {high}; "
+                f"p {p_text(mean.p_value)}, not adjusted)."
+            )
+
+
+def claim_line(evidence: Evidence, other: str, printed: str, task: str) -> tuple[str, str]:
+    """A line of the table of claims, and its verdict."""
+    claimed = published_difference(printed, task)
+    paper = "" if claimed is None else number_text(claimed, signed=True)
+    pair = {OURS, other}
+    found = next((one for one in evidence.comparisons if {one.row, one.other} == pair and one.task == task), None)
+    title = TASKS[task].title
+    if found is None:
+        return f"| PALBERT - {printed} | {title} | {paper} | | | | | not tested |", "not tested"
+    sign = 1 if found.row == OURS else -1
+    difference = sign * found.test.difference
+    low, high = sorted((sign * found.test.low, sign * found.test.high))
+    gap = " to ".join(number_text(100 * end, signed=True) for end in (low, high))
+    detectable = "" if found.detectable_difference is None else number_text(100 * found.detectable_difference)
+    ps = (p_text(p) for p in (found.adjusted_p_value, found.adjusted_p_value_with_search))
+    untrained = {(label, task) for label in pair} & no_better_than_constant(evidence.samples).keys()
+    word = "nothing learned" if untrained else verdict(found, difference, claimed)
+    cells = (f"{number_text(100 * difference, signed=True)} ({gap})", *ps, detectable, word)
+    return f"| PALBERT - {printed} | {title} | {paper} | {' | '.join(cells)} |", word
+
+
+def verdict(found: Comparison, difference: float, claimed: float | None) -> str:
+    """Whether the difference has the sign that the paper's has; a claim that it prints no number for is "above"."""
+    if not found.holds:
+        return "undecided"
+    return "confirmed" if difference * (claimed or 1) > 0 else "contradicted"
+
+
+def published_difference(printed: str, task: str) -> float | None:
+    """PALBERT's number of the paper minus the other's, in points."""
+    rows = {row.label: row.numbers for row in published_rows(PAPER)}
+    ours, theirs = rows["PALBERT"].get(task), rows[printed].get(task)
+    return None if ours is None or theirs is None else ours.value - theirs.value
+
+
+def p_text(p_value: float | None) -> str:
+    if p_value is None:
+        return ""
+    return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
+
+
+def limits_in_words(studies: list[Study]) -> str:
+    epochs = [
+        f"{study.file.plan.asked.epochs} epochs at most on {titles(study)}"
+        for study in studies
+        if study.protocol.selection == studies[0].protocol.selection
+    ]
+    trained = f"Trials have {'; '.join(epochs)}."
+    return LIMITS.format(epochs=trained, seeds=len(studies[0].seeds))
+
+
+def titles(study: Study) -> str:
+    return ", ".join(TASKS[task].title for task in study.tasks)
+
+
+def study_in_words(study: Study) -> str:
+    """Command, device, versions and trials of a study."""
+    records, file = study.records, study.file
+    lines = [
+        f"- trials: {trials_in_words(study)}",
+        f"- devices: {', '.join(sorted({record.device for record in records})) or 'none yet'}",
+        f"- protocol {study.protocol_hash}, commit {(file.git_commit or 'unknown')[:12]}, code {file.code_digest}",
+        f"- versions: {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
+        f"- SHA-256 of the records: {study.records_digest}",
+    ]
+    return f"### {study.name}\n\n```\n{command_in_words(file.command)}\n```\n\n" + "\n".join(lines)
+
+
+def trials_in_words(study: Study) -> str:
+    records = study.records
+    if not records:
+        return "none has ended"
+    counted = Counter(f"{record.phase} {record.status}" for record in records)
+    told = ", ".join(f"{number} {status}" for status, number in sorted(counted.items()))
+    began, ended = min(record.started for record in records), max(record.ended for record in records)
+    return f"{told}; {hours(sum(record.wall_seconds for record in records))}, {began[:16]} to {ended[:16]} UTC"
+
+
+def command_in_words(command: str) -> str:
+    """The command, with a word for the folder that the study lies in and without the limit of one piece."""
+    words = shlex.split(command)
+    for option, word in (("--out", "OUT"), ("--max-minutes", None)):
+        if option in words:
+            place = words.index(option)
+            words[place : place + 2] = [option, word] if word else []
+    return shlex.join(words)
+
+
+def not_run(scale: Scale, studies: dict[str, Study], kept: Path) -> str:
+    """What the scale has beyond these studies, and what these have not done."""
+    lines = [f"- {stage.name}: not begun" for stage in launches_of(scale) if stage.name not in studies]
+    for stage in launches_of(scale):
+        if stage.name in studies and (missing := stage.trials - len(studies[stage.name].records)) > 0:
+            lines.append(f"- {stage.name}: {missing} of {stage.trials} trials have not ended")
+    if scale == "cpu":
+        lines += [
+            "- selection on a holdout, five seeds, ALBERT with fewer layers, CoLA and SST-2: those are of scale gpu",
+            "- the four other tasks of GLUE, ALBERT-base, more than a few search trials: of no scale here",
+        ]
+    else:
+        figures = {path.stem for path in (kept / RATES).glob("*.txt")}
+        lines += [f"- {stage.name}: not measured" for stage in measurements_of(scale) if stage.name not in figures]
+        lines.append("- the four other tasks of GLUE, ALBERT-base, more than a few search trials: of no scale here")
+    return "\n".join(lines)
+
+
+def table_parts(name: str, evidence: Evidence) -> Iterator[str]:
+    """What `analysis` writes of these studies."""
+    yield f"## Tables by {name}"
+    found = findings(evidence)
+    yield "\n".join(f"- {one.row}: {sentence(one, evidence.baseline)}" for one in found)
+    chosen = [table for table in tables_of(evidence) if table.name in TABLES]
+    for table in [*chosen, *comparison_tables(evidence)]:
+        yield f"#{render(table, 'md')}"
+
+
+def rates_parts(kept: Path) -> Iterator[str]:
+    """Output of the measurements."""
+    files = sorted((kept / RATES).glob("*.txt"))
+    if files:
+        yield "## Rates"
+    for path in files:
+        yield f"### {path.stem}\n\n```\n{path.read_text().strip()}\n```"
+
+
+def without_places(text: str, studies: list[Study]) -> str:
+    """With words for the folders of data and backbone, wherever they lay."""
+    places: dict[str, str] = {}
+    for study in studies:
+        places[study.file.plan.asked.data] = "GLUE"
+        places |= {arm.backbone: "MINILM" for arm in study.file.plan.arms}
+    for place in sorted((place for place in places if "/" in place), key=len, reverse=True):
+        text = re.sub(rf"{re.escape(place)}(?![\w/])", places[place], text)
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""A worker process of the launch itself, on this machine: it is told assignments and answers over a pipe.
+
+`python -m study.drivers.trial_process` is the process, `TrialProcess` what the launch has of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
+from study.drivers.worker import Worker
+
+STEP, RELEASE = b"step", b"release"  # what a process is told beside assignments: to go on; to let go of its trials
+NICENESS = 5  # over the launch's own, as Ray's workers have: where processors are short the driver goes first
+END_SECONDS = 600.0  # for a process that is idle; one that still imports on a busy machine takes minutes
+PR_SET_PDEATHSIG = 1  # of Linux's prctl: a signal when the parent is gone
+
+
+class ProcessLost(Exception):
+    """The process is gone, or about to; says what ended it."""
+
+
+class TrialProcess:
+    """One such process, which is busy from an assignment or a step to its answer."""
+
+    def __init__(self, *, gpus: str, threads: int, log: Path):
+        """`gpus`: what it sees of them, as in CUDA_VISIBLE_DEVICES; what it prints is added to `log`."""
+        self.connection, theirs = Pipe()
+        self.is_busy = False
+        own = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())]
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=os.environ | own,
+                start_new_session=True,  # Ctrl-C is the launcher's
+            )
+
+    def begin(self, assignment: Assignment) -> None:
+        """Has it take up an assignment, and make the first step.
+
+        Raises:
+            ProcessLost: it is gone.
+        """
+        self.is_busy = True
+        self._tell(msgspec.json.encode(assignment))
+
+    def go_on(self) -> None:
+        """Has it make the next step.
+
+        Raises:
+            ProcessLost: it is gone.
+        """
+        self.is_busy = True
+        self._tell(STEP)
+
+    def release(self) -> None:
+        """Has it let go of its trials.
+
+        Raises:
+            ProcessLost: it is gone.
+        """
+        self._tell(RELEASE)
+
+    def hear(self) -> Message:
+        """What it says after a step; waits for that.
+
+        Raises:
+            ProcessLost: it is gone.
+        """
+        try:
+            said = self.connection.recv_bytes()
+        except (EOFError, OSError):
+            raise ProcessLost(self._end_in_words()) from None
+        self.is_busy = False
+        message = MESSAGES.read(said, where="a message of a worker")
+        if message.broken is not None:
+            self.end()
+            self.wait()
+            raise ProcessLost(message.broken)
+        return message
+
+    def end(self) -> None:
+        """Has it end, at once where it is busy; `wait` is to follow."""
+        self.connection.close()
+        if self.is_busy:
+            self._process.kill()
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended."""
+        try:
+            self._process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        return self._process.returncode
+
+    def _tell(self, what: bytes) -> None:
+        try:
+            self.connection.send_bytes(what)
+        except OSError:
+            raise ProcessLost(self._end_in_words()) from None
+
+    def _end_in_words(self) -> str:
+        self.is_busy = False  # it has closed its end: it is ending by itself
+        self.end()
+        status = self.wait()
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"its process {how}; see workers.log"
+
+
+def main() -> None:
+    """Works for the launch that has started this process, until that closes the pipe or is gone."""
+    pipe, launch = map(int, sys.argv[1:])
+    _end_with(launch)
+    os.nice(NICENESS)
+    with Connection(pipe) as connection:
+        try:
+            _work(connection)
+        except Exception as error:  # the launch tells whose trials this was
+            traceback.print_exc()
+            lines = str(error).strip().splitlines() or [""]
+            broken = Message(news=(), broken=f"{type(error).__name__}: {lines[0]}")
+            with suppress(OSError):
+                connection.send_bytes(msgspec.json.encode(broken))
+            sys.exit(1)
+
+
+def _work(connection: Connection) -> None:
+    worker, gpu = Worker(), os.environ["CUDA_VISIBLE_DEVICES"] or None
+    while True:
+        try:
+            told = connection.recv_bytes()
+        except EOFError:
+            worker.release()
+            return
+        if told == RELEASE:
+            worker.release()
+            continue
+        if told != STEP:
+            worker.begin(ASSIGNMENTS.read(told, where="an assignment"), node=socket.gethostname(), gpu=gpu)
+        connection.send_bytes(msgspec.json.encode(worker.step()))
+
+
+def _end_with(launch: int) -> None:
+    """The kernel kills this process when the launch is gone; one that already is, is not waited for.
+
+    Where there is no Linux, a process that trains ends when it next has something to say.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launch:
+        sys.exit("the launch is gone")
+
+
+if __name__ == "__main__":
+    main()

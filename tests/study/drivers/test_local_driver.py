@@ -1,0 +1,214 @@
+"""A study without Ray: pytest tests/study/drivers/test_local_driver.py; kills and faults: tests/study/test_kills.py"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from helpers import absent_packages
+from helpers.driven_cluster import Cluster
+from helpers.launches import ONE_AT_A_TIME, Launches, is_alive
+from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.power_cuts import differences_of
+
+from study import launch
+from study.cluster import nodes
+from study.cluster.nodes import ThisMachine
+from study.cluster.resources import Resources
+from study.drivers.local_driver import gpus_of_slots
+from study.drivers.trial_process import ProcessLost, TrialProcess
+from study.facts.events import EpochReported, LaunchEnded, read_events
+from study.launch_options import default_driver
+
+ABSENT = ("ray", "mlflow", "datasets", "pyarrow", "pandas", "sklearn")
+STUDY = ["--method", "albert", "--task", "rte", "--profile", "mini", "--sampler", "grid", "--early-stopping", "none"]
+STUDY += ["--samples", "2", "--seeds", "1", "--epochs", "3", "--name", "study"]
+
+
+def launched(out: Path, *more: str, **environment: str) -> str:
+    """What a launch of the study says that comes to its end."""
+    command = [sys.executable, "-m", "study.launch", *STUDY, "--out", str(out), *more]
+    own = {"cwd": ROOT, "env": os.environ | environment, "timeout": PATIENCE_SECONDS}
+    done = subprocess.run(command, capture_output=True, text=True, **own)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the study on Ray, to which nothing happens."""
+    out = tmp_path_factory.mktemp("ray")
+    launched(out, "--driver", "ray", "--tracking-uri", "none", *ONE_AT_A_TIME)
+    return out / "study"
+
+
+@pytest.mark.slow
+def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_is_on_ray(
+    tmp_path: Path, on_ray: Path
+) -> None:
+    (tmp_path / "python").mkdir()
+    shutil.copy(absent_packages.__file__, tmp_path / "python" / "sitecustomize.py")
+    own = {"PYTHONPATH": f"{tmp_path / 'python'}:{ROOT}", absent_packages.ABSENT: ",".join(ABSENT)}
+    said = launched(tmp_path, **own)
+    assert "MLflow is not installed here: the launch goes on with --tracking-uri none\n" in said
+    assert differences_of(tmp_path / "study", on_ray) == []
+    assert (tmp_path / "study" / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
+    tmp_path: Path, on_ray: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], driver: str
+) -> None:
+    """The clock of the driver is the journal: hours pass with its epochs."""
+    study, limit = tmp_path / "study", 0
+    arguments = [*STUDY, "--out", str(tmp_path), "--driver", driver, "--tracking-uri", "none", *ONE_AT_A_TIME]
+
+    def epochs() -> int:
+        found = read_events(study) if (study / "events.jsonl").exists() else []
+        return sum(isinstance(event, EpochReported) for event in found)
+
+    clock = SimpleNamespace(monotonic=lambda: 1e9 if epochs() >= limit else 0.0)
+    monkeypatch.setattr("study.drivers.driver.time", clock)
+    monkeypatch.setattr("study.launch_stages.time", clock)
+    for limit, status in ((1, 1), (4, 1), (1000, 0)):  # each within a trial
+        before = epochs()
+        assert launch.main([*arguments, "--max-minutes", "60"]) == status
+        printed = capsys.readouterr()
+        assert ("saving the epochs under way" in printed.err) == bool(status)
+        assert ("interrupted; continue:" in printed.out) == bool(status)
+        assert before < epochs() <= limit + 1  # with the one that was under way
+    assert [event.status for event in read_events(study) if isinstance(event, LaunchEnded)][-1] == "complete"
+    assert differences_of(study, on_ray) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_once_saves_and_leaves_no_process(tmp_path: Path) -> None:
+    study = Launches(tmp_path / "study", [*STUDY, "--epochs", "50", "--driver", "local"], random.Random(0))
+    launcher = study.launch()
+    assert study.wait_for(1, launcher), study.printed()
+    started = psutil.Process(launcher.pid).children(recursive=True)
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(timeout=PATIENCE_SECONDS) == 1, study.printed()
+    assert started and not any(map(is_alive, started))
+    told = read_events(study.folder)
+    assert isinstance(told[-1], LaunchEnded) and told[-1].status == "drained"
+    assert "interrupted; continue:" in study.printed()
+
+
+LOCAL = ("--driver", "local")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
+        ([*LOCAL, "--address", "auto"], "--address auto is of a Ray cluster, but --driver is local; leave one of them"),
+        ([*LOCAL, "--gpus-per-trial", "auto"], "auto, but --driver is local, which packs nothing; allowed: a number"),
+        ([*LOCAL, "--pretrain-processes", "2"], "is 2, but --driver is local; allowed: 1, or --driver ray"),
+        (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, a whole number, or auto"),
+        (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
+    ],
+)
+def test_what_a_driver_cannot_do_is_refused_in_one_line(tmp_path, monkeypatch, capsys, arguments, said) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert launch.main([*arguments, "--out", str(tmp_path / "runs")]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1 and not (tmp_path / "runs").exists()
+
+
+def test_rays_own_variable_is_refused_by_its_name(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert launch.main([*LOCAL, "--out", str(tmp_path / "runs")]) == 2
+    assert "RAY_ADDRESS 10.0.0.1:6379 is of a Ray cluster, but --driver is local" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["ray", "mlflow"])
+def test_what_is_not_installed_is_not_offered(tmp_path, monkeypatch, capsys, package) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    given = {"ray": ["--driver", "ray"], "mlflow": ["--tracking-uri", "http://localhost:5000"]}
+    assert launch.main([*given[package], "--out", str(tmp_path / "runs")]) == 2
+    assert "which is not installed; allowed: " in capsys.readouterr().err
+    assert default_driver() == ("local" if package == "ray" else "ray")
+
+
+# ---- one process
+
+
+def process_in(folder: Path) -> TrialProcess:
+    return TrialProcess(gpus="", threads=1, log=folder / "workers.log")
+
+
+def test_a_process_that_was_killed_is_lost_in_one_line(tmp_path: Path) -> None:
+    process = process_in(tmp_path)
+    process._process.kill()
+    with pytest.raises(ProcessLost, match="^its process was killed by SIGKILL; see workers.log$"):
+        process.hear()
+
+
+def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+    process = process_in(tmp_path)
+    process._tell(b"no assignment")
+    with pytest.raises(ProcessLost, match="^ValueError: an assignment: [^\n]*$"):
+        process.hear()
+    assert "Traceback (most recent call last)" in (tmp_path / "workers.log").read_text()
+
+
+def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
+    process = process_in(tmp_path)
+    process.release()
+    process.end()
+    assert process.wait() == 0
+
+
+# ---- slots
+
+
+@pytest.mark.parametrize(
+    ("visible", "cpus", "gpus", "slots"),
+    [
+        (None, 1, 1.0, ["0", "1"]),
+        (None, 1, 2.0, ["0,1"]),
+        (None, 1, 0.5, ["0", "1", "0", "1"]),
+        (None, 1, 0.4, ["0", "1", "0", "1"]),  # a trial does not hold parts of two
+        (None, 2, 0.25, ["0", "1", "0", "1"]),  # of eight, for which there are no CPUs
+        ("3,GPU-5f", 1, 0.5, ["3", "GPU-5f", "3", "GPU-5f"]),
+        ("1", 4, 1.0, ["1"]),
+        (None, 4, 0.0, ["", ""]),
+    ],
+)
+def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> None:
+    """A machine of eight cores and two GPUs."""
+    monkeypatch.setattr(nodes, "glob", lambda pattern: ["a", "b"])
+    monkeypatch.setattr(nodes.os, "sched_getaffinity", lambda process: range(8))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    resources = Resources.of(ThisMachine(), cpus=cpus, gpus=gpus)
+    assert gpus_of_slots(resources) == slots and resources.slots() == len(slots)
+
+
+# ---- the time of a launch
+
+
+def test_after_its_time_a_launch_hands_out_nothing_and_waits_for_what_it_has(tmp_path, monkeypatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, *_ = cluster.hand_out()
+    cluster.driver.begun(first)
+    cluster.driver.watch()
+    assert not cluster.scheduler.draining
+    cluster.driver._until = 0.0
+    cluster.driver.watch()
+    assert cluster.scheduler.draining and not cluster.driver.drained and cluster.hand_out() == []
+    cluster.end(first, node="a")
+    assert cluster.driver.drained
