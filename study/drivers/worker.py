@@ -47,6 +47,7 @@ class Worker:
             trial.release()
         self._trials = []
         gc.collect()
+        gc.freeze()  # modules: half a million objects that need not be looked through after each trial
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
             if torch.cuda.is_available():

@@ -43,6 +43,9 @@ def rechained(lines: Iterable[bytes]) -> list[bytes]:
 @lru_cache(maxsize=1000)
 def _linked(line: bytes, head: str) -> bytes:
     """The line behind a chain that ends so; remembered, as many edited journals begin alike."""
+    body, chain = unlinked(line)
+    if chain and b'"record":' not in line:
+        return linked(body, head)
     plain = json.loads(line)
     plain.pop("chain", None)
     if isinstance(plain.get("record"), dict):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
+from helpers.launches import ONE_AT_A_TIME
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -32,15 +33,18 @@ from trainables.runs.trained_model import load_trained
 PAGE = (ROOT / "docs" / "own_method.md").read_text()
 
 
-@pytest.fixture
-def methods(tmp_path: Path) -> Iterator[Path]:
+def write_methods(folder: Path) -> Path:
     """The folder of the page, its files taken out of its blocks."""
-    folder = tmp_path / "methods"
     folder.mkdir()
     for name, text in re.findall(r"^`methods/(\w+\.py)` .*?^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
         (folder / name).write_text(text)
     assert sorted(path.name for path in folder.iterdir()) == ["entropy.py", "entropy_space.py"]
-    yield folder
+    return folder
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Iterator[Path]:
+    yield write_methods(tmp_path / "methods")
     method_files.include(None)
 
 
@@ -235,20 +239,30 @@ def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_p
     assert provenance().code_digest == digest
 
 
-def study_of_a_gone_method(methods: Path, folder: Path) -> None:
-    """A whole study of a method whose folder has gone since."""
+@pytest.fixture(scope="module")
+def whole_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A whole study of the page's method, with its report, and the folder of the method, which has gone since."""
+    place = tmp_path_factory.mktemp("own")
+    methods, folder = write_methods(place / "methods"), place / "runs" / "own"
     trainables.include(methods)
     launched_study(folder, mini_plan(methods=("albert", "entropy"), tasks=("rte",), include=str(methods)))
     assert report.main([str(folder)]) == 0
     shutil.rmtree(methods)
     method_files.include(None)
+    return folder, methods
+
+
+@pytest.fixture
+def study_of_a_gone_method(whole_study: tuple[Path, Path], tmp_path: Path) -> Iterator[Path]:
+    """A copy of it."""
+    yield shutil.copytree(whole_study[0], tmp_path / "runs" / "own")
+    method_files.include(None)
 
 
 def test_what_needs_no_method_goes_on_without_its_folder(
-    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study_of_a_gone_method: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "runs" / "own"
-    study_of_a_gone_method(methods, folder)
+    folder = study_of_a_gone_method
     for done in (
         status.main([str(folder)]),
         tables.main([str(folder)]),
@@ -261,51 +275,59 @@ def test_what_needs_no_method_goes_on_without_its_folder(
 
 
 def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
-    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    methods: Path,
+    whole_study: tuple[Path, Path],
+    study_of_a_gone_method: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = tmp_path / "runs" / "own"
-    shutil.copytree(methods, tmp_path / "moved")
-    study_of_a_gone_method(methods, folder)
-    asked = require_plan(folder).plan.asked
-    assert asked.include == str(methods)
+    folder, (_, gone) = study_of_a_gone_method, whole_study
+    assert require_plan(folder).plan.asked.include == str(gone)
     again = ["--name", "own", "--out", str(folder.parent), "--dry-run", "--task", "rte", "--sampler", "random"]
     again += ["--samples", "3", "--seeds", "2", "--epochs", "4", "--method", "albert"]
     capsys.readouterr()
     assert launch.main(again) == 2
     assert capsys.readouterr().err == (
-        f"study.launch: entropy is a method of the folder {methods}, which is gone; allowed: put it back, or say where "
+        f"study.launch: entropy is a method of the folder {gone}, which is gone; allowed: put it back, or say where "
         "it is now by --include FOLDER\n"
     )
-    assert launch.main([*again, "--include", str(tmp_path / "moved")]) == 0
+    assert launch.main([*again, "--include", str(methods)]) == 0
 
 
 def test_a_method_that_was_taken_out_of_the_package_leaves_its_study_readable(
-    methods: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    study_of_a_gone_method: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "own"
-    study_of_a_gone_method(methods, folder)
+    folder = study_of_a_gone_method
     file = require_plan(folder)
     asked = replace(file.plan.asked, include=mini_plan().asked.include)
     write_plan(folder, replace(file, plan=replace(file.plan, asked=asked)))  # as if it had been the package's
     capsys.readouterr()
     assert status.main([str(folder)]) == 0 and tables.main([str(folder)]) == 0
     assert explain.main([str(folder), "entropy/rte"]) == 0
-    assert launch.main(["--name", "own", "--out", str(tmp_path), "--method", "entropy", "--task", "rte"]) == 2
+    assert launch.main(["--name", "own", "--out", str(folder.parent), "--method", "entropy", "--task", "rte"]) == 2
     assert "no method named 'entropy'" in capsys.readouterr().err
 
 
-@pytest.fixture
-def exported(methods: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def exported_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained model of the page's method, exported; its folder is gone since."""
+    place = tmp_path_factory.mktemp("exported")
+    methods = write_methods(place / "methods")
     (methods / "_shared.py").write_text("LOW, HIGH = 0.05, 0.6\n")
     (methods / "other.py").write_text((methods / "entropy.py").read_text())
     edit(methods / "entropy_space.py", "\nSPACE", "\nfrom included_methods._shared import HIGH, LOW\nSPACE")
     trainables.include(methods)
-    trained_study(tmp_path / "study", "entropy", "rte", config={"epochs": 1})
-    assert export.main([str(tmp_path / "study"), "--include", str(methods), "--to", str(tmp_path / "exported")]) == 0
+    trained_study(place / "study", "entropy", "rte", config={"epochs": 1})
+    assert export.main([str(place / "study"), "--include", str(methods), "--to", str(place / "exported")]) == 0
     shutil.rmtree(methods)
     method_files.include(None)
-    return tmp_path / "exported"
+    return place / "exported"
+
+
+@pytest.fixture
+def exported(exported_once: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of it."""
+    yield shutil.copytree(exported_once, tmp_path / "exported")
+    method_files.include(None)
 
 
 def input_file(folder: Path) -> Path:
@@ -348,7 +370,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     folder = tmp_path / "runs" / "own"
     command = [sys.executable, "-m", "study.launch", "--include", str(methods), "--method", "albert,entropy"]
     command += ["--task", "rte", "--samples", "1", "--seeds", "1", "--epochs", "2", "--profile", "mini"]
-    command += ["--name", "own", "--out", str(folder.parent), "--tracking-uri", "none"]
+    command += ["--name", "own", "--out", str(folder.parent), "--tracking-uri", "none", *ONE_AT_A_TIME]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)

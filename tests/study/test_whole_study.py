@@ -16,6 +16,7 @@ from statistics import median
 
 import pytest
 import torch
+from helpers.launches import ONE_AT_A_TIME
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from analysis.verify import verify
@@ -149,7 +150,7 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     folder = tmp_path / "interrupted"
     settings = ("steps=40", "steps_per_epoch=10", "warmup_steps=4")
     pretraining = ["--pretrain", "albert-mlm", *(word for text in settings for word in ("--pretrain-set", text))]
-    one_method = ["--method", "albert", *SMALL[2:], *pretraining, "--tracking-uri", "none"]
+    one_method = ["--method", "albert", *SMALL[2:], *pretraining, "--tracking-uri", "none", *ONE_AT_A_TIME]
     first = subprocess.Popen(
         command(folder, *one_method), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -190,7 +191,7 @@ def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
     """A file size limit on the running launcher stands in for the disk."""
     folder = tmp_path / "full"
     process = subprocess.Popen(
-        command(folder, *SMALL, "--tracking-uri", "none"), stderr=subprocess.PIPE, text=True, cwd=ROOT
+        command(folder, *SMALL, "--tracking-uri", "none", *ONE_AT_A_TIME), stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
     try:
         wait_for_event(folder, "epoch_reported", process)

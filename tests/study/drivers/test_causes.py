@@ -21,9 +21,11 @@ from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 from trainables.runs.training import TrainingRun
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def assigned(folder: Path, *, epochs: int = 0, **spec: object) -> AssignedTrial:
@@ -117,13 +119,24 @@ def test_a_storage_that_is_away_is_not_made_anew(tmp_path):
     assert news.failure.cause == "machine" and not (tmp_path / "away").exists()
 
 
-def test_a_resumed_trial_reads_the_data_where_they_lie_now(tmp_path):
+def test_a_resumed_trial_reads_the_data_where_they_lie_now(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_glue(tmp_path / "before")
     news_of(assigned(tmp_path, data=str(tmp_path / "before")))
     (tmp_path / "before").rename(tmp_path / "now")
     shutil.rmtree(tmp_path / "cache")
     news = news_of(assigned(tmp_path, epochs=1, data=str(tmp_path / "now")), 2)
     assert [one.report.row.epoch for one in news] == [1, 2] and news[0].restarted is None
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A trial's folder after its first epoch, and what a trial says whom nothing happens to."""
+    folder = tmp_path_factory.mktemp("trained")
+    news_of(assigned(folder))
+    kept = shutil.copytree(folder / "key", folder / "kept")
+    shutil.rmtree(folder / "key")
+    return kept, news_of(assigned(folder), 2)
 
 
 def damage(folder: Path, what: str) -> None:
@@ -150,10 +163,9 @@ def damage(folder: Path, what: str) -> None:
         ("weights", "model.safetensors is damaged"),
     ],
 )
-def test_a_trial_whose_state_cannot_be_used_is_trained_anew_to_the_same_numbers(tmp_path, what, reason):
-    undisturbed = news_of(assigned(tmp_path), 2)
-    shutil.rmtree(tmp_path / "key")
-    news_of(assigned(tmp_path))
+def test_a_trial_whose_state_cannot_be_used_is_trained_anew_to_the_same_numbers(trained, tmp_path, what, reason):
+    kept, undisturbed = trained
+    shutil.copytree(kept, tmp_path / "key")
     damage(tmp_path / "key", what)
     news = news_of(assigned(tmp_path, epochs=1), 2)
     assert reason in news[0].restarted and news[1].restarted is None

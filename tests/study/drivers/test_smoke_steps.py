@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from helpers.launches import ONE_AT_A_TIME
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
@@ -69,7 +70,7 @@ def python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
 def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(checkout: Path) -> None:
     method, study = checkout / "trainables" / "broken.py", checkout / "runs" / "s1"
     line = method.read_text().splitlines().index('    heads = {"classifier": encoder}["head"]') + 1
-    done = python(checkout, "study.launch", *LAUNCH, *WHERE)
+    done = python(checkout, "study.launch", *LAUNCH, *WHERE, *ONE_AT_A_TIME)
     said = done.stderr.splitlines()[-1]
     assert done.returncode == 2
     assert said.startswith(f"study.launch: broken/rte: KeyError: 'head' (trainables/broken.py, line {line}), in the")
@@ -86,7 +87,7 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
     assert failure["arm"] == "broken/rte" and "batch_size" in failure["config"]
 
     method.write_text(method.read_text().replace('["head"]', '["classifier"]'))
-    done = python(checkout, "study.launch", *LAUNCH, *WHERE)
+    done = python(checkout, "study.launch", *LAUNCH, *WHERE, *ONE_AT_A_TIME)
     assert done.returncode == 0, done.stderr
     assert any(isinstance(event, EpochReported) for event in read_events(study))
 

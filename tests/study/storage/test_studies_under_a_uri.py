@@ -104,7 +104,7 @@ def test_predictions_that_a_dead_launcher_had_not_fetched_come_at_the_next_launc
     assert f"allowed: --storage file://{tmp_path}/bucket" in elsewhere.stderr
     assert len(results(folder)) == 2
 
-    done = run(folder)
+    done = run(folder, *ONE_AT_A_TIME)
     assert done.returncode == 0 and f"--storage is file://{tmp_path}/bucket" in done.stderr
     assert results(folder) == results(under_uri)
     files = f"predictions/{key}.npz"
@@ -141,9 +141,8 @@ def s3() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder, tmp_path):
     folder, storage = tmp_path / "on-s3", s3.format("studies/mine")
-    first = subprocess.Popen(
-        command(folder, "--storage", storage), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
-    )
+    stored = ["--storage", storage, *ONE_AT_A_TIME]
+    first = subprocess.Popen(command(folder, *stored), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     try:
         wait_for_epochs(folder, 2, first)
         first.send_signal(signal.SIGKILL)
@@ -152,7 +151,7 @@ def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder,
         first.wait()
     under_way = {event.key for event in read_events(folder) if isinstance(event, EpochReported)}
     assert all(exists(trial_address(storage, key)) for key in under_way)
-    done = run(folder, "--storage", storage)
+    done = run(folder, *stored)
     assert done.returncode == 0, done.stderr
     assert results(folder) == results(in_folder)
     confirmed = [row for row in read_records(folder / "records.jsonl") if row.phase == "confirm"]

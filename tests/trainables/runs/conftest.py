@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cache(tmp_path_factory):
     """A folder of tokenised data."""
     return tmp_path_factory.mktemp("cache")

@@ -149,6 +149,7 @@ def test_resumed_in_a_new_process_equals_uninterrupted(method, resumed, cache, t
     assert_equal_weights(*best)
 
 
+@pytest.mark.slow
 def test_resuming_carries_the_costs_on(resumed):
     rows = read_state(resumed["albert"][1])["history"]
     assert [row["train_examples"] for row in rows] == [1000, 2000]
