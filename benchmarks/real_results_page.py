@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.notes import constant_notes
 from analysis.layouts.published_numbers import published_rows
 from analysis.layouts.rendering import render
 from analysis.layouts.table import number_text
@@ -165,6 +166,7 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
     """The paper's claim on every task, with the test that decides it."""
     yield f"### By {name}"
     yield headline(evidence, findings(evidence))
+    yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.samples))
     lines = [
         "| claim | task | paper | here, 95 % interval | p, Holm | p, had each searched again | found with 80 % power "
         "| verdict |",
