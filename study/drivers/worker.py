@@ -43,11 +43,13 @@ class Worker:
 
     def release(self) -> None:
         """Lets go of the models, their memory and their folders."""
+        has_trained = bool(self._trials)
         for trial in self._trials:
             trial.release()
         self._trials = []
         gc.collect()
-        gc.freeze()  # modules: half a million objects that need not be looked through after each trial
+        if has_trained and not gc.get_freeze_count():
+            gc.freeze()  # modules, once: half a million objects that need not be looked through after each trial
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
             if torch.cuda.is_available():

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -309,6 +310,19 @@ def test_a_kit_without_a_task_is_refused(tmp_path, backbone, no_wheels):
         real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
 
 
+def version_of_kit_python() -> str:
+    """`3.12`."""
+    asked = [os.environ.get("KIT_PYTHON", sys.executable), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def one_wheel(folder: Path) -> None:
+    """A wheel of nothing, where this Python has all packages."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "nothing.whl", "w") as wheel:
+        wheel.writestr("nothing.dist-info/METADATA", "Name: nothing\n")
+
+
 def piece(kit: Path, out: Path, *, minutes: str = "1000", after: int | None = None) -> int:
     """The exit status of a piece of the scale for CPUs; it is told to end after so many reports of its trials."""
     environment = {**os.environ, "PYTHON": os.environ.get("KIT_PYTHON", sys.executable)}
@@ -330,9 +344,9 @@ def reports_in(out: Path) -> int:
 @pytest.mark.slow
 def test_a_kit_that_is_interrupted_twice_and_moved_comes_to_the_same_records(tmp_path, glue, backbone, monkeypatch):
     if "KIT_PYTHON" not in os.environ:
-        monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: folder.mkdir())
+        monkeypatch.setattr(real_results_kit, "download_wheels", lambda folder, *, python: one_wheel(folder))
     kit, whole, pieces, moved = (tmp_path / name for name in ("kit", "whole", "pieces", "moved"))
-    real_results_kit.make_kit(kit, glue=glue, backbone=backbone, python="3.11")
+    real_results_kit.make_kit(kit, glue=glue, backbone=backbone, python=version_of_kit_python())
     assert piece(kit, whole) == 0
     assert [piece(kit, pieces, after=5), piece(kit, pieces, after=40)] == [1, 1]
     moved.mkdir()

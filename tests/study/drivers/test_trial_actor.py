@@ -17,6 +17,7 @@ from study.drivers.trial_actor import MESSAGE, TrialActor
 
 def tensor_bytes() -> int:
     """Bytes of all tensors that anything still holds."""
+    gc.unfreeze()  # what a worker has set aside is looked at too
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # looking at every object asks some for deprecated attributes
         tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
