@@ -18,6 +18,7 @@ import sys
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.real_results import backbone_folder, glue_folder
 from benchmarks.real_results_stages import launches_of
@@ -41,6 +42,10 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x8
 RUN = """#!/bin/sh
 # sh run.sh OUT MINUTES [options of benchmarks.real_results]: as much as fits; the same command goes on.
 set -eu
+if [ $# -lt 2 ]; then echo "usage: sh run.sh OUT MINUTES [options of benchmarks.real_results]" >&2; exit 2; fi
+"${PYTHON:-python3}" -c 'import sys, torch, transformers
+found = "%d.%d" % sys.version_info[:2]
+sys.exit(f"this kit is for Python WANTED, not {found}; PYTHON=... names one" if found != "WANTED" else 0)'
 kit=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
@@ -109,15 +114,22 @@ def make_kit(folder: Path, *, glue: Path, backbone: Path, python: str) -> int:
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "run.sh").exists():
         raise ValueError(f"{folder} is a folder with other files; allowed: a kit, an empty folder or none")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    pack_code(folder / "code.tar.gz")
-    pack_glue(glue, folder / "glue.tar.gz")
-    copy_backbone(backbone, folder / "backbone" / PACKAGE)
-    download_wheels(folder / "wheels", python=python)
-    (folder / "run.sh").write_text(RUN)
-    (folder / "README").write_text(README.format(python=python, backbone=f"{backbone.name} in float16"))
-    return checked_size(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(
+        dir=folder.parent, prefix=f"{folder.name}-"
+    ) as made:  # a kit that is there stays until then
+        kit = Path(made) / "kit"
+        kit.mkdir()
+        pack_glue(glue, kit / "glue.tar.gz")
+        pack_code(kit / "code.tar.gz")
+        copy_backbone(backbone, kit / "backbone" / PACKAGE)
+        download_wheels(kit / "wheels", python=python)
+        (kit / "run.sh").write_text(RUN.replace("WANTED", python))
+        (kit / "README").write_text(README.format(python=python, backbone=f"{backbone.name} in float16"))
+        size = checked_size(kit)
+        shutil.rmtree(folder, ignore_errors=True)
+        kit.rename(folder)
+    return size
 
 
 def pack_code(path: Path) -> None:

@@ -105,7 +105,7 @@ def _on_gpus() -> Iterator[Launch]:
     for tasks, epochs in ((("rte", "mrpc"), 5), (("cola",), 5), (("sst2",), 1)):
         for selection in ("dev", "holdout"):
             name = f"gpu-{selection}-{'-'.join(tasks)}"
-            yield Launch(name, METHODS_ON_GPUS, tasks, 4, 5, epochs, selection, 32, GPU_SHARE)
+            yield Launch(name, METHODS_ON_GPUS, tasks, 4, 5, epochs, selection, 16, GPU_SHARE)
 
 
 def _rates() -> Iterator[Measurement]:

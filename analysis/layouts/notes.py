@@ -183,10 +183,11 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def constant_notes(samples: dict[Place, Sample]) -> list[str]:
-    """The cells that do no better than a model that reads nothing."""
+    """The cells that are not shown to do better than a model that reads nothing."""
     found = no_better_than_constant(samples)
     told = [f"{label} on {TASKS[task].title} ({points(constant)})" for (label, task), constant in found.items()]
-    return [f"no better than one answer for all examples, whose score stands behind: {', '.join(told)}"] if told else []
+    head = "not shown to be better than one answer for all examples, whose score stands behind"
+    return [f"{head}: {', '.join(told)}"] if told else []
 
 
 def verdict_notes(pairs: Sequence[Beside]) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 import numpy as np
 
 from analysis.statistics.comparisons import Place, Sample
@@ -22,10 +20,11 @@ def constant_score(predictions: Predictions) -> float | None:
 
 
 def no_better_than_constant(samples: dict[Place, Sample]) -> dict[Place, float]:
-    """The cells whose median is no better than that -> what one answer for all scores there."""
+    """The cells that are not shown to be better: other dev examples could have made of their mean score no more than
+    that -> what one answer for all scores there."""
     scores = {place: constant_score(sample.predictions[0]) for place, sample in samples.items()}
     return {
         place: constant
         for place, constant in scores.items()
-        if constant is not None and median(samples[place].scores) <= constant + TOLERANCE
+        if constant is not None and samples[place].interval.low <= constant + TOLERANCE
     }

@@ -39,7 +39,9 @@ def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     assert set(found) == {("palbert", "rte"), ("palbert", "mrpc")}
     write_tables([study], tmp_path / "tables")
     (note,) = [line for line in (tmp_path / "tables" / "dev.md").read_text().splitlines() if "one answer" in line]
-    assert note.startswith("- no better than one answer for all examples, whose score stands behind: palbert on ")
+    assert note.startswith(
+        "- not shown to be better than one answer for all examples, whose score stands behind: palbert on "
+    )
     assert "albert on" not in note.replace("palbert on", "")
 
 

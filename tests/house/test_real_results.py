@@ -304,6 +304,29 @@ def test_a_kit_is_refused_over_its_size_and_over_a_folder_of_something_else(
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
+def test_a_kit_that_cannot_be_made_leaves_the_one_that_is_there(tmp_path, glue, backbone, no_wheels):
+    real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="3.12")
+    before = {path: path.stat().st_size for path in (tmp_path / "kit").rglob("*")}
+    with pytest.raises(ValueError, match="without RTE/train.tsv"):
+        real_results_kit.make_kit(tmp_path / "kit", glue=tmp_path, backbone=backbone, python="3.12")
+    assert {path: path.stat().st_size for path in (tmp_path / "kit").rglob("*")} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["kit"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [((), "usage: sh run.sh OUT MINUTES"), (("out", "1"), "this kit is for Python 2.7, not 3.")]
+)
+def test_a_kit_says_what_it_lacks_before_it_unpacks_anything(tmp_path, glue, backbone, no_wheels, words, said):
+    real_results_kit.make_kit(tmp_path / "kit", glue=glue, backbone=backbone, python="2.7")
+    command = ["sh", str(tmp_path / "kit" / "run.sh"), *words]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode != 0 and done.stderr.startswith(said) and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_kit_without_a_task_is_refused(tmp_path, backbone, no_wheels):
     glue = write_glue(tmp_path / "glue", task="rte", rows=4)
     with pytest.raises(ValueError, match="without MRPC/train.tsv; allowed: a folder with rte, mrpc, cola, sst2"):
