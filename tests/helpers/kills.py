@@ -14,6 +14,7 @@ import random
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ EPOCHS = 300  # that a study of the long form reports at least
 
 
 @dataclass
-class KilledStudy(Launches):
+class KilledStudy(Launches, ABC):
     """A study whose processes are killed, each kind in turn."""
 
     kinds: ClassVar[tuple[str, ...]]
@@ -65,20 +66,21 @@ class KilledStudy(Launches):
         self.killed[kind] += 1
         return launcher
 
+    @abstractmethod
     def _launch(self) -> subprocess.Popen:
-        raise NotImplementedError
+        """Begins it, or goes on with it."""
 
+    @abstractmethod
     def _workers(self, launcher: subprocess.Popen) -> list[psutil.Process]:
         """The processes that train."""
-        raise NotImplementedError
 
     def _kill_launcher(self, launcher: subprocess.Popen) -> None:
         launcher.kill()
         launcher.wait()
 
+    @abstractmethod
     def _kill_node(self, launcher: subprocess.Popen) -> subprocess.Popen:
         """The launcher that goes on."""
-        raise NotImplementedError
 
 
 @dataclass
