@@ -28,7 +28,7 @@ from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import findings, headline, sentence
 from analysis.statistics.across_tasks import by_task, macro_test
 from analysis.statistics.comparisons import Comparison
-from analysis.statistics.constant_answer import no_better_than_constant
+from analysis.statistics.constant_answer import not_shown_above_constant
 from analysis.statistics.costs import hours
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
@@ -200,7 +200,7 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
 
 def means_over_tasks(evidence: Evidence) -> Iterator[str]:
     """A sentence on each pair that was tested on several tasks, all of which both have learned."""
-    untrained = no_better_than_constant(evidence.samples).keys()
+    untrained = not_shown_above_constant(evidence.samples).keys()
     for other, printed in CLAIMED_BELOW.items():
         tests = by_task(evidence.comparisons, OURS, other)
         if len(tests) > 1 and not untrained & {(label, task) for label in (OURS, other) for task in tests}:
@@ -227,7 +227,7 @@ def claim_line(evidence: Evidence, other: str, printed: str, task: str) -> tuple
     gap = " to ".join(number_text(100 * end, signed=True) for end in (low, high))
     detectable = "" if found.detectable_difference is None else number_text(100 * found.detectable_difference)
     ps = (p_text(p) for p in (found.adjusted_p_value, found.adjusted_p_value_with_search))
-    untrained = {(label, task) for label in pair} & no_better_than_constant(evidence.samples).keys()
+    untrained = {(label, task) for label in pair} & not_shown_above_constant(evidence.samples).keys()
     word = "nothing learned" if untrained else verdict(found, difference, claimed)
     cells = (f"{number_text(100 * difference, signed=True)} ({gap})", *ps, detectable, word)
     return f"| PALBERT - {printed} | {title} | {paper} | {' | '.join(cells)} |", word

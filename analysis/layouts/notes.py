@@ -10,7 +10,7 @@ from analysis.layouts.cell_facts import points
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import Comparison, Place, Sample, baseline_method, baseline_row
-from analysis.statistics.constant_answer import no_better_than_constant
+from analysis.statistics.constant_answer import not_shown_above_constant
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
@@ -184,7 +184,7 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 def constant_notes(samples: dict[Place, Sample]) -> list[str]:
     """The cells that are not shown to do better than a model that reads nothing."""
-    found = no_better_than_constant(samples)
+    found = not_shown_above_constant(samples)
     told = [f"{label} on {TASKS[task].title} ({points(constant)})" for (label, task), constant in found.items()]
     head = "not shown to be better than one answer for all examples, whose score stands behind"
     return [f"{head}: {', '.join(told)}"] if told else []

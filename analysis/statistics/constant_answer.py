@@ -19,7 +19,7 @@ def constant_score(predictions: Predictions) -> float | None:
     return max(score(task, compute_metrics(task, constant, labels, splits)) for constant in constants)
 
 
-def no_better_than_constant(samples: dict[Place, Sample]) -> dict[Place, float]:
+def not_shown_above_constant(samples: dict[Place, Sample]) -> dict[Place, float]:
     """The cells that are not shown to be better: other dev examples could have made of their mean score no more than
     that -> what one answer for all scores there."""
     scores = {place: constant_score(sample.predictions[0]) for place, sample in samples.items()}

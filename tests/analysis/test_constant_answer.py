@@ -8,7 +8,7 @@ from helpers.made_studies import predicted_study
 from helpers.made_studies import predictions as make_predictions
 
 from analysis.layouts.evidence import gather
-from analysis.statistics.constant_answer import constant_score, no_better_than_constant
+from analysis.statistics.constant_answer import constant_score, not_shown_above_constant
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Predictions
 from analysis.tables import write_tables
@@ -35,7 +35,7 @@ def test_one_answer_for_all_scores_what_its_best_class_does(task, labels, expect
 
 def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     study = predicted_study(tmp_path, {"albert": 0.8, "palbert": 0.3}, ["rte", "mrpc", "stsb"])
-    found = no_better_than_constant(gather([load_study(study)]).samples)
+    found = not_shown_above_constant(gather([load_study(study)]).samples)
     assert set(found) == {("palbert", "rte"), ("palbert", "mrpc")}
     write_tables([study], tmp_path / "tables")
     (note,) = [line for line in (tmp_path / "tables" / "dev.md").read_text().splitlines() if "one answer" in line]
