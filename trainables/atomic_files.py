@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -45,9 +46,14 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
-    """Make, or replace, a folder by what `fill` puts into the empty one it is given: whole or not at all."""
+    """Make, or replace, a folder by what `fill` puts into the empty one it is given: never a part of either.
+
+    A kill while it replaces leaves the old one, the new one or, between two renames, none.
+    """
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    replaced = folder.with_name(f"{unfinished.name}.replaced")
     shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
         mode = _mode_of_files_in(unfinished)
@@ -56,10 +62,12 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
             if path.is_file():
                 _give_mode(path, mode)
             flush(path)
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            os.replace(folder, replaced)
         os.replace(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
+    shutil.rmtree(replaced, ignore_errors=True)
     flush(folder.parent)
 
 

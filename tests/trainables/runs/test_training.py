@@ -163,7 +163,10 @@ def test_resuming_needs_a_saved_trial(cache, tmp_path):
 
 @pytest.mark.slow
 def test_killed_while_saving_leaves_a_whole_state(cache, tmp_path):
-    """Kills at random moments of saving one epoch, a later one, the first ... in one folder; each time it loads."""
+    """Kills at random moments of saving one epoch, the other, the one ... in one folder; each time it loads.
+
+    It begins with the epoch that is not the saved one: no run saves the model again that its state already names.
+    """
     run = TrainingRun(spec_of(config={"epochs": 9}), cache=cache)
     snapshots = []
     while len(snapshots) < 2:
@@ -172,10 +175,12 @@ def test_killed_while_saving_leaves_a_whole_state(cache, tmp_path):
             run.save(snapshots[-1])
     known = [TrainingRun.resume(snapshot, cache=cache).history for snapshot in snapshots]
     folder = tmp_path / "trial"
-    TrainingRun.resume(snapshots[0], cache=cache).save(folder)
+    survivor = TrainingRun.resume(snapshots[0], cache=cache)
+    survivor.save(folder)
     moments = random.Random(5)
     for _ in range(6):
-        saves = [TrainingRun.resume(snapshot, cache=cache) for snapshot in snapshots[::-1] * 3]
+        there, other = sorted(snapshots, key=lambda snapshot: snapshot.name != f"snapshot-{survivor.best_epoch}")
+        saves = [TrainingRun.resume(snapshot, cache=cache) for snapshot in [other, there] * 3]
         child = multiprocessing.get_context("fork").Process(target=_save_all, args=(saves, folder))
         child.start()
         time.sleep(moments.uniform(0.005, 0.06))
