@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.launches import WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from analysis import explain, report, tables, verify
@@ -19,7 +20,7 @@ SMALL = ["--method", "all", "--task", "rte", "--samples", "1", "--seeds", "2", "
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "all"
     where = ["--out", str(folder.parent), "--name", folder.name, "--tracking-uri", "none"]
-    command = [sys.executable, "-m", "study.launch", *SMALL, *where]
+    command = [sys.executable, "-m", "study.launch", *SMALL, *where, *WITHOUT_RAY]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     return folder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.launches import ONE_AT_A_TIME
+from helpers.launches import WITHOUT_RAY
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -370,7 +370,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     folder = tmp_path / "runs" / "own"
     command = [sys.executable, "-m", "study.launch", "--include", str(methods), "--method", "albert,entropy"]
     command += ["--task", "rte", "--samples", "1", "--seeds", "1", "--epochs", "2", "--profile", "mini"]
-    command += ["--name", "own", "--out", str(folder.parent), "--tracking-uri", "none", *ONE_AT_A_TIME]
+    command += ["--name", "own", "--out", str(folder.parent), "--tracking-uri", "none", *WITHOUT_RAY]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)

@@ -16,7 +16,7 @@ from statistics import median
 
 import pytest
 import torch
-from helpers.launches import ONE_AT_A_TIME
+from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from analysis.verify import verify
@@ -191,7 +191,7 @@ def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):
     """A file size limit on the running launcher stands in for the disk."""
     folder = tmp_path / "full"
     process = subprocess.Popen(
-        command(folder, *SMALL, "--tracking-uri", "none", *ONE_AT_A_TIME), stderr=subprocess.PIPE, text=True, cwd=ROOT
+        command(folder, *SMALL, "--tracking-uri", "none", *WITHOUT_RAY), stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
     try:
         wait_for_event(folder, "epoch_reported", process)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from helpers.launches import ONE_AT_A_TIME
+from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
@@ -87,7 +87,7 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
     assert failure["arm"] == "broken/rte" and "batch_size" in failure["config"]
 
     method.write_text(method.read_text().replace('["head"]', '["classifier"]'))
-    done = python(checkout, "study.launch", *LAUNCH, *WHERE, *ONE_AT_A_TIME)
+    done = python(checkout, "study.launch", *LAUNCH, *WHERE, *WITHOUT_RAY)
     assert done.returncode == 0, done.stderr
     assert any(isinstance(event, EpochReported) for event in read_events(study))
 

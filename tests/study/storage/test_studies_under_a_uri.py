@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from helpers.edited_studies import write_events
-from helpers.launches import ONE_AT_A_TIME
+from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.made_studies import record
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.storages import files_under, free_port, s3_server, send
@@ -58,16 +58,16 @@ def results(folder: Path) -> dict[str, tuple]:
 def in_folder(tmp_path_factory) -> Path:
     """What the others are held against."""
     folder = tmp_path_factory.mktemp("runs") / "in-folder"
-    done = run(folder, *ONE_AT_A_TIME)
+    done = run(folder, *WITHOUT_RAY)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 @pytest.fixture(scope="module")
 def under_uri(tmp_path_factory) -> Path:
-    """The same study, with its storage in `bucket` beside it."""
+    """The same study on Ray, with its storage in `bucket` beside it."""
     folder = tmp_path_factory.mktemp("runs") / "under-uri"
-    done = run(folder, "--storage", f"file://{folder.parent}/bucket")
+    done = run(folder, "--storage", f"file://{folder.parent}/bucket", *ONE_AT_A_TIME)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -104,7 +104,7 @@ def test_predictions_that_a_dead_launcher_had_not_fetched_come_at_the_next_launc
     assert f"allowed: --storage file://{tmp_path}/bucket" in elsewhere.stderr
     assert len(results(folder)) == 2
 
-    done = run(folder, *ONE_AT_A_TIME)
+    done = run(folder, *WITHOUT_RAY)
     assert done.returncode == 0 and f"--storage is file://{tmp_path}/bucket" in done.stderr
     assert results(folder) == results(under_uri)
     files = f"predictions/{key}.npz"
@@ -141,7 +141,7 @@ def s3() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder, tmp_path):
     folder, storage = tmp_path / "on-s3", s3.format("studies/mine")
-    stored = ["--storage", storage, *ONE_AT_A_TIME]
+    stored = ["--storage", storage, *WITHOUT_RAY]
     first = subprocess.Popen(command(folder, *stored), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
     try:
         wait_for_epochs(folder, 2, first)

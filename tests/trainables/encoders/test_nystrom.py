@@ -190,23 +190,24 @@ def test_a_model_asks_nystrom_attention_for_its_segments(family):
 @families
 @torch.no_grad()
 def test_the_walk_over_layers_equals_transformers(family):
-    model = with_random_convolutions(model_of(family))
+    model = with_random_convolutions(model_of(family).double())
     batch = batch_of([13, 9, 4], 13)
     expected = model(**batch).last_hidden_state
     encoder = layerwise(model)
     *_, states = encoder.walk(**batch)
-    assert torch.allclose(states.padded(), expected, atol=1e-5)
+    assert torch.allclose(states.padded(), expected, atol=1e-10)
 
 
 @families
 @torch.no_grad()
 def test_what_a_model_says_of_a_text_depends_on_that_text_alone(family):
-    model = with_random_convolutions(model_of(family))
+    """In double precision: the inverses make much of a rounding, and that differs with the shape."""
+    model = with_random_convolutions(model_of(family).double())
     batch = batch_of([13, 9, 4], 13)
     together = model(**batch).last_hidden_state
     for row, length in enumerate([13, 9, 4]):
         alone = model(input_ids=batch["input_ids"][row : row + 1, :length]).last_hidden_state[0]
-        assert torch.allclose(together[row, :length], alone, atol=2e-5)
+        assert torch.allclose(together[row, :length], alone, atol=1e-10)
 
 
 @families
@@ -219,7 +220,7 @@ def test_convolutions_come_back_from_a_folder(family, tmp_path):
     with torch.no_grad():
         expected = saved.base_model(**batch).last_hidden_state
         *_, states = encoder.walk(**batch)
-    assert torch.allclose(states.padded(), expected, atol=1e-5)
+    assert torch.allclose(states.padded(), expected, atol=1e-10)
 
 
 def test_a_softmax_backbone_can_be_given_nystrom_attention(tmp_path):
