@@ -33,9 +33,10 @@ from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.proposals import distributions_of
 from study.decisions.scheduler import Scheduler
-from study.drivers.messages import ASSIGNMENTS, Message, News
+from study.drivers.messages import ASSIGNMENTS, Message, News, SmokeReport
 from study.drivers.provenance import provenance
-from study.drivers.trial_actor import MESSAGE
+from study.drivers.smoke_steps import SmokeSteps
+from study.drivers.trial_actor import MESSAGE, WAIT_SECONDS
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.facts.events import Report
@@ -51,6 +52,7 @@ from trainables.schema import Value
 SLOTS = 4
 # Ray Tune as it comes; but workers are not nice, as the engine's are not, so that a busy machine slows all alike.
 PLAIN_RAY = {"RAY_AIR_NEW_OUTPUT": "0", "RAY_worker_niceness": "0"}
+STARTED = Message(news=(), smoke=SmokeReport(failures={}, code_digest="", versions={}))
 WARM_UP = 20  # trials before the driver's memory is measured first: imports, caches
 
 
@@ -91,7 +93,7 @@ class StudyTrial(tune.Trainable):
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        (self._trial,) = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment").trials
+        self._trial = next(iter(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment").trials), None)
         self._epoch = 0
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -100,6 +102,9 @@ class StudyTrial(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         self._epoch += 1
+        if self._trial is None:  # it is only to start, before all trials
+            time.sleep(WAIT_SECONDS)
+            return {MESSAGE: msgspec.json.encode(STARTED).decode()}
         times = wait_an_epoch(self._trial.spec.config)
         with Path(f"{self._trial.place}.spans").open("a") as file:
             file.write(json.dumps([times["began"], times["until"]]) + "\n")
@@ -252,7 +257,8 @@ class TimedDriver(TuneDriver):
     def reported(self, ray_id: str, message: Message) -> str:
         began = time.perf_counter()
         decision = super().reported(ray_id, message)
-        self.report_seconds.append(time.perf_counter() - began)
+        if message.news:
+            self.report_seconds.append(time.perf_counter() - began)
         return decision
 
 
@@ -304,6 +310,7 @@ def run_driver(scheduler: Scheduler, folder: Path, on_progress: Callable[[Schedu
             resources=resources,
             on_progress=progress,
             watchdog=Watchdog(say=view.say),
+            smoke=SmokeSteps(scheduler, resources),
         )
         driver.run()
     return driver

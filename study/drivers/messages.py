@@ -43,7 +43,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
     """What a worker works on, all trials side by side, and what it holds meanwhile."""
 
     trials: tuple[AssignedTrial, ...]
-    smoke: Mapping[str, TrialSpec] = {}  # or, before any trial, arms whose methods take one step each
+    smoke: Mapping[str, TrialSpec] = {}  # without trials, before all of them: arms whose methods take one step each
     device: Literal["cpu", "cuda"]
     cpus: float  # with `gpus` 0 where a group of processes holds what is needed
     gpus: float

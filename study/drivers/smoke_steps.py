@@ -46,11 +46,12 @@ class SmokeSteps:
     """The steps of a launch, handed out to workers that then run trials: what they have imported serves both."""
 
     def __init__(self, scheduler: Scheduler, resources: Resources):
-        """In as many parts as there is room for now."""
+        """A part for each worker that there is room and a trial for now; one that has no step in it only starts it."""
         arms = untried_arms(scheduler.progress, scheduler.provenance)
         self._specs = {arm.name: smoke_spec(scheduler.plan, arm) for arm in arms}
         self._resources, self._code = resources, scheduler.provenance
-        number = min(len(self._specs), max(1, resources.slots()))
+        to_come = scheduler.progress.total_trials - scheduler.progress.ended_trials
+        number = min(to_come, max(1, resources.slots()))
         self._parts = [dict(list(self._specs.items())[start::number]) for start in range(number)]
         self._held = set[str]()  # work ids of the workers that have a part
 

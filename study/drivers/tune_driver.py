@@ -22,6 +22,8 @@ from study.drivers.driver import LOOK_SECONDS, Driver
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 
+START_SECONDS = 60.0  # that the first actor of a launch waits for the others, which may find no room
+
 
 class TuneDriver(Driver):
     """A launch on Ray; a work id is Ray's of its Ray trial."""
@@ -32,7 +34,7 @@ class TuneDriver(Driver):
         super().__init__(scheduler, resources=resources, **given)
         self._actor = actor
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
-        self._next_placing = 0.0
+        self._next_placing, self._first_begun = 0.0, math.inf
         self._to_come = resources.slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
@@ -93,15 +95,17 @@ class TuneDriver(Driver):
 
     @property
     def _waits_for_others(self) -> bool:
-        """Whether an actor whose smoke steps are taken waits for those of others, which all have their actors: Ray lets
-        a warm one go that no trial is pending for."""
+        """Whether an actor whose smoke steps are taken waits for those of others: Ray lets a warm one go that no trial
+        is pending for, and throws away one that still starts where a warm one could do its work."""
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.are_left
-        return is_under_way and not self._waiting and not self.scheduler.draining
+        all_begin = not self._waiting or time.monotonic() < self._first_begun + START_SECONDS
+        return is_under_way and all_begin and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
+        self._first_begun = min(self._first_begun, time.monotonic())
         if not self.scheduler.draining:
             self._training.add(ray_id)
 

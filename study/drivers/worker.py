@@ -27,7 +27,7 @@ class Worker:
         self._node = node
         include(assignment.included)
         _set_threads(assignment.threads)
-        self._smoke = assignment if assignment.smoke else None
+        self._smoke = None if assignment.trials else assignment
         gpus = assignment.gpus / max(1, len(assignment.trials))
         for assigned in assignment.trials:
             self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, gpu=gpu, node=node))

@@ -17,7 +17,9 @@ from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.drivers.smoke_steps import smoke_report, smoke_spec, untried_arms
+from study.cluster.nodes import ThisMachine
+from study.cluster.resources import Resources
+from study.drivers.smoke_steps import SmokeSteps, smoke_report, smoke_spec, untried_arms
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
@@ -93,7 +95,7 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
 
 
 @pytest.mark.slow
-def test_an_actor_whose_steps_are_taken_first_is_there_for_trials_too(checkout: Path) -> None:
+def test_an_actor_that_has_no_step_to_take_is_there_for_trials_too(checkout: Path) -> None:
     method = checkout / "trainables" / "broken.py"
     once = f"""    try:
         open({str(checkout / "slept")!r}, "x").close()
@@ -101,12 +103,29 @@ def test_an_actor_whose_steps_are_taken_first_is_there_for_trials_too(checkout: 
     except FileExistsError:
         pass"""
     method.write_text(method.read_text().replace('    heads = {"classifier": encoder}["head"]', once))
-    arms = ["--method", "albert,broken", "--task", "rte", "--samples", "3", "--seeds", "1", "--epochs", "6"]
+    arms = ["--method", "broken", "--task", "rte", "--samples", "3", "--seeds", "1", "--epochs", "6"]
     done = python(checkout, "study.launch", *arms, *WHERE, "--cpus-per-trial", str((os.cpu_count() or 1) / 2))
     assert done.returncode == 0, done.stderr
     keys = [event.key for event in read_events(checkout / "runs" / "s1") if isinstance(event, EpochReported)]
     turns = sum(1 for one, other in pairwise(keys) if one != other)
     assert turns >= len(set(keys))  # one by one they would be one less
+
+
+@pytest.mark.parametrize(("samples", "workers"), [(1, 2), (9, 4)])
+def test_each_worker_that_there_is_room_and_a_trial_for_begins_before_any_trial(samples: int, workers: int) -> None:
+    """Of one arm with one seed: one of them takes its step."""
+    asked = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=samples, seeds=1)
+    simulation = Simulation(resolve(asked))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    room = Resources(nodes=ThisMachine(), cpus=len(os.sched_getaffinity(0)) / 4, gpus=0)
+    steps = SmokeSteps(scheduler, room)
+    parts = [steps.next_part(str(number)) for number in range(workers)]
+    assert [len(part.smoke) for part in parts if part] == [0] * (workers - 1) + [1]
+    assert steps.next_part("more") is None and not steps.are_left
+    for number in range(workers):
+        assert not steps.are_over
+        steps.taken(str(number), smoke_report(parts[number].smoke, device="cpu", node=None))
+    assert steps.are_over
 
 
 def test_an_arm_takes_no_step_once_a_trial_of_it_has_trained_with_this_code() -> None:
