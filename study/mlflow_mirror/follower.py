@@ -12,7 +12,7 @@ from study.facts import events
 from study.facts.events import EpochReported, Event
 from study.facts.json_lines import Tail
 from study.facts.plan_on_disk import require_plan
-from study.facts.study_facts import StudyFacts, apply_line
+from study.facts.study_facts import StudyFacts, TrialFacts, apply_line
 from study.facts.study_folder import dev_table
 from study.mlflow_mirror.run_content import Run, StudyRuns, milliseconds
 from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
@@ -20,6 +20,7 @@ from study.mlflow_mirror.views import view_tags
 from study.storage.secrets import masked
 
 POLL_SECONDS = 1.0
+LIVE_SECONDS = 5.0  # from one look at the trials that go on to the next: MLflow takes 60 ms of a core for each
 LONGEST_PAUSE_SECONDS = 5.0
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 
@@ -34,6 +35,7 @@ class Mirror:
         self._tail = Tail(folder / events.FILE, events.READER)
         self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
         self._changed: set[str] = set()  # keys of trials to be written
+        self._next_live = 0.0
 
     def read(self) -> None:
         """Takes in what the journal says by now."""
@@ -68,12 +70,20 @@ class Mirror:
     def runs(self, *, final: bool) -> list[Run]:
         """What is to be written: parents before children, because a child names its parent's id."""
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
-        changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
+        changed = self._due(final=final)
         return [
             runs.study(files=self._files() if final else {}, note=dev_table(self.folder)),
             *(runs.arm(name) for name in dict.fromkeys(trial.started.arm for trial in changed)),
             *(runs.trial(trial.key) for trial in changed),
         ]
+
+    def _due(self, *, final: bool) -> list[TrialFacts]:
+        """What changed of the trials that have ended and, once in a while, of those that go on."""
+        changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
+        if not final and time.monotonic() < self._next_live:
+            return [trial for trial in changed if trial.record is not None]
+        self._next_live = time.monotonic() + LIVE_SECONDS
+        return changed
 
     def _about(self, event: Event) -> set[str]:
         """Keys of the trials whose runs an event may change."""

@@ -87,6 +87,20 @@ def test_a_trial_says_what_became_of_it(journal: MadeJournal, key: str, status: 
     assert (run.status, run.tags["mlflow.note.content"]) == (status, note)
 
 
+def test_trials_that_go_on_are_looked_at_once_in_a_while_and_ended_ones_each_time(
+    journal: MadeJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([100.0, 100.0, 101.0, 200.0, 200.0, 201.0])
+    monkeypatch.setattr("study.mlflow_mirror.follower.time.monotonic", clock.__next__)
+    journal.start("e" * 16, trial=3)
+    mirrored = Mirror(journal.folder, uri="")
+    mirrored.read()
+    looks = [{run.key for run in mirrored.runs(final=False)} for _ in range(3)]
+    assert ["e" * 16 in keys for keys in looks] == [True, False, True]
+    assert all("a" * 16 in keys for keys in looks)
+    assert "e" * 16 in {run.key for run in mirrored.runs(final=True)}
+
+
 def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal) -> None:
     journal.start("e" * 16, trial=3)
     assert runs_of(journal).trial("e" * 16).status == "running"
