@@ -61,7 +61,7 @@ def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, 
     batch = dict(tokenizer(["a dog sleeps"], ["an animal"], return_tensors="pt"))
     with torch.no_grad():
         logits = AutoModelForSequenceClassification.from_pretrained(tmp_path / "to")(**batch).logits
-    torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits, trained.model.infer(batch).logits, atol=1e-5, rtol=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["to"]
 
 
