@@ -215,10 +215,10 @@ def test_convolutions_come_back_from_a_folder(family, tmp_path):
     """That of a model for pretraining, whose names have a prefix."""
     saved = with_random_convolutions(model_of(family, AutoModelForMaskedLM))
     saved.save_pretrained(tmp_path)
-    encoder = load_encoder(str(tmp_path), config_of(), vocab_size=50).eval()
+    encoder = load_encoder(str(tmp_path), config_of(), vocab_size=50).eval().double()
     batch = batch_of([13, 9, 4], 13)
     with torch.no_grad():
-        expected = saved.base_model(**batch).last_hidden_state
+        expected = saved.base_model.double()(**batch).last_hidden_state
         *_, states = encoder.walk(**batch)
     assert torch.allclose(states.padded(), expected, atol=1e-10)
 
