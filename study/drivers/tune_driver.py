@@ -98,8 +98,8 @@ class TuneDriver(Driver):
         """Whether an actor whose smoke steps are taken waits for those of others: Ray lets a warm one go that no trial
         is pending for, and throws away one that still starts where a warm one could do its work."""
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.are_left
-        all_begin = not self._waiting or time.monotonic() < self._first_begun + START_SECONDS
-        return is_under_way and all_begin and not self.scheduler.draining
+        others_may_come = not self._waiting or time.monotonic() < self._first_begun + START_SECONDS
+        return is_under_way and others_may_come and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
