@@ -20,7 +20,7 @@ from study.mlflow_mirror.views import view_tags
 from study.storage.secrets import masked
 
 POLL_SECONDS = 1.0
-LIVE_SECONDS = 5.0  # from one look at the trials that go on to the next: MLflow takes 60 ms of a core for each
+LIVE_SECONDS = 5.0  # from one look at the trials that go on to the next: each is some dozen statements
 LONGEST_PAUSE_SECONDS = 5.0
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 

@@ -14,7 +14,7 @@ import psutil
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 ONE_AT_A_TIME = ("--cpus-per-trial", "1.6")  # on two cores, each with one thread: one actor to start instead of two
-WITHOUT_RAY = ("--driver", "local", *ONE_AT_A_TIME)  # half the processor time, for what is not about Ray
+WITHOUT_RAY = ("--driver", "local", *ONE_AT_A_TIME)  # for what is not about Ray, which takes long to start
 
 
 def local_workers(launcher: int) -> list[psutil.Process]:
