@@ -235,7 +235,7 @@ def cluster(slots: int, nodes: int) -> Iterator[None]:
 
 
 def run_study(plan: ResolvedPlan, folder: Path, *, slots: int, window: Window) -> None:
-    """One launch as `study.launch_stages` does it, tables, mirror and smoke steps left out, until the window is over."""
+    """One launch as `study.launch_stages` does it, until the window is over; no smoke steps, mirror or tables."""
     code = provenance()
     write_plan(folder, plan_file(folder, plan, code))
     for name in ("trials", "predictions"):
