@@ -11,6 +11,7 @@ dense(norm([CLS])) for ShareBERT.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,11 +20,20 @@ from transformers import PreTrainedModel
 
 from trainables.encoders.activations import one_kernel_gelu
 from trainables.encoders.backbones import FAMILIES
-from trainables.encoders.sharebert import ShareBertConfig
+from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
 from trainables.encoders.token_states import Places, TokenStates
 
 PADDING_FREE_WIDTH = 128  # hidden size from which on leaving pads out saves more than it costs
 LARGEST_SHARE = 0.95  # of real tokens; with fewer pads than that they stay
+
+
+def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
+    """Of BERT, ELECTRA and RoBERTa."""
+    return layer.attention(hidden, mask)[0]
+
+
+def _feed_forward(layer: Any, attended: Tensor) -> Tensor:
+    return layer.feed_forward_chunk(attended)
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,8 @@ class _Parts:
     final_norm: nn.Module = field(default_factory=nn.Identity)  # above the last layer, where layers do not end in one
     words_are_looked_up: bool = True  # and not also the stuff of other weights
     one_attention_each: bool = True  # of `transformers`, so that a layer can be asked for the first tokens alone
+    attend: Callable[[Any, Tensor, Any], Tensor] = _attend  # first half of a layer: of its states and their mask
+    feed_forward: Callable[[Any, Tensor], Tensor] = _feed_forward  # second half, token by token
 
 
 class LayerwiseEncoder(nn.Module):
@@ -62,6 +74,7 @@ class LayerwiseEncoder(nn.Module):
         self.words_are_looked_up = parts.words_are_looked_up
         softmax = model.config._attn_implementation == "padding_free"
         self.first_tokens_alone = softmax and parts.one_attention_each
+        self._halves = parts.attend, parts.feed_forward
 
     def walk(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
@@ -75,19 +88,13 @@ class LayerwiseEncoder(nn.Module):
     def first_tokens(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Iterator[Tensor]:
-        """The states of the first token after each layer, (batch, hidden); arguments as for `embed`.
-
-        No other token's state after the last layer is computed, where the layers are of softmax attention.
-        """
+        """The states of the first token after each layer, (batch, hidden); arguments as for `embed`."""
         states = self.embed(input_ids, attention_mask, token_type_ids)
         last = self.num_layers - 1
         for index in range(last):
             states = self.layer(index, states)
             yield states.first()
-        if self.first_tokens_alone:
-            yield states.first_through(self.layers[self.layer_order[last]])
-        else:
-            yield self.layer(last, states).first()
+        yield self.first_of_last(states)
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> TokenStates:
         """The states below the first layer.
@@ -106,7 +113,36 @@ class LayerwiseEncoder(nn.Module):
 
     def layer(self, index: int, states: TokenStates) -> TokenStates:
         """The states after the layer `index`, from 0."""
-        return states.through(self.layers[self.layer_order[index]])
+        return self.feed_forward(index, self.attend(index, states))
+
+    def attend(self, index: int, states: TokenStates) -> TokenStates:
+        """The states between the halves of the layer `index`: the last ones that other tokens' have a part in."""
+        attend, _ = self._halves
+        return states.through(partial(attend, self.layers[self.layer_order[index]]))
+
+    def feed_forward(self, index: int, attended: TokenStates) -> TokenStates:
+        """The states after the layer `index`, from those between its halves."""
+        return TokenStates(self._fed_forward(index, attended.hidden), attended.mask)
+
+    def first_after(self, index: int, attended: TokenStates) -> Tensor:
+        """Of each example's first token alone, (batch, hidden), after the layer `index`."""
+        return self._fed_forward(index, attended.first())
+
+    def first_of_last(self, states: TokenStates) -> Tensor:
+        """Of each example's first token alone, (batch, hidden), after the last layer, from the states below that.
+
+        Where the layers are of softmax attention, no other token's queries are computed either.
+        """
+        last = self.num_layers - 1
+        if not self.first_tokens_alone:
+            return self.first_after(last, self.attend(last, states))
+        attend, _ = self._halves
+        attended = states.first_through(partial(attend, self.layers[self.layer_order[last]]))
+        return self._fed_forward(last, attended)
+
+    def _fed_forward(self, index: int, attended: Tensor) -> Tensor:
+        _, feed_forward = self._halves
+        return feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
         """What the model would give out for [CLS] if these, (..., hidden), were its states after the last layer."""
@@ -139,8 +175,28 @@ def _albert(model: Any, num_layers: int) -> _Parts:
     layers_per_group = config.num_hidden_layers / config.num_hidden_groups
     layers = [encoder.albert_layer_groups[int(index / layers_per_group)] for index in range(num_layers)]
     pooler = model.base_model.pooler or _new_pooler(model)
-    one = config.inner_group_num == 1
-    return _Parts(encoder.embedding_hidden_mapping_in, layers, pooler, torch.tanh, one_attention_each=one)
+    return _Parts(
+        encoder.embedding_hidden_mapping_in,
+        layers,
+        pooler,
+        torch.tanh,
+        one_attention_each=config.inner_group_num == 1,
+        attend=_attend_in_group,
+        feed_forward=_feed_forward_of_group,
+    )
+
+
+def _attend_in_group(group: Any, hidden: Tensor, mask: Any) -> Tensor:
+    """ALBERT's inner layers up to the attention of the last."""
+    *below, last = group.albert_layers
+    for layer in below:
+        hidden = layer(hidden, mask)
+    return last.attention(hidden, mask)[0]
+
+
+def _feed_forward_of_group(group: Any, attended: Tensor) -> Tensor:
+    last = group.albert_layers[-1]
+    return last.full_layer_layer_norm(last.ff_chunk(attended) + attended)
 
 
 def _bert(model: Any, num_layers: int) -> _Parts:
@@ -173,6 +229,8 @@ def _sharebert(model: Any, num_layers: int) -> _Parts:
         final_norm=base.final_norm,
         words_are_looked_up=False,  # the matrices of all layers are made of them
         one_attention_each=False,  # keys are made of the states' norm
+        attend=ShareBertLayer.attend,
+        feed_forward=ShareBertLayer.feed_forward,
     )
 
 

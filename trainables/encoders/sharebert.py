@@ -140,11 +140,18 @@ class ShareBertLayer(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
         """(batch, tokens, hidden), or those of the real tokens alone; the mask as that of `TokenStates`."""
-        hidden = hidden + self.dropout(self._attend(self.attention_norm(hidden), mask))
-        inner = nn.functional.gelu(self._linear("intermediate", self.feed_forward_norm(hidden)))
-        return hidden + self.dropout(self._linear("output", inner))
+        return self.feed_forward(self.attend(hidden, mask))
 
-    def _attend(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
+    def attend(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
+        """The first half."""
+        return hidden + self.dropout(self._mixed(self.attention_norm(hidden), mask))
+
+    def feed_forward(self, attended: Tensor) -> Tensor:
+        """The second half, token by token, (..., hidden)."""
+        inner = nn.functional.gelu(self._linear("intermediate", self.feed_forward_norm(attended)))
+        return attended + self.dropout(self._linear("output", inner))
+
+    def _mixed(self, hidden: Tensor, mask: Tensor | Places) -> Tensor:
         query, key, value = (self._heads(self._linear(name, hidden)) for name in ("query", "key", "value"))
         rate = self.attention_dropout.p if self.training else 0.0
         context, _ = softmax_attention(self, query, key, value, mask, dropout=rate, scaling=self.scale)

@@ -135,8 +135,15 @@ class TokenStates:
         """(batch, tokens, hidden); at pads it means nothing."""
         return self.hidden if isinstance(self.mask, Tensor) else self.mask.padded(self.hidden)
 
-    def of(self, rows: Tensor) -> TokenStates:
-        """Those of some examples, (batch,), bool."""
+    @property
+    def num_tokens(self) -> int:
+        """For how many of them a layer computes; with pads where they are there."""
+        return self.hidden.shape[:2].numel()
+
+    def of(self, rows: Tensor | None) -> TokenStates:
+        """Those of some examples, (batch,), bool; None: all."""
+        if rows is None:
+            return self
         if isinstance(self.mask, Tensor):
             return TokenStates(self.hidden[rows], self.mask[rows])
         stays = rows[self.mask.places // self.mask.mask.shape[-1]]

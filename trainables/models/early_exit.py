@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
 from trainables.encoders.layerwise import LayerwiseEncoder
+from trainables.encoders.token_states import TokenStates
 from trainables.matrix_products import computing_in
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
+
+HALVED_FROM = 256  # tokens of a batch: with fewer, to ask for the first ones costs what leaving saves
 
 Batch = dict[str, Tensor]  # input_ids, attention_mask, token_type_ids: (batch, tokens); labels: (batch,), for `loss`
 
@@ -135,10 +138,15 @@ class EarlyExitModel(nn.Module, ABC):
         exit_layer = torch.full_like(going.rows, num_layers)
         states, first = self.encoder.embed(**_texts(batch)), []
         for index in range(num_layers):
-            states = self.encoder.layer(index, states)
-            first.append(states.first())
-            if index + 1 < rule.earliest(num_layers):
-                continue  # nobody may leave yet: the heads of these layers are run together
+            if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers are run together
+                states = self.encoder.layer(index, states)
+                first.append(states.first())
+                continue
+            if index + 1 == num_layers:
+                first.append(self.encoder.first_of_last(states))
+            else:
+                first_after, rest = self._begin(index, states)
+                first.append(first_after)
             step, going = self._decide(torch.stack(first), index + 1, going, generator)
             first = []
             # An answer is overwritten by every later layer that still runs for its example.
@@ -147,9 +155,21 @@ class EarlyExitModel(nn.Module, ABC):
             num_staying = int(stays.sum())
             if num_staying == 0 or index + 1 == num_layers:
                 break
-            if num_staying < len(stays):
-                states, going = states.of(stays), going.of(stays)
+            rows = stays if num_staying < len(stays) else None
+            states, going = rest(rows), going.of(rows)
         return ExitResult(answers, exit_layer)
+
+    def _begin(self, index: int, states: TokenStates) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
+        """A layer that examples may leave after: the first tokens' states after it, and what makes all states of rows.
+
+        Those that leave a batch of many tokens have needed the layer's second half for the first token alone.
+        """
+        attended = self.encoder.attend(index, states)
+        if attended.num_tokens >= HALVED_FROM:
+            first = self.encoder.first_after(index, attended)
+            return first, lambda stays: self.encoder.feed_forward(index, attended.of(stays))
+        whole = self.encoder.feed_forward(index, attended)
+        return whole.first(), whole.of
 
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
@@ -173,8 +193,10 @@ class _Going:
     carried: Tensor | None = None  # by the heads, first dimension the example
     state: State | None = None  # of the rule; None before its first step
 
-    def of(self, stays: Tensor) -> _Going:
-        """Those of them that stay, (going,), bool."""
+    def of(self, stays: Tensor | None) -> _Going:
+        """Those of them that stay, (going,), bool; None: all."""
+        if stays is None:
+            return self
         carried = None if self.carried is None else self.carried[stays]
         state = self.state and {name: values[stays] for name, values in self.state.items()}
         return _Going(self.rows[stays], carried, state)

@@ -1,5 +1,8 @@
 """Encoders without pads equal encoders with them: pytest tests/trainables/encoders/test_token_states.py"""
 
+from dataclasses import dataclass
+from functools import partial
+
 import pytest
 import torch
 from helpers.configurations import config_of
@@ -9,6 +12,8 @@ from trainables.data.tasks import TASKS
 from trainables.encoders import layerwise
 from trainables.encoders.loading import load_encoder
 from trainables.encoders.token_states import Places
+from trainables.models import early_exit
+from trainables.models.exit_rules import Step, apply_exit
 
 LENGTHS = [20, 3, 1, 32, 5]
 FAMILIES = ["albert", "bert", "electra", "roberta", "sharebert"]
@@ -31,8 +36,38 @@ def model_of(family, method="palbert", **changes):
     return trainables.load(method).build(config, encoder, TASKS["rte"])
 
 
+def recorded_halves(encoder):
+    """For how many tokens each half of a layer is asked from now on."""
+    halves = dict(zip(("attend", "feed_forward"), encoder._halves))
+    seen = {name: [] for name in halves}
+
+    def recorded(name, layer, states, *more):
+        seen[name].append(states.shape[:-1].numel())
+        return halves[name](layer, states, *more)
+
+    encoder._halves = tuple(partial(recorded, name) for name in halves)
+    return seen
+
+
 def families_with(attention):
     return [family for family in FAMILIES if not attention or family in ("albert", "bert", "electra")]
+
+
+@dataclass(frozen=True)
+class At:
+    """Each example leaves after a layer of its own."""
+
+    layers: tuple
+    draws = 1
+
+    def earliest(self, num_layers):
+        return 1
+
+    def start(self, num_layers, logits, generator):
+        return {"layers": torch.tensor(self.layers)}
+
+    def step(self, state, layer, num_layers, logits, lambdas):
+        return Step(state["layers"] == layer, logits, state)
 
 
 @pytest.fixture
@@ -64,11 +99,10 @@ def test_the_last_layer_is_asked_for_the_first_token_alone(width, monkeypatch):
     monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
     for family in FAMILIES:
         encoder = model_of(family).encoder
-        seen = []
-        encoder.layers[-1].register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[:2].numel()))
+        seen = recorded_halves(encoder)
         firsts = list(encoder.first_tokens(**texts()))
-        alone = family != "sharebert"
-        assert (seen[-1] == len(LENGTHS)) == alone, family
+        assert (seen["attend"][-1] == len(LENGTHS)) == (family != "sharebert"), family
+        assert seen["feed_forward"][-1] == len(LENGTHS), family
         for first, states in zip(firsts, encoder.walk(**texts()), strict=True):
             torch.testing.assert_close(first, states.first(), rtol=0, atol=1e-5, msg=family)
 
@@ -92,18 +126,32 @@ def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
             torch.testing.assert_close(ours, padded, rtol=1e-4, atol=1e-5, msg=lambda said: f"{family}: {said}")
 
 
+@pytest.mark.parametrize("width", [10**9, 0], ids=["pads", "no pads"])
+@pytest.mark.parametrize("halved_from", [10**9, 1], ids=["whole", "halved"])
 @pytest.mark.parametrize("method", ["palbert", "pabee", "electra-small"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_inference_without_pads_is_that_with_them(family, method, monkeypatch):
+def test_inference_is_the_rule_on_all_layers(family, method, halved_from, width, monkeypatch):
     """Examples leave at different layers, so that what is left is packed anew."""
     model = model_of(family, method).eval()
-    if method == "palbert":
-        torch.nn.init.normal_(model.lambda_head.output.weight, std=20)
-    padded = model.infer(texts())
-    monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", 0)
-    ours = model.infer(texts())
-    assert torch.equal(ours.exit_layer, padded.exit_layer)
-    torch.testing.assert_close(ours.logits, padded.logits, rtol=0, atol=1e-5)
+    if method != "electra-small":
+        model.exit_rule = At((3, 2, 6, 2, 5))
+    expected = apply_exit(model.exit_rule, model.all_exits(texts()))
+    monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", width)
+    monkeypatch.setattr(early_exit, "HALVED_FROM", halved_from)
+    found = model.infer(texts())
+    assert torch.equal(found.exit_layer, expected.exit_layer)
+    torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_who_leaves_has_the_second_half_of_the_layer_for_the_first_token_alone(family, monkeypatch, without_pads):
+    model = model_of(family).eval()
+    model.exit_rule = At((3, 2, 4, 2, 2))
+    monkeypatch.setattr(early_exit, "HALVED_FROM", 1)
+    seen = recorded_halves(model.encoder)
+    model.infer(texts())
+    # Each layer for the first tokens of who is there, then for all tokens of who stays.
+    assert seen["feed_forward"] == [5, sum(LENGTHS), 5, 20 + 1, 2, 1, 1]
 
 
 def test_batch_mates_do_not_matter(without_pads):
