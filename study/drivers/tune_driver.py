@@ -22,7 +22,7 @@ from study.drivers.driver import LOOK_SECONDS, Driver
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 
-START_SECONDS = 60.0  # that the first actor of a launch waits for the others, which may find no room
+START_SECONDS = 10.0  # that the first actor of a launch waits for the others at least: they may never come
 
 
 class TuneDriver(Driver):
@@ -34,7 +34,8 @@ class TuneDriver(Driver):
         super().__init__(scheduler, resources=resources, **given)
         self._actor = actor
         self._waiting: dict[str, frozenset[str]] = {}  # Ray's ids of trials without an actor yet -> nodes they avoid
-        self._next_placing, self._first_begun = 0.0, math.inf
+        self._next_placing = 0.0
+        self._began, self._start_over = time.monotonic(), math.inf  # when actors of the start are waited for no longer
         self._to_come = resources.slots_to_come()
         self._known_slots, self._slots_asked = 0, -math.inf
 
@@ -87,6 +88,8 @@ class TuneDriver(Driver):
         Raises:
             SmokeStepsFailed: a method cannot take a step.
         """
+        now = time.monotonic()
+        self._start_over = min(self._start_over, now + max(START_SECONDS, 2 * (now - self._began)))
         is_over = self.take_in(ray_id, message)
         if not is_over or self._waits_for_others:
             return TrialScheduler.CONTINUE
@@ -98,14 +101,12 @@ class TuneDriver(Driver):
         """Whether an actor whose smoke steps are taken waits for those of others: Ray lets a warm one go that no trial
         is pending for, and throws away one that still starts where a warm one could do its work."""
         is_under_way = self._smoke is not None and not self._smoke.are_over and not self._smoke.are_left
-        others_may_come = not self._waiting or time.monotonic() < self._first_begun + START_SECONDS
-        return is_under_way and others_may_come and not self.scheduler.draining
+        return is_under_way and time.monotonic() < self._start_over and not self.scheduler.draining
 
     def begun(self, ray_id: str) -> None:
         """A trial has its actor now; one that gets it after Ctrl-C is not waited for."""
         self._watchdog.moved()
         self._waiting.pop(ray_id, None)
-        self._first_begun = min(self._first_begun, time.monotonic())
         if not self.scheduler.draining:
             self._training.add(ray_id)
 
