@@ -14,14 +14,18 @@ ARGS ?=
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
-.PHONY: study test cluster-test lint fix table results soak
+.PHONY: study test long-test cluster-test lint fix table results soak
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
 	.venv/bin/python -m study.launch --method $(METHOD) $(ARGS)
 
 test: $(WITH_TOOLS)
-	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+
+# Whole studies that are killed, cut off or moved. It takes longer than all others together.
+long-test: $(WITH_TOOLS)
+	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
 
 # On hosts that are made here for it, which takes root and Debian's openssh-server, rsync and iproute2; else it is skipped.
 cluster-test: $(WITH_TOOLS) build/cluster/installed

@@ -33,7 +33,7 @@ from study.facts.chain import SEAL, ChainCheck
 from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import StudyFacts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OTHER_CHOICES = {
     "complete": "interrupted",

@@ -181,6 +181,7 @@ def test_a_slow_study_misses_its_targets():
     assert [held for _, held in overhead.memory_checks({"study": ours, "tune-bare": theirs})] == [False]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", ["study", "optuna"])
 def test_a_contender_runs_all_of_its_trials(contender):
@@ -188,6 +189,7 @@ def test_a_contender_runs_all_of_its_trials(contender):
     assert row["trials"] == 8 and 0 < row["seconds"] < 120
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
     sizes = ["--arms", "1", "--samples", "3", "--seeds", "2", "--epochs", "3", "--seconds", "0.2"]

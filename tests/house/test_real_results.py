@@ -363,6 +363,7 @@ def reports_in(out: Path) -> int:
     return journal.read_text().count('"report"') if journal.exists() else 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_kit_that_is_interrupted_twice_and_moved_comes_to_the_same_records(tmp_path, glue, backbone, monkeypatch):
     if "KIT_PYTHON" not in os.environ:

@@ -6,7 +6,7 @@ from helpers.trials import check_as_alone
 
 from analysis.verify import verify
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SMALL = [*ARGUMENTS, "--samples", "1", "--epochs", "4"]
 

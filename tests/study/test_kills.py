@@ -3,7 +3,7 @@
 import pytest
 from helpers.kills import check_nothing_lost_or_doubled, run_killed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ARGUMENTS = ["--method", "albert", "--task", "rte", "--sampler", "grid", "--samples", "4", "--seeds", "4"]
 ARGUMENTS += ["--profile", "mini", "--epochs", "7", "--max-failures", "100"]

@@ -9,7 +9,7 @@ from helpers.power_cuts import differences_of, pretraining_study, run_cut_off
 
 from study.facts.record import read_records
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 ARGUMENTS = pretraining_study(steps=40, epochs=2, seeds=1)

@@ -67,6 +67,7 @@ def kill_one_process(cluster: Cluster, launcher: subprocess.Popen, cache: Path) 
     processes[1].kill()
 
 
+@pytest.mark.long
 def test_two_processes_of_which_one_is_killed_end_as_one_process(cluster, tmp_path):
     folder = tmp_path / "runs" / "two"
     where = ["--out", str(folder.parent), "--name", folder.name, "--tracking-uri", "none", "--address", cluster.address]

@@ -23,7 +23,7 @@ COMMANDS = re.findall(
 )
 SNIPPET = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def run(place: Path, command: str) -> str:

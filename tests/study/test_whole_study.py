@@ -132,6 +132,7 @@ def fetch(url: str, server: subprocess.Popen) -> bytes:
     raise TimeoutError(url)
 
 
+@pytest.mark.long
 def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study):
     events = (study / "events.jsonl").read_text()
     again = launch(study, *SMALL)
@@ -145,6 +146,7 @@ def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study
     assert search == {"albert": 4, "palbert": 4}
 
 
+@pytest.mark.long
 def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     """It is interrupted while it pretrains."""
     folder = tmp_path / "interrupted"

@@ -20,6 +20,7 @@ def test_what_pretraining_did_not_teach_is_told() -> None:
     assert len(pretraining.misses({**means(), "shuffled corpus": {"rte": 0.95, "mrpc": 0.5}})) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_masked_words_teach_what_shuffled_words_do_not(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -15,6 +15,7 @@ from study.facts.record import read_records
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not MAY_MOUNT, reason="needs the privileges of mount and unshare"),
 ]
 

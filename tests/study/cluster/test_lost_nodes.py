@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster
 from study.facts.events import NodeLeftOut, StudyPaused, TrialRetried, TrialStarted, read_events
 from study.facts.record import read_records
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "6", "--profile", "mini"]
 

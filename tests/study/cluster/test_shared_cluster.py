@@ -37,6 +37,7 @@ def launch(folder: Path, cluster: Cluster) -> subprocess.Popen:
     )
 
 
+@pytest.mark.long
 def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
     folders = [tmp_path / "first", tmp_path / "second"]
     launches = [launch(folder, cluster) for folder in folders]
@@ -50,6 +51,7 @@ def test_two_studies_run_at_the_same_time_on_one_cluster(tmp_path, cluster):
     }
 
 
+@pytest.mark.long
 def test_a_study_whose_cluster_is_gone_ends_and_goes_on_with_another(tmp_path, cluster):
     process = launch(tmp_path / "study", cluster)
     for line in process.stderr:

@@ -21,6 +21,7 @@ from study.facts.record import read_records
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not MAY_MOUNT, reason="needs the privileges of mount and unshare"),
 ]
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "2", "--profile", "mini"]

@@ -51,6 +51,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "study"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_is_on_ray(
     tmp_path: Path, on_ray: Path
@@ -64,6 +65,7 @@ def test_where_neither_ray_nor_mlflow_is_installed_a_study_runs_and_is_what_it_i
     assert (tmp_path / "study" / "report.html").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["ray", "local"])
 def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(

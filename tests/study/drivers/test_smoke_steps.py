@@ -94,6 +94,7 @@ def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(chec
     assert any(isinstance(event, EpochReported) for event in read_events(study))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_actor_that_has_no_step_to_take_is_there_for_trials_too(checkout: Path) -> None:
     method = checkout / "trainables" / "broken.py"

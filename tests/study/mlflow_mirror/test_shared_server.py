@@ -54,6 +54,7 @@ def postgresql_store() -> Iterator[dict[str, str]]:
         yield {"MLFLOW_BACKEND_STORE_URI": database.uri, "PGPASSFILE": str(database.password_file)}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "store",

@@ -72,6 +72,7 @@ def under_uri(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_study_under_a_uri_finds_what_one_in_a_folder_finds(in_folder, under_uri):
     assert results(under_uri) == results(in_folder) and len(results(under_uri)) == 3
@@ -138,6 +139,7 @@ def s3() -> Iterator[str]:
         yield f"s3://bucket/{{}}?scheme=http&endpoint_override=127.0.0.1:{port}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_study_on_s3_that_was_killed_goes_on_and_finds_the_same(s3, in_folder, tmp_path):
     folder, storage = tmp_path / "on-s3", s3.format("studies/mine")

@@ -93,6 +93,7 @@ def largest_difference(one: dict[str, Any], two: dict[str, Any]) -> float:
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_two_processes_end_with_the_weights_and_scores_of_one(case, left):
     alone = state_of(left / "alone" / f"{case.name} 0")
