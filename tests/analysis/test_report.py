@@ -295,6 +295,7 @@ def test_pictures_are_written_as_files(page, study):
         assert f"{name}.svg" in names
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_page_of_eight_tasks_and_five_methods_is_below_5_mb(tmp_path):
     methods = {"albert": 0.7, "palbert": 0.8, "pondernet": 0.7, "pabee": 0.75, "electra-small": 0.9}

@@ -93,6 +93,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_new_files_pass_the_contract_tests(toys: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CONTRACT, str(toys)], cwd=ROOT, capture_output=True, text=True)

@@ -10,6 +10,7 @@ is_repository = subprocess.run(["git", "rev-parse"], cwd=against_commit.ROOT, ca
 pytestmark = pytest.mark.skipif(not is_repository, reason=f"{against_commit.ROOT} is no git repository")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_same_commit_trains_the_same_trial(tmp_path):
     against_commit.extract("HEAD", tmp_path / "before")

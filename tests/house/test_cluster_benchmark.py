@@ -8,6 +8,7 @@ from benchmarks import cluster
 from benchmarks.hosted_trials import HostedTrial
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_trials_of_many_slots_run_in_few_processes() -> None:
     options = cluster.build_parser().parse_args(["--slots", "6", "--nodes", "2", "--window", "6"])

@@ -100,6 +100,7 @@ def test_where_mps_does_not_start_it_is_not_measured(monkeypatch, capsys):
         gpu_sharing.trained(Way(1, with_mps=True), gpu_sharing.build_parser().parse_args(SMALL))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_trials_that_share_a_cpu_train_at_the_same_time():
     arguments = gpu_sharing.build_parser().parse_args([*SMALL, "--at-once", "1", "2"])

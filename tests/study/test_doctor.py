@@ -122,6 +122,7 @@ def test_a_check_that_breaks_is_a_finding_too() -> None:
     assert finding.is_fault and "libcudart.so" in finding.text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_node_of_a_cluster_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from ray.cluster_utils import Cluster

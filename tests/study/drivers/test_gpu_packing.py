@@ -43,6 +43,7 @@ def driver_of(scheduler: Scheduler, folder: Path) -> TuneDriver:
     return TuneDriver(scheduler, **where, on_progress=lambda: None, watchdog=watchdog, actor=SharingTrial)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_trials_hold_a_gpu_alone_until_that_is_measured_and_then_share_it(tmp_path, monkeypatch):
     for name, value in {**RAY_SETTINGS, "PYTHONPATH": str(ROOT / "tests")}.items():  # where workers find helpers

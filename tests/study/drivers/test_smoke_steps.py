@@ -68,6 +68,7 @@ def python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_mistake_in_build_is_one_line_before_any_trial_and_mended_goes_on(checkout: Path) -> None:
     method, study = checkout / "trainables" / "broken.py", checkout / "runs" / "s1"

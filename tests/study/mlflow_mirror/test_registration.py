@@ -67,6 +67,7 @@ def test_a_model_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
     assert where_it_lies(record, tmp_path / "other").model == str(model)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path) -> None:
     from trainables.runs.trained_model import load_trained
@@ -91,6 +92,7 @@ def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Pa
         assert answers["exit_layer"][row] == int(alone.exit_layer)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_registered_model_of_one_s_own_method_carries_it(tmp_path: Path) -> None:
     methods = tmp_path / "methods"

@@ -194,6 +194,7 @@ def test_a_launch_says_where_the_links_into_a_server_are(tmp_path: Path) -> None
     assert browse(tmp_path, "none", progress) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_link_into_a_server_names_a_view_that_finds_the_best_palbert_run_on_rte(
     journal: MadeJournal, server: Server, capsys: pytest.CaptureFixture[str]

@@ -141,6 +141,7 @@ ONE_EPOCH = "import json, os, sys; from study.drivers.trial_actor import TrialAc
 ONE_EPOCH += "TrialActor(json.loads(sys.argv[1])).step(); os._exit(9)"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_trial_goes_on_in_another_process_from_the_uri_alone(tmp_path):
     spec = spec_of("palbert", "rte", config={"epochs": 3})
