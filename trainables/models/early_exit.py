@@ -137,6 +137,7 @@ class EarlyExitModel(nn.Module, ABC):
         answers = torch.zeros(len(going.rows), self.num_labels, device=going.rows.device)
         exit_layer = torch.full_like(going.rows, num_layers)
         states, first = self.encoder.embed(**_texts(batch)), []
+        some_left = True  # after the layer before; of the first it is not known
         for index in range(num_layers):
             if index + 1 < rule.earliest(num_layers):  # nobody may leave: the heads of these layers are run together
                 states = self.encoder.layer(index, states)
@@ -145,7 +146,7 @@ class EarlyExitModel(nn.Module, ABC):
             if index + 1 == num_layers:
                 first.append(self.encoder.first_of_last(states))
             else:
-                first_after, rest = self._begin(index, states)
+                first_after, rest = self._begin(index, states, some_left)
                 first.append(first_after)
             step, going = self._decide(torch.stack(first), index + 1, going, generator)
             first = []
@@ -155,17 +156,21 @@ class EarlyExitModel(nn.Module, ABC):
             num_staying = int(stays.sum())
             if num_staying == 0 or index + 1 == num_layers:
                 break
-            rows = stays if num_staying < len(stays) else None
+            some_left = num_staying < len(stays)
+            rows = stays if some_left else None
             states, going = rest(rows), going.of(rows)
         return ExitResult(answers, exit_layer)
 
-    def _begin(self, index: int, states: TokenStates) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
+    def _begin(
+        self, index: int, states: TokenStates, some_left: bool
+    ) -> tuple[Tensor, Callable[[Tensor | None], TokenStates]]:
         """A layer that examples may leave after: the first tokens' states after it, and what makes all states of rows.
 
-        Those that leave a batch of many tokens have needed the layer's second half for the first token alone.
+        Those that leave a batch of many tokens have needed the layer's second half for the first token alone. For who
+        stays this is done twice; so it is not done where nobody left after the layer before.
         """
         attended = self.encoder.attend(index, states)
-        if attended.num_tokens >= HALVED_FROM:
+        if some_left and attended.num_tokens >= HALVED_FROM:
             first = self.encoder.first_after(index, attended)
             return first, lambda stays: self.encoder.feed_forward(index, attended.of(stays))
         whole = self.encoder.feed_forward(index, attended)
