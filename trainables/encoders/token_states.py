@@ -1,14 +1,15 @@
 """The states of a batch's tokens between two layers: with pads, or those of the real tokens alone.
 
 Nearly all work of a layer is done token by token, and needs no pads: there the real tokens of all examples lie end to
-end. Only attention asks which tokens belong together; it gets them padded (`without_waste`), on a CPU examples of
-similar lengths at a time. Where only the first token's state is wanted, attention is asked for that alone.
+end. Only attention asks which tokens belong together (`without_waste`): on a GPU it gets all padded, on a CPU the
+examples of each length for themselves. Where only the first token's state is wanted, attention is asked for that alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,38 +18,36 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-SIMILAR = 16  # tokens: on a CPU examples are padded to the longest of those with as many tokens, rounded up to this
-
 Attention = Callable[..., tuple[Tensor, None]]  # as `transformers` calls it
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Examples that are padded together."""
+    """Examples that attention gets together."""
 
-    mask: Tensor  # (examples, 1, 1, tokens), bool: true at real tokens
-    places: Tensor  # of the real tokens among all of the part, (real tokens,), int64
+    examples: int
+    tokens: int  # of the longest
+    mask: Tensor | None = None  # (examples, 1, 1, tokens), bool: true at real tokens; None: all have as many
+    places: Tensor | None = None  # of the real tokens among all of the part, (real tokens,), int64; None: all are real
 
-    @classmethod
-    def of(cls, mask: Tensor) -> _Part:
-        return cls(mask, mask.flatten().nonzero()[:, 0])
+    @property
+    def num_tokens(self) -> int:
+        """That are real."""
+        return self.examples * self.tokens if self.places is None else len(self.places)
 
     def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict) -> Tensor:
         """(real tokens, heads, size) from query, key and value, (real tokens, heads, size) each."""
-        examples, _, _, tokens = self.mask.shape
-        padded = [self._padded(of_all).unflatten(0, (examples, tokens)).transpose(1, 2) for of_all in states]
-        mixed, _ = attend(module, *padded, self.mask, **more)
-        return mixed.flatten(0, 1) if self._is_full else mixed.flatten(0, 1).index_select(0, self.places)
+        shape = self.examples, self.tokens
+        padded = [self._padded(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
+        mixed = attend(module, *padded, self.mask, **more)[0].flatten(0, 1)
+        return mixed if self.places is None else mixed.index_select(0, self.places)
 
     def _padded(self, states: Tensor) -> Tensor:
         """Zeros at pads."""
-        if self._is_full:
+        if self.places is None:
             return states
-        return states.new_zeros(self.mask.numel(), *states.shape[1:]).index_copy(0, self.places, states)
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self.places) == self.mask.numel()
+        zeros = states.new_zeros(self.examples * self.tokens, *states.shape[1:])
+        return zeros.index_copy_(0, self.places, states)
 
 
 @dataclass(frozen=True)
@@ -70,26 +69,25 @@ class Places:
         """One part: the sizes of several would be waited for once more."""
         lengths = mask.flatten(1).sum(1)
         places = mask.flatten().nonzero()[:, 0]
-        return cls(mask, places, lengths.cumsum(0) - lengths, (_Part(mask, places),))
+        batch, _, _, tokens = mask.shape
+        return cls(mask, places, lengths.cumsum(0) - lengths, (_Part(batch, tokens, mask, places),))
 
     @classmethod
     def _by_length(cls, mask: Tensor) -> Places:
+        """A part of each length, without pads."""
         real = mask.flatten(1)
         lengths, order = real.sum(1).sort(stable=True)  # stable: what is left of a batch keeps its order
-        sizes = (lengths + SIMILAR - 1).div(SIMILAR, rounding_mode="floor").unique_consecutive(return_counts=True)[1]
-        parts: list[_Part] = []
-        for rows in order.split(sizes.tolist()):
-            own = real[rows, : int(real[rows[-1]].sum())]
-            parts.append(_Part.of(own[:, None, None]))
+        of_parts = (sizes.tolist() for sizes in lengths.unique_consecutive(return_counts=True))
+        parts = tuple(_Part(examples, tokens) for tokens, examples in zip(*of_parts, strict=True))
         example, token = real[order].nonzero(as_tuple=True)
         firsts = torch.empty_like(order).index_copy(0, order, lengths.cumsum(0) - lengths)
-        return cls(mask, order[example] * real.shape[1] + token, firsts, tuple(parts))
+        return cls(mask, order[example] * real.shape[1] + token, firsts, parts)
 
     def padded(self, states: Tensor) -> Tensor:
         """(batch, tokens, ...), zeros at pads, from (1, real tokens, ...)."""
         batch, _, _, tokens = self.mask.shape
         zeros = states.new_zeros(batch * tokens, *states.shape[2:])
-        return zeros.index_copy(0, self.places, states[0]).unflatten(0, (batch, tokens))
+        return zeros.index_copy_(0, self.places, states[0]).unflatten(0, (batch, tokens))
 
     def packed(self, states: Tensor) -> Tensor:
         """(1, real tokens, ...) from (batch, tokens, ...)."""
@@ -162,16 +160,16 @@ def without_waste(attend: Attention) -> Attention:
             return attend(module, query, key, value, mask.mask if isinstance(mask, Places) else mask, **more)
         if not isinstance(attention_mask, Places):
             return attend(module, query, key, value, attention_mask, **more)
-        sizes = [len(part.places) for part in attention_mask.parts]
+        sizes = [part.num_tokens for part in attention_mask.parts]
         # (1, heads, real tokens, head size) each; what comes back is (1, real tokens, heads, head size)
-        split = (states[0].transpose(0, 1).split(sizes) for states in (query, key, value))
+        split = (states.squeeze(0).transpose(0, 1).split(sizes) for states in (query, key, value))
         mixed = [part.attend(attend, module, of_part, more) for part, *of_part in zip(attention_mask.parts, *split)]
         return torch.cat(mixed)[None], None
 
     return attend_to_real_tokens
 
 
-softmax_attention = without_waste(sdpa_attention_forward)
+softmax_attention = without_waste(partial(sdpa_attention_forward, is_causal=False))  # nor where there is no mask
 
 AttentionInterface.register("padding_free", softmax_attention)
 AttentionMaskInterface.register("padding_free", sdpa_mask)

@@ -70,9 +70,11 @@ class At:
         return Step(state["layers"] == layer, logits, state)
 
 
-@pytest.fixture
-def without_pads(monkeypatch):
+@pytest.fixture(params=["cpu", "gpu"])
+def without_pads(request, monkeypatch):
+    """As on the device, where attention gets the examples of each length, or all with pads."""
     monkeypatch.setattr(layerwise, "PADDING_FREE_WIDTH", 0)
+    monkeypatch.setattr(Places, "of", Places._by_length if request.param == "cpu" else Places._in_order)
 
 
 def test_places_there_and_back():
@@ -84,12 +86,17 @@ def test_places_there_and_back():
     assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
 
 
-def test_on_a_cpu_examples_of_similar_length_are_padded_together():
-    lengths = [20, 3, 40, 17, 33, 16]
+def test_on_a_cpu_attention_gets_examples_of_the_same_length_together_without_pads():
+    lengths = [20, 3, 40, 20, 16]
     mask = texts(lengths, 40)["attention_mask"][:, None, None, :].bool()
     places = Places.of(mask)
-    assert [tuple(part.mask.shape) for part in places.parts] == [(2, 1, 1, 16), (2, 1, 1, 20), (2, 1, 1, 40)]
-    states = torch.randn(6, 40, 4) * mask[:, 0, 0, :, None]
+    assert [(part.examples, part.tokens, part.mask) for part in places.parts] == [
+        (1, 3, None),
+        (1, 16, None),
+        (2, 20, None),
+        (1, 40, None),
+    ]
+    states = torch.randn(5, 40, 4) * mask[:, 0, 0, :, None]
     assert torch.equal(places.padded(places.packed(states)), states)
     assert torch.equal(places.packed(states)[0, places.firsts], states[:, 0])
 
