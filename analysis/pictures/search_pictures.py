@@ -267,6 +267,8 @@ def _slice_seen(row: Row, field: str) -> str:
     """The field's values in the best quarter of the completed trials, and in all."""
     points = sorted((p for p in _slice(row, field) if p[2].status == "completed"), key=lambda point: point[1])
     values = [value for value, _, _ in points]
+    if not values:
+        return f"{field}: no search trial is completed."
     good = values[: max(1, len(values) // 4)]
     return f"{field}: the best quarter of trials has {_extent(good)}, all have {_extent(values)}."
 

@@ -176,6 +176,15 @@ def test_field_with_and_without_a_number_is_drawn_as_words(tmp_path):
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1e-05", "None"]
 
 
+def test_slices_of_a_search_that_completed_no_trial_say_so(tmp_path):
+    stopped = [
+        record("palbert", "rte", 0.7, phase="search", trial=i, config={"rate": rate}, status="stopped")
+        for i, rate in enumerate([1e-5, 2e-5])
+    ]
+    subject = subject_of(rows_of([load_study(write_study(tmp_path, stopped))]))
+    assert hyperparameters_picture(subject, subject.rows[0]).alt == "rate: no search trial is completed."
+
+
 def test_learning_curves_mark_the_trials_that_asha_stopped(tmp_path):
     folder = predicted_study(tmp_path, {"palbert": 0.8}, ["rte", "stsb"], num_examples=60)
     subject = subject_of(rows_of([load_study(folder)]))
