@@ -54,15 +54,16 @@ def _cells(arm: ArmProgress) -> list[str]:
         _count(sum(1 for record in searched if record.status == "stopped")),
         _count(sum(1 for trial in arm.facts.trials if trial.record and trial.record.status == "failed")),
         _count(len(arm.facts.under_way)),
-        f"{sum(1 for trial in arm.confirm_trials if trial.ended)}/{len(arm.arm.seeds)}",
+        f"{len(arm.confirmed)}/{len(arm.arm.seeds)}",
         points(_best_score(arm)),
         points(arm.median),
     ]
 
 
 def _best_score(arm: ArmProgress) -> float | None:
-    """Of the search trials, those under way too."""
-    return max((trial.best.report.row.selection_score for trial in arm.facts.search if trial.best), default=None)
+    """Of the search trials that have not failed, those under way too."""
+    others = [trial for trial in arm.facts.search if not (trial.record and trial.record.status == "failed")]
+    return max((trial.best.report.row.selection_score for trial in others if trial.best), default=None)
 
 
 def _count(number: int) -> str:

@@ -11,6 +11,7 @@ from study import profiles
 from study.decisions.progress import StudyProgress
 from study.plans.plan import Pretraining
 from study.plans.resolution import resolve
+from study.screen.arms_table import COLUMNS, arms_table
 from study.screen.live_layout import live_layout
 from study.screen.waiting import waiting_for
 
@@ -96,6 +97,19 @@ def test_a_pretraining_has_its_epochs_there():
     progress = progress_of(events=6, methods=("albert",), pretraining=pretraining)
     text = "\n".join(lines_of(progress, width=70, height=20))
     assert "albert-mlm/pretraining" in text and "epoch " in text
+
+
+def test_trials_that_failed_are_neither_confirmed_nor_the_best():
+    progress = progress_of(events=10_000, methods=("albert",))
+    arm = progress.arms[0]
+    assert len(arm.confirmed) == len(arm.confirm_trials) == 2
+    *_, second, best = sorted(arm.facts.search, key=lambda trial: trial.best.report.row.selection_score)
+    for trial in (arm.confirm_trials[0], best):
+        trial.ended = replace(trial.ended, record=replace(trial.record, status="failed"))
+    cells = [next(iter(column.cells)) for column in arms_table(progress, width=200, arms=[arm]).columns]
+    found = dict(zip(COLUMNS, cells, strict=True))
+    assert (found["confirm"], found["failed"]) == ("1/2", "2")
+    assert found["best"] == f"{100 * second.best.report.row.selection_score:.1f}" != found["median"]
 
 
 def test_stopping_is_said():
