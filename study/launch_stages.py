@@ -293,7 +293,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
             print(line)
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
-    print(f"report:      {folder / 'report.html'}")
+    if (folder / "report.html").exists():
+        print(f"report:      {folder / 'report.html'}")
     for line in browse(folder, options.tracking_uri, progress):
         print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
