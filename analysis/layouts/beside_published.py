@@ -12,7 +12,6 @@ from analysis.layouts.published_numbers import PublishedNumber, PublishedRow
 from analysis.layouts.table import Block, Line
 from analysis.statistics.verdicts import Verdict, verdict
 from analysis.studies.cells import Cell, Row
-from analysis.studies.protocol_words import is_mini
 from trainables.data.tasks import TASKS
 
 ON_REAL_GLUE = "on real GLUE; not comparable with --data mini"
@@ -97,7 +96,7 @@ def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> 
 
 def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
     """The first of what sets the cell apart; None where nothing does."""
-    if any(is_mini(study) for study in cell.studies):
+    if any(study.is_mini for study in cell.studies):
         return ON_REAL_GLUE
     if cell.data_differences:
         return f"on the official GLUE; here {TASKS[cell.task].title} {cell.data_differences[0]}"
@@ -127,7 +126,7 @@ def _why_apart(
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
         return {}
-    on_mini = any(is_mini(study) for row in rows for cell in row.cells.values() for study in cell.studies)
+    on_mini = any(study.is_mini for row in rows for cell in row.cells.values() for study in cell.studies)
     if (relative := other.numbers.get("relative")) is not None:
         figure = f"as {relative.value:g} {relative.metric} alone"
         return {f"{figure}, {ON_REAL_GLUE}" if on_mini else figure: left}

@@ -15,7 +15,6 @@ from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, rows_of
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
@@ -74,7 +73,7 @@ def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]
 
 
 def on_mini(studies: list[Study]) -> str:
-    return " on mini-GLUE" if any(map(is_mini, studies)) else ""
+    return " on mini-GLUE" if any(study.is_mini for study in studies) else ""
 
 
 def sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from analysis.statistics.constant_answer import not_shown_above_constant
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini, protocol_in_words, setting_notes
+from analysis.studies.protocol_words import protocol_in_words, setting_notes
 from study.facts.other_code import code_in_words, first_training_launch, other_code_of
 from trainables.data.tasks import TASKS
 
@@ -58,7 +58,7 @@ def departure_notes(studies: list[Study]) -> list[str]:
     told: dict[str, list[str]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
-            if is_mini(study) and who != "protocol":
+            if study.is_mini and who != "protocol":
                 continue  # nothing there is to be held against a paper
             told.setdefault(who, []).extend(line for line in lines if line not in told.get(who, []))
     return [f"departures, {who}: {'; '.join(lines)}" for who, lines in told.items() if lines]
@@ -119,7 +119,7 @@ def _data_notes(rows: list[Row]) -> list[str]:
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:
         for task, cell in row.cells.items():
-            if cell.data_differences and not any(map(is_mini, cell.studies)):
+            if cell.data_differences and not any(study.is_mini for study in cell.studies):
                 found[task] = cell.data_differences
     return [f"{TASKS[task].title} is not the official GLUE: {'; '.join(lines)}" for task, lines in found.items()]
 

@@ -37,7 +37,7 @@ from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.studies.cells import Row
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini, seeds_in_words
+from analysis.studies.protocol_words import seeds_in_words
 
 ABLATION_TASKS = ("sst2", "rte", "cola")  # PALBERT, table 1
 ELECTRA_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -260,7 +260,7 @@ def _papers_with_test(rows: list[Row]) -> list[str]:
 
 def _test_blocks(studies: list[Study], papers: Iterable[str]) -> list[Block]:
     """The published test numbers beside the dev numbers; ours would come from the GLUE server, none for mini-GLUE."""
-    return [] if any(map(is_mini, studies)) else [_test_block(paper) for paper in papers]
+    return [] if any(study.is_mini for study in studies) else [_test_block(paper) for paper in papers]
 
 
 def _test_block(paper: str) -> Block:

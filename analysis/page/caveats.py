@@ -10,7 +10,6 @@ from analysis.layouts.notes import seed_notes
 from analysis.page.findings import Finding, counted, search_in_words
 from analysis.statistics.costs import ledger_notes, row_ledger
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import is_mini
 from trainables.data.tasks import TASKS
 
 
@@ -64,7 +63,7 @@ def _untested(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
 
 
 def _data(evidence: Evidence) -> list[Caveat]:
-    if any(map(is_mini, evidence.studies)):
+    if any(study.is_mini for study in evidence.studies):
         return [Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol")]
     titles = other_data(evidence)
     return [Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing")] if titles else []

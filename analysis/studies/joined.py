@@ -1,9 +1,9 @@
 """One or several studies as the rows of a table: what may stand together, and what is refused.
 
 Studies join by arm: every cell is made of the records of all studies that have its arm, each trial once. They must
-have one protocol (`load_studies`), one seed plan, the same data under every column, and the same content under every
-method that they share. `separate` gives rows of their own instead, a row per study and method; there only the data
-must be the same, and a number of fewer seeds than the table's is marked.
+have one protocol (`load_studies`), one seed plan, the same data under every column (generated data under all or
+none), and the same content under every method that they share. `separate` gives rows of their own instead, a row per
+study and method; there only the data must be the same, and a number of fewer seeds than the table's is marked.
 """
 
 from __future__ import annotations
@@ -92,16 +92,28 @@ def _joined(studies: list[Study], arm: str) -> list[Record]:
 
 
 def _check_data(studies: Sequence[Study]) -> None:
-    """Passes if the cells of every column were made of the same data."""
+    """Passes if the cells of every column were made of the same data, and all of GLUE's or all of generated data."""
+    for other in studies[1:]:
+        if other.is_mini != studies[0].is_mini:
+            raise ValueError(
+                f"generated data and other data never share a table: {_data_of(studies[0])}, {_data_of(other)}; "
+                "allowed: studies that are all of --data mini, or none of them"
+            )
     first: dict[str, tuple[Study, str]] = {}
     for study in studies:
         for arm in study.file.plan.arms:
             holder, fingerprint = first.setdefault(arm.task, (study, arm.data_fingerprint))
             if fingerprint != arm.data_fingerprint:
                 raise ValueError(
-                    f"two data sets never share a column: {TASKS[arm.task].title} is {fingerprint} in {holder.folder}, "
-                    f"{arm.data_fingerprint} in {study.folder}"
+                    f"two data sets never share a column: {TASKS[arm.task].title} is {fingerprint} in "
+                    f"{_data_of(holder)}, {arm.data_fingerprint} in {_data_of(study)}; "
+                    "allowed: studies of the same data"
                 )
+
+
+def _data_of(study: Study) -> str:
+    """Its folder, and its data as they were asked for."""
+    return f"{study.folder} (--data {study.file.plan.asked.data})"
 
 
 def _check_same_plan(first: Study, other: Study) -> None:

@@ -71,6 +71,11 @@ class Study:
         path = self.folder / RECORDS
         return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
 
+    @property
+    def is_mini(self) -> bool:
+        """Whether the numbers come from the generated tasks, which no published number can be held against."""
+        return self.file.plan.asked.data == "mini"
+
     def arm(self, method: str, task: str) -> Arm:
         return self.file.plan.arm(f"{method}/{task}")
 

@@ -17,11 +17,6 @@ _SELECTION = {
 }
 
 
-def is_mini(study: Study) -> bool:
-    """Whether the numbers come from the generated tasks, which no published number can be held against."""
-    return study.file.plan.asked.data == "mini"
-
-
 def seeds_in_words(studies: Sequence[Study]) -> str:
     seeds = table_seeds(studies)
     return f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''} ({', '.join(map(str, seeds))})"
