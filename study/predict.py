@@ -2,9 +2,10 @@
 
 MODEL is what `study.export` wrote, or a study's folder. The input has a header line with the columns of texts of the
 model's task, named as in GLUE's own files, which can be answered as they are. The answers are those of a submission to
-GLUE (row number and prediction) with the layer after which each row left, in the file of --to or on standard output.
-What is printed beside them, on standard error where the answers have standard output, is the layers run and the
-milliseconds and FLOPs per example, with exits and with all layers.
+GLUE (index and prediction) with the layer after which each row left, in the file of --to or on standard output. The
+index is the input's own, or the row number where it has no such column. What is printed beside them, on standard error
+where the answers have standard output, is the layers run and the milliseconds and FLOPs per example, with exits and
+with all layers.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _main(argv: Sequence[str] | None) -> int:
     with _trained(options) as trained:
         examples = _examples(trained, Path(options.input))
         result = _answer(trained, examples)
-        answers = answers_text(trained.task, result)
+        answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
             print(answers, end="", flush=True)
         else:
@@ -94,11 +95,11 @@ def build_parser() -> Parser:
     return parser
 
 
-def answers_text(task: Task, result: ExitResult) -> str:
-    """A header line and a line for each row: its number from 0, the answer, the layer after which it left."""
+def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
+    """A header line and a line for each row: its index, the answer, the layer after which it left."""
     values = predictions_from_logits(task, result.logits.numpy())
-    rows = enumerate(zip(values, result.exit_layer.tolist(), strict=True))
-    lines = (f"{index}\t{label_text(task, value)}\t{layer}" for index, (value, layer) in rows)
+    rows = zip(ids, values, result.exit_layer.tolist(), strict=True)
+    lines = (f"{index}\t{label_text(task, value)}\t{layer}" for index, value, layer in rows)
     return "\n".join(["index\tprediction\texit_layer", *lines]) + "\n"
 
 

@@ -10,9 +10,11 @@ import sys
 import tempfile
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
         include_for(record.method, plan.asked, options.include)
     out = Path(options.out) if options.out else folder / "submission.zip"
     data = options.data or plan.asked.data
-    if not options.any_length:
-        check_lengths(data)
+    check_rows(data, any_length=options.any_length)
     with _on_this_machine(best) as models:
         write_submission(out, models, data)
     print(f"wrote {out}")
@@ -106,8 +107,10 @@ def build_parser() -> Parser:
     return parser
 
 
-def check_lengths(data: str) -> None:
-    """Passes if every test set that is there has the official number of rows; generated ones have their own.
+def check_rows(data: str, *, any_length: bool) -> None:
+    """Passes if every test set that is there has the official rows, each once; generated ones have their own.
+
+    With `any_length` there may be fewer, or more.
 
     Raises:
         ValueError: one has not: the server would refuse its answers.
@@ -117,13 +120,21 @@ def check_lengths(data: str) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the number of rows, which is told here
-                rows = len(load_split(task, file.split, data).ids)
+                ids = load_split(task, file.split, data).ids
         except ValueError:
             continue  # not there, or broken: told where it is answered
-        if rows != task.sizes[file.split]:
-            official = f"the official {task.title} {file.split} has {task.sizes[file.split]:,}"
+        rows, size = len(ids), task.sizes[file.split]
+        if rows != size and not any_length:
+            official = f"the official {task.title} {file.split} has {size:,}"
             raise ValueError(
                 f"{data}: {file.name} would have {rows:,} rows, {official}; allowed: those, or --any-length"
+            )
+        if len(set(ids)) < rows:
+            twice = next(index for index, count in Counter(ids).items() if count > 1)
+            raise ValueError(f"{data}: {file.name} would have the index {twice} twice; allowed: each index once")
+        if max(ids) >= size and not any_length:
+            raise ValueError(
+                f"{data}: {file.name} would have the index {max(ids)}; allowed: 0 to {size - 1}, each once"
             )
 
 
@@ -174,7 +185,8 @@ def _file_text(file: SubmissionFile, record: Record | None, data: str) -> str:
     else:
         ids, predictions = _model_answers(file, Path(record.model or ""), data)
         print(f"{file.name}: {record.method}, seed {record.seed}, dev score {100 * (record.score or 0):.1f}")
-    lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in zip(ids, predictions, strict=True))
+    rows = sorted(zip(ids, predictions, strict=True), key=itemgetter(0))
+    lines = (f"{index}\t{label_text(TASKS[file.task], value)}" for index, value in rows)
     return "\n".join(["index\tprediction", *lines]) + "\n"
 
 

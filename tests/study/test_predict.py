@@ -119,6 +119,15 @@ def test_answers_without_a_file_go_to_standard_output_and_all_else_to_standard_e
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.tsv", "test.tsv"]
 
 
+def test_answers_have_the_index_of_the_input(studies, tmp_path):
+    texts = load_split(TASKS["sst2"], "test", "mini").texts[:3]
+    rows = [f"{index}\t{text}" for index, (text,) in zip((98, 102, 99), texts, strict=True)]
+    (tmp_path / "input.tsv").write_text("\n".join(["index\tsentence", *rows]) + "\n")
+    arguments = [folder_of(studies["pabee/sst2"]), tmp_path / "input.tsv", "--to", tmp_path / "answers.tsv"]
+    assert main([str(argument) for argument in arguments]) == 0
+    assert [index for index, *_ in answered(tmp_path / "answers.tsv")] == ["98", "102", "99"]
+
+
 def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
     (tmp_path / "one.tsv").write_text("sentence\na dog sleeps\n")
     arguments = [

@@ -136,6 +136,38 @@ def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(stu
     assert not (study / "submission.zip").exists()
 
 
+RTE_ROWS = [f"{index}\t{text}" for index, text in enumerate(["a dog\tan animal", "no cat\ta cat", "we sing\tall sing"])]
+
+
+def write_rte(folder, rows):
+    (folder / "RTE").mkdir(exist_ok=True)
+    (folder / "RTE" / "test.tsv").write_text("\n".join(["index\tsentence1\tsentence2", *rows]) + "\n")
+    return ["--data", str(folder)]
+
+
+@pytest.mark.filterwarnings("ignore:.*rows; the official")
+def test_an_answer_has_the_index_of_its_row_in_whatever_order_they_lie(study, models, tmp_path):
+    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
+    in_order = submitted(study, *write_rte(tmp_path, RTE_ROWS), "--any-length")["RTE"]
+    assert [index for index, _ in in_order] == ["0", "1", "2"]
+    assert submitted(study, *write_rte(tmp_path, RTE_ROWS[::-1]), "--any-length")["RTE"] == in_order
+    assert submitted(study, *write_rte(tmp_path, RTE_ROWS[:0:-1]), "--any-length")["RTE"] == in_order[1:]
+
+
+@pytest.mark.parametrize(
+    ("indices", "options", "message"),
+    [
+        ([0, 1, 2, 1], ["--any-length"], "RTE.tsv would have the index 1 twice; allowed: each index once"),
+        ([0, *range(2999)], [], "RTE.tsv would have the index 0 twice; allowed: each index once"),
+        (range(1, 3001), [], "RTE.tsv would have the index 3000; allowed: 0 to 2999, each once"),
+    ],
+)
+def test_an_index_that_is_no_row_of_the_test_set_is_refused(study, tmp_path, capsys, indices, options, message):
+    where = write_rte(tmp_path, [f"{index}\ta dog\tan animal" for index in indices])
+    assert main([str(study), *where, *options]) == 2
+    assert capsys.readouterr().err == f"study.submit: {tmp_path}: {message}\n"
+
+
 def test_same_study_gives_the_same_bytes(study):
     submitted(study)
     first = (study / "submission.zip").read_bytes()

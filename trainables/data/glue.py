@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 HUB_NAME = "nyu-mll/glue"
+MOST_DIGITS = 18  # of an index, which is an int64
 
 Kind = Literal["mini", "hub", "folder"]
 
@@ -44,7 +45,7 @@ def seen_from_anywhere(data: str) -> str:
 class Split:
     """The rows of one split."""
 
-    ids: list[int]  # row number in the file, from 0, for pairing predictions
+    ids: list[int]  # of train and dev the row number in the file, from 0; of other files their index, if they have it
     texts: list[tuple[str, ...]]  # one string per text column
     labels: np.ndarray | None  # int64 classes or float32 scores, shape (n,); None on test
 
@@ -87,8 +88,9 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 def read_texts(task: Task, file: Path) -> Split:
     """The texts of any TSV file that has the task's columns of texts, by their names in GLUE's own files.
 
-    Other columns are not read. CoLA's train and dev files may lack their header line, as they come; rows that QQP's
-    hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
+    Of other columns the index alone is read, where there is one. CoLA's train and dev files may lack their header line,
+    as they come; rows that QQP's hold cut in two are left out, and a row of which every text is empty is refused, as by
+    `load_split`.
 
     Raises:
         ValueError: it is no such file; the line names file, line and value.
@@ -102,7 +104,9 @@ def read_texts(task: Task, file: Path) -> Split:
     is_bare = bool(task.headerless) and len(first) == len(task.headerless) and task.file_columns[0] not in first
     header, lines = (task.headerless, lines) if is_bare else (first, lines[1:])
     may_be_cut, first_line = task.label_column in header, 1 if is_bare else 2
-    read = _reader(task, file, header, first_line, label_place=None, may_be_cut=may_be_cut)
+    read = _reader(
+        task, file, header, first_line, index_place=_index_place(task, header), label_place=None, may_be_cut=may_be_cut
+    )
     rows = [row for row_id, line in enumerate(lines) if (row := read(row_id, line)) is not None]
     if not rows:
         raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
@@ -213,15 +217,28 @@ def _file_of(task: Task, split: str, folder: str) -> tuple[Path, list[str], Call
     header, lines, first_line = _table(task, file, task.headerless if labelled else ())
     if not lines:
         raise ValueError(f"{file}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
-    place = _place_of(task.label_column, header, file) if labelled else None
-    return file, lines, _reader(task, file, header, first_line, label_place=place, may_be_cut=labelled)
+    label = _place_of(task.label_column, header, file) if labelled else None
+    index = None if labelled else _index_place(task, header)  # who is held out of train depends on the row's number
+    read = _reader(task, file, header, first_line, index_place=index, label_place=label, may_be_cut=labelled)
+    return file, lines, read
+
+
+def _index_place(task: Task, header: Sequence[str]) -> int | None:
+    return next((header.index(column) for column in task.index_columns if column in header), None)
 
 
 def _reader(
-    task: Task, file: Path, header: Sequence[str], first_line: int, *, label_place: int | None, may_be_cut: bool
+    task: Task,
+    file: Path,
+    header: Sequence[str],
+    first_line: int,
+    *,
+    index_place: int | None,
+    label_place: int | None,
+    may_be_cut: bool,
 ) -> Callable[[int, str], _Row | None]:
     """Reads a line as a row of this number, the first of which is the file's line `first_line`; None for one that was
-    cut in two. It raises a ValueError."""
+    cut in two. A row's id is its index where that has a place. It raises a ValueError."""
     text_places = [_place_of(column, header, file) for column in task.file_columns]
     may_be_cut = may_be_cut and task.has_cut_rows
 
@@ -238,10 +255,11 @@ def _reader(
             told = f"row {row_id} has no text in {columns}; allowed: some text"
             raise ValueError(f"{file}, line {row_id + first_line}: {told}")
         try:
+            index = row_id if index_place is None else _parsed_index(cells[index_place])
             label = None if label_place is None else _parsed_label(task, cells[label_place])
         except ValueError as error:
             raise ValueError(f"{file}, line {row_id + first_line}: {error}") from None
-        return _Row(row_id, texts, label)
+        return _Row(index, texts, label)
 
     return read
 
@@ -286,6 +304,12 @@ def _decoded_lines(file: Path) -> list[str]:
         raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}; allowed: UTF-8") from None
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
     return lines[:-1] if lines[-1] == "" else lines
+
+
+def _parsed_index(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise ValueError(f"index {text[:80]!r}; allowed: a whole number from 0, of at most {MOST_DIGITS} digits")
+    return int(text)
 
 
 def _parsed_label(task: Task, text: str) -> int | float:

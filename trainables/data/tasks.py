@@ -27,6 +27,7 @@ class Task:
     file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
     file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
     label_column: str = "label"  # header name of the label in the TSV files
+    index_columns: tuple[str, ...] = ("index",)  # header names of what numbers the rows, where the file has one
     headerless: tuple[str, ...] = ()  # columns of the train and dev files where these have no header line
     has_cut_rows: bool = (
         False  # the official files hold rows cut in two by a line break; `nyu-mll/glue` leaves them out
@@ -161,6 +162,7 @@ TASKS: dict[str, Task] = {
             file_columns=("question1", "question2"),
             file_labels=_BINARY,
             label_column="is_duplicate",
+            index_columns=("index", "id"),
             has_cut_rows=True,
         ),
         Task(

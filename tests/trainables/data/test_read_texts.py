@@ -35,7 +35,36 @@ def write(folder: Path, *lines: str) -> Path:
 )
 def test_columns_are_found_by_their_names_and_labels_are_not_read(name, lines, texts, tmp_path):
     split = read_texts(TASKS[name], write(tmp_path, *lines))
-    assert (split.ids, split.texts, split.labels) == ([0], [texts], None)
+    assert (len(split.ids), split.texts, split.labels) == (1, [texts], None)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "ids"),
+    [
+        ("sst2", ["index\tsentence", "98\tfine", "12\tbad"], [98, 12]),
+        ("sst2", ["sentence", "fine", "bad"], [0, 1]),
+        ("qqp", ["id\tquestion1\tquestion2", "7\tWhy ?\tHow ?", "3\tWho ?\tWhat ?"], [7, 3]),  # as its test file is
+    ],
+)
+def test_a_row_has_the_index_of_the_file_or_its_number(name, lines, ids, tmp_path):
+    assert read_texts(TASKS[name], write(tmp_path, *lines)).ids == ids
+
+
+@pytest.mark.parametrize("index", ["a", "-1", "1.0", "", "9" * 19])
+def test_an_index_that_is_no_whole_number_is_refused_in_one_line(index, tmp_path):
+    with pytest.raises(ValueError, match=f"any.tsv, line 2: index '{index}'; allowed: a whole number from 0"):
+        read_texts(TASKS["sst2"], write(tmp_path, "index\tsentence", f"{index}\tfine"))
+
+
+def test_a_test_set_has_its_index_and_a_dev_set_the_numbers_of_its_rows(tmp_path):
+    (tmp_path / "RTE").mkdir()
+    (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n1\tOne .\tTwo .\n0\tNo .\tYes .\n")
+    columns = "index\tsentence1\tsentence2\tlabel"
+    (tmp_path / "RTE" / "dev.tsv").write_text(f"{columns}\n7\tOne .\tTwo .\tentailment\n")
+    with pytest.warns(UserWarning, match="rows; the official"):
+        assert load_split(TASKS["rte"], "test", str(tmp_path)).ids == [1, 0]
+    with pytest.warns(UserWarning, match="rows; the official"):
+        assert load_split(TASKS["rte"], "dev", str(tmp_path)).ids == [0]  # who is held out depends on them
 
 
 def test_columns_may_stand_anywhere_and_lines_end_as_they_like(tmp_path):
@@ -65,8 +94,8 @@ def test_a_row_without_any_text_is_refused_in_a_data_set_too(tmp_path):
 
 
 def test_rows_that_qqp_has_cut_in_two_are_left_out_of_labelled_files_alone(tmp_path):
-    rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "5\t6\t7\tWhy", "5\t6\t7\tWho ?\tWhat ?\t0"]
-    assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [0, 2]
+    rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "6\t6\t7\tWhy", "9\t6\t7\tWho ?\tWhat ?\t0"]
+    assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [5, 9]
     with pytest.raises(ValueError, match="any.tsv, line 2: 2 columns instead of 3"):
         read_texts(TASKS["qqp"], write(tmp_path, "id\tquestion1\tquestion2", "0\tWhy ?"))
 
