@@ -37,6 +37,7 @@ from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
 from study.facts.ledger import in_words
+from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed, to_plain
@@ -49,9 +50,10 @@ def write_report(folder: Path) -> Path:
     """Writes `tables/`, `pictures/` and `report.html` into the study folder; returns the page.
 
     Raises:
-        ValueError: it is no study.
+        ValueError: it is no study, or cannot be written.
     """
     study = load_study(folder)
+    check_folder("the study", folder)
     evidence = gather([study])
     tables = tables_of(evidence)
     write_files(tables, study.folder / "tables")  # first: they stand also where a picture cannot be drawn

@@ -35,6 +35,7 @@ from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, guarded
 from study.storage.addresses import make_writable
+from study.storage.output_places import check_folder
 from trainables.atomic_files import write_text
 from trainables.schema import Typed
 
@@ -95,10 +96,12 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     """Writes every table in every format, with its JSON sidecar, to `out`.
 
     Raises:
-        ValueError: a folder is no study, studies of different protocols, or `strict` and a cell whose seeds are not
-            exactly the protocol's; nothing is written.
+        ValueError: a folder is no study, studies of different protocols, `out` cannot be written, or `strict` and a
+            cell whose seeds are not exactly the protocol's; nothing is written.
     """
-    return write_files(make_tables(load_studies(folders), separate=separate), out, strict=strict)
+    studies = load_studies(folders)
+    check_folder("--out", out)
+    return write_files(make_tables(studies, separate=separate), out, strict=strict)
 
 
 def write_files(tables: list[Table], out: Path, *, strict: bool = False) -> WrittenTables:

@@ -25,6 +25,7 @@ from study.facts.study_folder import RECORDS
 from study.model_card import Pretraining, model_card
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
+from study.storage.output_places import check_new_folder
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
 from trainables.encoders.backbones import backbone_fingerprint
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
-    folder = new_folder(options.to)
+    check_new_folder("--to", Path(options.to))
+    folder = Path(os.path.realpath(options.to))
     choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
     record = chosen_model(Path(options.study), choice)
     include_for(record.method, require_plan(Path(options.study)).plan.asked, options.include)
@@ -66,21 +68,6 @@ def build_parser() -> Parser:
     parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
     add_model_options(parser)
     return parser
-
-
-def new_folder(path: str) -> Path:
-    """The whole path of a folder that is not there yet, or empty.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    folder = Path(os.path.realpath(path))
-    if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ValueError(f"--to {path} exists; allowed: a new or an empty folder")
-    there = next(parent for parent in folder.parents if os.path.lexists(parent))
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise ValueError(f"--to {path} cannot be made in {there}; allowed: a folder in one that can be written")
-    return folder
 
 
 def fingerprint_left(study: Path, record: Record) -> str | None:

@@ -18,7 +18,8 @@ from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Parts, Sampler, SearchRepeats
-from study.storage.addresses import storage_address, tracking_address
+from study.storage.addresses import is_uri, storage_address, tracking_address
+from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.runs.trial import Selection
@@ -230,8 +231,10 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
     if options.name is not None:
         _check_name(options.name)
-    if options.storage:
-        storage_address(options.storage)
+    if options.out is not None:
+        check_folder("--out", Path(options.out))
+    if options.storage and not is_uri(storage_address(options.storage)):
+        check_folder("--storage", Path(options.storage))
     if options.tracking_uri:
         tracking_address(options.tracking_uri)
     if options.tracking_uri not in (None, "none") and not is_installed("mlflow"):

@@ -23,6 +23,7 @@ from study.facts.plan_on_disk import require_plan
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import FILE as PLAN
+from study.storage.output_places import check_new_file
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_text
 from trainables.data.glue import read_texts
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(Options, argv)
     if options.to is not None:
-        _check_new(options.to)
+        check_new_file("--to", Path(options.to))
     with _trained(options) as trained:
         examples = _examples(trained, Path(options.input))
         result = _answer(trained, examples)
@@ -76,13 +77,6 @@ def _main(argv: Sequence[str] | None) -> int:
         print(f"layers run: {mean_layers:.2f} of {layers} on average, by {_exit(trained)}", file=facts)
         print(*_latencies(trained, examples), sep="\n", file=facts)
     return 0
-
-
-def _check_new(to: str) -> None:
-    if Path(to).exists():
-        raise ValueError(f"--to {to} exists; allowed: a new file")
-    if not Path(to).absolute().parent.is_dir():
-        raise ValueError(f"--to {to}: its folder is not there; allowed: a new file in a folder that is")
 
 
 def build_parser() -> Parser:

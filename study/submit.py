@@ -29,6 +29,7 @@ from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.resolved_plan import ResolvedPlan
+from study.storage.output_places import check_file
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import kind_of, load_split
@@ -86,6 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
     for record in best.values():
         include_for(record.method, plan.asked, options.include)
     out = Path(options.out) if options.out else folder / "submission.zip"
+    check_file("--out", out)
     data = options.data or plan.asked.data
     check_rows(data, any_length=options.any_length)
     with _on_this_machine(best) as models:

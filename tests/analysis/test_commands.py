@@ -33,6 +33,23 @@ def test_a_users_error_is_one_line_and_status_2(module, tmp_path, capsys):
     assert capsys.readouterr() == ("", expected)
 
 
+@pytest.mark.parametrize("module", [tables, report], ids=lambda module: module.__name__)
+def test_a_study_where_nothing_can_be_written_is_told_before_anything_is_computed(
+    module, tmp_path, capsys, monkeypatch
+):
+    def full(**_):
+        raise PermissionError
+
+    study = write_study(tmp_path / "study", arm("palbert", "rte", [0.5, 0.7]))
+    monkeypatch.setattr("study.storage.output_places.tempfile.TemporaryFile", full)
+    monkeypatch.setattr("analysis.tables.gather", lambda *_, **__: pytest.fail("computed"))
+    monkeypatch.setattr("analysis.report.gather", lambda *_, **__: pytest.fail("computed"))
+    assert module.main([str(study)]) == 2
+    place = f"--out {study / 'tables'}" if module is tables else f"the study {study}"
+    said = f"{place} cannot be written: nothing can be made in {study}; allowed: a folder that can be written"
+    assert capsys.readouterr() == ("", f"{module.__name__}: {said}, or be made in one\n")
+
+
 def test_a_wrong_argument_is_one_line_with_the_menu(capsys):
     assert tables.main(["runs/one", "--format", "pdf"]) == 2
     assert capsys.readouterr() == ("", "analysis.tables: --format is 'pdf'; allowed: md, csv, tex, html\n")

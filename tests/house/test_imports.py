@@ -39,6 +39,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.decisions.machine_faults",
     "study.decisions.specs",
     "study.storage.addresses",
+    "study.storage.output_places",
     "study.storage.stored_models",
     "study.plans.plan",
     "study.plans.plan_file",

@@ -123,7 +123,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         ),
         (["--first-epoch-parts", "17", "--task", "mnli"], "--first-epoch-parts is 17; allowed: a whole number <= 16"),
         (["--tracking-uri", "foo://x"], "--tracking-uri is a foo address; allowed: none, a folder, http"),
-        (["--storage", "/proc/nowhere"], "folder /proc/nowhere/trials cannot be written"),
+        (
+            ["--storage", "/proc/nowhere"],
+            "--storage /proc/nowhere cannot be written: nothing can be made in /proc; allow",
+        ),
         (["--address", "127.0.0.1:1"], "--address 127.0.0.1:1: no Ray cluster answers there"),
     ],
 )
