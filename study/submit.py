@@ -95,6 +95,8 @@ def _main(argv: Sequence[str] | None) -> int:
     print(f"wrote {out}")
     if kind_of(data) == "mini":
         print(f"warning: {out} answers generated tasks; the GLUE server scores none of them", file=sys.stderr)
+    elif kind_of(plan.asked.data) == "mini":
+        print(f"warning: {out} has answers of models that were trained on generated sentences alone", file=sys.stderr)
     return 0
 
 

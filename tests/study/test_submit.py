@@ -123,7 +123,9 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
     said = capsys.readouterr()
     assert "WNLI.tsv: warning: wnli was not studied; every answer is the same for the official 146" in said.out
-    assert said.err == ""  # these are no generated tasks
+    assert said.err == (  # these are no generated tasks
+        f"warning: {tmp_path / 'submission.zip'} has answers of models that were trained on generated sentences alone\n"
+    )
 
 
 def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, tmp_path, capsys):
