@@ -11,7 +11,7 @@ import tempfile
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
@@ -84,12 +84,12 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
-    for record in best.values():
-        include_for(record.method, plan.asked, options.include)
     out = Path(options.out) if options.out else folder / "submission.zip"
     check_file("--out", out)
     data = options.data or plan.asked.data
-    check_rows(data, any_length=options.any_length)
+    check_rows(data, studied=best, any_length=options.any_length)
+    for record in best.values():
+        include_for(record.method, plan.asked, options.include)
     with _on_this_machine(best) as models:
         write_submission(out, models, data)
     print(f"wrote {out}")
@@ -111,22 +111,26 @@ def build_parser() -> Parser:
     return parser
 
 
-def check_rows(data: str, *, any_length: bool) -> None:
-    """Passes if every test set that is there has the official rows, each once; generated ones have their own.
+def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
+    """Passes if the test sets that models answer can be read, and all that can have the official rows, each once.
 
-    With `any_length` there may be fewer, or more.
+    Generated ones have rows of their own. With `any_length` there may be fewer, or more.
 
     Raises:
-        ValueError: one has not: the server would refuse its answers.
+        ValueError: one cannot, or has not: the server would refuse its answers.
     """
-    for file in () if kind_of(data) == "mini" else FILES:
+    for file in sorted(FILES, key=lambda file: file.answered_by not in studied):
         task = TASKS[file.task]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the number of rows, which is told here
                 ids = load_split(task, file.split, data).ids
         except ValueError:
-            continue  # not there, or broken: told where it is answered
+            if file.answered_by in studied:
+                raise
+            continue  # told where it is answered
+        if kind_of(data) == "mini":
+            continue
         rows, size = len(ids), task.sizes[file.split]
         if rows != size and not any_length:
             official = f"the official {task.title} {file.split} has {size:,}"

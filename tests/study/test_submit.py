@@ -128,7 +128,8 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
     )
 
 
-def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, tmp_path, capsys):
+def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, models, tmp_path, capsys):
+    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta dog\tan animal\n")
     assert main([str(study), "--data", str(tmp_path)]) == 2
@@ -145,6 +146,29 @@ def write_rte(folder, rows):
     (folder / "RTE").mkdir(exist_ok=True)
     (folder / "RTE" / "test.tsv").write_text("\n".join(["index\tsentence1\tsentence2", *rows]) + "\n")
     return ["--data", str(folder)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no file {file}; data is mini, hub or a folder in the original GLUE layout"),
+        (b"", "{file}: no rows; the official RTE test has 3,000"),
+        (b"index\tsentence1\tsentence2\n0\tcaf\xe9\tx\n", "{file}, line 2: not UTF-8, byte 0xe9; allowed: UTF-8"),
+        (b"index\ttext\n0\tx\n", "{file}, line 1: unknown column 'text'; RTE has index, sentence1, sentence2, label"),
+    ],
+)
+def test_a_test_set_that_a_model_cannot_answer_is_said_before_all_else(
+    study, models, tmp_path, capsys, monkeypatch, content, message
+):
+    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
+    monkeypatch.setattr("study.submit.include_for", lambda *_: pytest.fail("models were looked at"))
+    (tmp_path / "RTE").mkdir()
+    file = tmp_path / "RTE" / "test.tsv"
+    if content is not None:
+        file.write_bytes(content)
+    assert main([str(study), "--data", str(tmp_path), "--any-length"]) == 2
+    said = capsys.readouterr()
+    assert said.err == f"study.submit: {message.format(file=file)}\n" and said.out == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*rows; the official")
@@ -164,7 +188,8 @@ def test_an_answer_has_the_index_of_its_row_in_whatever_order_they_lie(study, mo
         (range(1, 3001), [], "RTE.tsv would have the index 3000; allowed: 0 to 2999, each once"),
     ],
 )
-def test_an_index_that_is_no_row_of_the_test_set_is_refused(study, tmp_path, capsys, indices, options, message):
+def test_an_index_that_is_no_row_of_the_test_set_is_refused(study, models, tmp_path, capsys, indices, options, message):
+    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
     where = write_rte(tmp_path, [f"{index}\ta dog\tan animal" for index in indices])
     assert main([str(study), *where, *options]) == 2
     assert capsys.readouterr().err == f"study.submit: {tmp_path}: {message}\n"
