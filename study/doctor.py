@@ -208,7 +208,11 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--storage", default="runs", metavar="PATH_OR_URI", help="the launch's --storage, or else its --out (runs)"
     )
-    parser.add_argument("--tracking-uri", metavar="URI", help="MLflow store or server to ask as well")
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="the launch's, to ask as well: sqlite:///FILE, or a server's or database's URL",
+    )
     parser.add_argument(
         "--wait-minutes", type=float, default=15, metavar="X", help="for one worker of each kind, at most (%(default)g)"
     )

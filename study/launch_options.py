@@ -42,6 +42,7 @@ _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --d
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
 _PARTS = "let ASHA stop a search trial on mnli or qqp after one Nth of its first epoch too"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
+_TRACKING = "MLflow's sqlite:///FILE, or the URL of a server or database; default: mlflow.db in the study's folder"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
@@ -147,7 +148,7 @@ def build_parser() -> Parser:
         metavar="PATH_OR_URI",
         help="states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's",
     )
-    where.add_argument("--tracking-uri", metavar="URI|none", help="MLflow; default: mlflow.db in the study's folder")
+    where.add_argument("--tracking-uri", metavar="URI|none", help=_TRACKING)
     how = parser.add_argument_group("how it runs")
     how.add_argument("--driver", default=default_driver(), metavar="ray|local", help=_DRIVER)
     how.add_argument(
@@ -235,10 +236,10 @@ def check_options(options: LaunchOptions) -> None:
         check_folder("--out", Path(options.out))
     if options.storage and not is_uri(storage_address(options.storage)):
         check_folder("--storage", Path(options.storage))
-    if options.tracking_uri:
+    if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
-    if options.tracking_uri not in (None, "none") and not is_installed("mlflow"):
-        raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
+        if not is_installed("mlflow"):
+            raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
 
 
 def _check_local(options: LaunchOptions) -> None:

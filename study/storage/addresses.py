@@ -59,7 +59,11 @@ def storage_address(text: str) -> str:
 CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, ...)"
 
 
-TRACKING_SCHEMES = ("http", "https", "sqlite", "file", "postgresql", "mysql", "mssql", "databricks")
+TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
+_TRACKING = (
+    "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks; for "
+    "a launch also none"
+)
 _TRACKING_CREDENTIALS = (
     "credentials are taken from variables (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or "
     "MLFLOW_TRACKING_TOKEN; PGPASSWORD, or the database's own)"
@@ -67,19 +71,18 @@ _TRACKING_CREDENTIALS = (
 
 
 def tracking_address(text: str) -> str:
-    """The folder or URI of an MLflow store that `--tracking-uri` names.
+    """The URI of an MLflow store that `--tracking-uri` names.
 
     Raises:
-        ValueError: it is a kind of address that MLflow does not have, or one of a web server without a host or with no
-            port; it holds a password, which would stand in the plan, the journal, the report and the list of processes.
+        ValueError: it is a folder, which MLflow writes no more, or a kind of address that it does not have, or one of a
+            web server without a host or with no port; it holds a password, which would stand in the plan, the journal,
+            the report and the list of processes.
     """
     scheme, separator, _ = text.partition(":")
-    if separator and scheme.partition("+")[0] not in TRACKING_SCHEMES:
-        raise ValueError(
-            f"--tracking-uri is a {scheme} address; allowed: none, a folder, {', '.join(TRACKING_SCHEMES)}"
-        )
+    if not separator and text != "databricks" or scheme.partition("+")[0] not in TRACKING_SCHEMES:
+        raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}")
     _, host, path, query, _ = urlsplit(text)
-    user = (host + path).rpartition("@")[0] if "@" in host + path and scheme not in ("sqlite", "file") else ""
+    user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
     is_token = bool(user) and scheme in ("http", "https")  # a web server has no user without a password
     if ":" in user or is_token or has_secret_parameter(query):
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")

@@ -122,7 +122,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
         ),
         (["--first-epoch-parts", "17", "--task", "mnli"], "--first-epoch-parts is 17; allowed: a whole number <= 16"),
-        (["--tracking-uri", "foo://x"], "--tracking-uri is a foo address; allowed: none, a folder, http"),
+        (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
         (
             ["--storage", "/proc/nowhere"],
             "--storage /proc/nowhere cannot be written: nothing can be made in /proc; allow",

@@ -276,7 +276,7 @@ def test_a_store_that_no_one_knows_is_refused_in_one_line(
 ) -> None:
     assert main([str(journal.folder), "--tracking-uri", "carrier-pigeon://loft"]) == 2
     message = capsys.readouterr().err
-    assert "is a carrier-pigeon address; allowed: none, a folder, http" in message and message.count("\n") == 1
+    assert "is carrier-pigeon://loft; allowed: sqlite:///FILE, a server's URL" in message and message.count("\n") == 1
 
 
 def test_without_a_server_it_says_how_to_mirror_later(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.storages import files_under
 
-from study import doctor, launch
+from study import doctor, launch, mirror
 from study.cluster import node_checks
 from study.storage.addresses import tracking_address
 
@@ -52,9 +52,26 @@ def test_a_password_in_the_address_of_the_tracking_server_is_refused(tmp_path, c
     assert doctor.main(["--tracking-uri", uri]) == 2
 
 
-@pytest.mark.parametrize("uri", ["none", "runs/mlflow", "sqlite:////home/a:b@c/mlflow.db", "http://127.0.0.1:5000"])
+@pytest.mark.parametrize("uri", ["databricks", "sqlite:////home/a:b@c/mlflow.db", "http://127.0.0.1:5000"])
 def test_other_addresses_of_a_tracking_server_are_taken(uri):
     assert tracking_address(uri) == uri
+
+
+@pytest.mark.parametrize("uri", ["foo", "runs/mlflow", "./mlruns", "file:///mlruns", "sqlite"])
+def test_a_folder_of_mlflow_is_refused_with_what_is_allowed(tmp_path, capsys, uri):
+    said = f"--tracking-uri is {uri}; allowed: sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's"
+    for command in (launch, mirror, doctor):
+        others = {launch: ["--dry-run"], mirror: [str(tmp_path)]}.get(command, [])
+        assert command.main([*others, "--tracking-uri", uri]) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_launch_may_have_no_tracking_and_a_mirror_may_not(tmp_path, capsys):
+    assert launch.main(["--tracking-uri", "none", "--dry-run", "--out", str(tmp_path)]) == 0
+    assert mirror.main([str(tmp_path), "--tracking-uri", "none"]) == 2
+    assert "--tracking-uri is none; allowed: sqlite:///FILE" in capsys.readouterr().err
 
 
 def test_the_doctor_refuses_the_same_in_one_line(capsys):
