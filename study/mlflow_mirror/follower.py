@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -123,11 +124,13 @@ class Mirror:
 def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
     """Writes the study in `folder` to the store at `uri`; with `follow` until its launch is over.
 
+    Says on standard error when the store is found to be away, and waits for it.
+
     Raises:
         TimeoutError: the store was away for `patience` seconds after that.
         ValueError: a broken journal, or a store that refuses.
     """
-    mirrored, pause, deadline = Mirror(folder, uri), POLL_SECONDS, None
+    mirrored, pause, deadline, is_away = Mirror(folder, uri), POLL_SECONDS, None, False
     while True:
         final = not follow or mirrored.launch_is_over()  # asked before reading: what came before the end is read below
         mirrored.read()
@@ -136,12 +139,15 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         except outages() as error:
             if is_fatal(error):
                 raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
-            mirrored.tracking, pause = None, min(2 * pause, LONGEST_PAUSE_SECONDS)
             deadline = deadline or (time.monotonic() + patience if final else None)
             if deadline and time.monotonic() > deadline:
                 raise TimeoutError(f"{masked(uri)} is away: {reason(error)}") from None
+            if not is_away:
+                until = f"for {patience:g} s" if final else "while the study runs"
+                print(f"{masked(uri)} is away: {reason(error)}; trying again {until}", file=sys.stderr, flush=True)
+            mirrored.tracking, pause, is_away = None, min(2 * pause, LONGEST_PAUSE_SECONDS), True
         else:
-            pause = POLL_SECONDS
+            pause, is_away = POLL_SECONDS, False
             if final:
                 return mirrored
         time.sleep(pause)

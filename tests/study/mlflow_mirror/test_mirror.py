@@ -286,6 +286,15 @@ def test_without_a_server_it_says_how_to_mirror_later(journal: MadeJournal, caps
     assert f"python -m study.mirror {journal.folder} --tracking-uri {uri}" in capsys.readouterr().err
 
 
+def test_a_server_that_is_waited_for_is_named_once(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+    journal.end()
+    uri = f"http://127.0.0.1:{free_port()}"
+    assert main([str(journal.folder), "--tracking-uri", uri, "--patience", "3"]) == 1
+    waits, gives_up = capsys.readouterr().err.splitlines()
+    assert waits.startswith(f"{uri} is away: ") and waits.endswith("; trying again for 3 s")
+    assert gives_up.startswith(f"study.mirror: {uri} is away: ")
+
+
 def test_driver_and_trials_go_before_the_mirror(tmp_path):
     own = psutil.Process().nice()
     follower = start_mirror(tmp_path, "sqlite:///nowhere.db")
