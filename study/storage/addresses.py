@@ -41,7 +41,7 @@ def storage_address(text: str) -> str:
         return os.path.realpath(text)
     scheme, host, path, query, _ = urlsplit(text)
     if scheme not in PARAMETERS:
-        raise ValueError(f"--storage is a {scheme} address; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET")
+        raise ValueError(f"--storage is {masked(text)}; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET")
     if ":" in host or "@" in host + query:  # an unquoted "/" in a secret ends the host before the "@"
         raise ValueError(
             f"--storage holds a user, a password or a port; allowed: {scheme}://BUCKET/PATH, {CREDENTIALS}"

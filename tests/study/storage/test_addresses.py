@@ -13,7 +13,8 @@ from study.storage.addresses import tracking_address
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
-        ("ftp://host/path", "--storage is a ftp address; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET"),
+        ("ftp://host/path", "--storage is ftp://host/path; allowed: a folder, file:///PATH, gs://BUCKET, s3://BUCKET"),
+        ("ftp://anna:SECRET@host/path", "--storage is ftp://anna:***@host/path; allowed: a folder, file:///PATH"),
         ("s3://AKIA:SECRET@bucket/path", "--storage holds a user, a password or a port; allowed: s3://BUCKET/PATH"),
         ("s3://AKIA:SEC/RET@bucket/path", "--storage holds a user, a password or a port; allowed: s3://BUCKET/PATH"),
         ("s3://bucket/path?endpoint_override=a:SECRET@host", "--storage holds a user, a password or a port"),
