@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+import trainables
 from study.command_line import Parser
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
@@ -16,8 +17,9 @@ from study.plans.identity import is_pretraining
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.trial_places import keeps_model
+from trainables.data.tasks import TASKS
 from trainables.schema import Typed
-from trainables.spelling import same
+from trainables.spelling import meant, same
 
 MOST_NAMED = 10  # in one line
 
@@ -106,6 +108,11 @@ def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelCho
     models = {arm.name: found for arm in arms if (found := confirmed_models(arm, records))}
     if not models:
         raise ValueError("the study has no completed confirm trial and no pretrained backbone yet")
+    methods, tasks = ({name.split("/")[place]: None for name in models} for place in (0, 1))
+    if choice.method is not None:
+        meant(choice.method, methods, what="method with a model", known=trainables.available())
+    if choice.task is not None:
+        meant(choice.task, tasks, what="task with a model", known=TASKS)
     fitting = [name for name in models if _fits(name, choice)]
     wanted = [name for name in fitting if not is_pretraining(plan.arm(name).task)] or fitting
     if not wanted:

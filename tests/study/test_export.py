@@ -201,7 +201,22 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
     ("arguments", "message"),
     [
         ([], "several arms have models, name one by --method and --task: albert/rte, albert/mrpc, pondernet/rte, po"),
-        (["--method", "pabee"], "no model of pabee on any task; available: albert-mlm/pretraining, albert/rte, albert"),
+        (
+            ["--method", "pabee"],
+            "no method with a model named 'pabee'; available: albert-mlm, albert, pondernet; pabee ex",
+        ),
+        (
+            ["--method", "pondrnet"],
+            "no method with a model named 'pondrnet'; available: albert-mlm, albert, pondernet; did",
+        ),
+        (
+            ["--task", "mrcp"],
+            "no task with a model named 'mrcp'; available: pretraining, rte, mrpc; did you mean mrpc?",
+        ),
+        (
+            ["--method", "albert", "--task", "pretraining"],
+            "no model of albert on pretraining; available: albert-mlm/pre",
+        ),
         (["--trial", "feed"], "no ended trial 'feed'; with a model: "),
         (["--trial", "feed", "--task", "rte"], "--trial names the model already; allowed: --trial, or --method and"),
     ],
