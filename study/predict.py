@@ -27,7 +27,7 @@ from study.storage.output_places import check_new_file
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_text
 from trainables.data.glue import read_texts
-from trainables.data.tasks import Task, predictions_from_logits
+from trainables.data.tasks import TASKS, Task, predictions_from_logits
 from trainables.schema import Typed
 
 if TYPE_CHECKING:
@@ -132,7 +132,16 @@ def _examples(trained: TrainedModel, file: Path) -> Examples:
     from trainables.data.examples import examples_of_file
 
     rows = read_texts(trained.task, file)
+    _warn_of_another_task(trained.task, file)
     return examples_of_file(rows, trained.tokenizer, max_length=trained.config.max_length)
+
+
+def _warn_of_another_task(task: Task, file: Path) -> None:
+    """Says so where the file lies in the folder of a GLUE task that has other labels; AX has those of MNLI."""
+    place = file.resolve().parent.name
+    other = next((other for other in TASKS.values() if other.folder == place), task)
+    if other.labels != task.labels:
+        print(f"warning: {file} is in the folder of {other.title}; the model answers {task.title}", file=sys.stderr)
 
 
 def _answer(trained: TrainedModel, examples: Examples) -> ExitResult:

@@ -128,6 +128,24 @@ def test_answers_have_the_index_of_the_input(studies, tmp_path):
     assert [index for index, *_ in answered(tmp_path / "answers.tsv")] == ["98", "102", "99"]
 
 
+@pytest.mark.parametrize(
+    ("arm", "folder", "warned"),
+    [
+        ("pabee/sst2", "CoLA", ["warning: {file} is in the folder of CoLA; the model answers SST-2"]),
+        ("pabee/sst2", "SST-2", []),
+        ("pabee/sst2", "mine", []),
+        ("pabee/mnli", "diagnostic", []),
+        ("pabee/mnli", "RTE", ["warning: {file} is in the folder of RTE; the model answers MNLI"]),
+    ],
+)
+def test_the_folder_of_another_task_is_warned_of(studies, tmp_path, capsys, monkeypatch, arm, folder, warned):
+    monkeypatch.setattr("study.predict._latencies", lambda *_: [])
+    (tmp_path / folder).mkdir()
+    file = write_rows(tmp_path / folder / "test.tsv", arm.partition("/")[2], "dev_matched" if "mnli" in arm else "dev")
+    assert main([str(folder_of(studies[arm])), str(file), "--to", str(tmp_path / "answers.tsv")]) == 0
+    assert capsys.readouterr().err.splitlines() == [line.format(file=file) for line in warned]
+
+
 def test_a_file_of_one_row_is_answered(studies, tmp_path, capsys):
     (tmp_path / "one.tsv").write_text("sentence\na dog sleeps\n")
     arguments = [
