@@ -68,6 +68,11 @@ class Optimiser:
         return self._schedule.last_epoch
 
     @property
+    def peak_learning_rate(self) -> float:
+        """The highest one that is planned."""
+        return self._rule.learning_rate
+
+    @property
     def learning_rate(self) -> float:
         """The present one of the parts that have the configured one at the peak."""
         return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)

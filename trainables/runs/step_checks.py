@@ -50,14 +50,16 @@ class FiniteLosses:
         if broken:
             place = self._checked + broken[0]
             loss, rate, step = self._losses[place].item(), self._rates[place], self._first_step + place
+            if self._first_step == 1 and not any(self._rates[:place]):
+                raise TrainingError(f"loss is {loss} at step {step}, before any step has changed the model")
             raise TrainingError(f"loss is {loss} at step {step}, learning rate {rate:.3g}; try a lower learning_rate")
         self._checked = len(self._losses)
 
 
 def diverged(optimiser: Optimiser, what: str) -> TrainingError:
     """What is wrong with a model, after so many steps."""
-    step, rate = optimiser.steps, optimiser.learning_rate
-    return TrainingError(f"{what} after step {step}, learning rate {rate:.3g}; try a lower learning_rate")
+    step, rate = optimiser.steps, optimiser.peak_learning_rate  # the present one may have come down to 0
+    return TrainingError(f"{what} after step {step}, learning rate up to {rate:.3g}; try a lower learning_rate")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ import trainables
 from trainables.runs import training
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.failures import TrainingError
+from trainables.runs.step_checks import FiniteLosses
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
@@ -211,10 +212,23 @@ def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
         run.run_epoch()
 
 
+@pytest.mark.parametrize(("rates", "told"), [([0.0, 1e-4], True), ([1e-4, 1e-4], False)])
+def test_no_lower_learning_rate_is_advised_before_a_step_has_changed_the_model(rates, told):
+    for first_step, broken_at_first in ((1, True), (1, False), (51, True)):
+        losses = FiniteLosses(first_step)
+        for rate, broken in zip(rates, (broken_at_first, True), strict=True):
+            losses.add(torch.tensor(math.nan if broken else 1.0), rate)
+        with pytest.raises(TrainingError) as caught:
+            losses.mean()
+        is_untrained = first_step == 1 and (broken_at_first or told)
+        assert ("before any step has changed the model" in str(caught.value)) is is_untrained
+        assert ("try a lower learning_rate" in str(caught.value)) is not is_untrained
+
+
 @pytest.mark.parametrize("task", ["sst2", "stsb"])
 def test_weights_that_break_in_the_last_step_are_noticed(task, cache):
     run = TrainingRun(spec_of(task=task, config={"learning_rate": 1e30, "batch_size": 1000}), cache=cache)  # one step
-    with pytest.raises(TrainingError, match="outputs are not finite after step 1, learning rate"):
+    with pytest.raises(TrainingError, match=r"outputs are not finite after step 1, learning rate up to 1e\+30; try"):
         run.run_epoch()
 
 
