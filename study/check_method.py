@@ -69,6 +69,8 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
         fault = _fault_of(method, partial(_first, rule, subject))
         is_sound &= fault is None
         yield rule.__doc__ or "", fault
+        if fault is not None and rule in space_rules.FIRST:
+            return
     if is_sound:
         yield from _model_rules(method)
 
@@ -87,7 +89,10 @@ def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
             for subject in subjects
             if (fault := _fault_of(method, partial(rule, subject)))
         )
-        yield rule.__doc__ or "", next(faults, None)
+        fault = next(faults, None)
+        yield rule.__doc__ or "", fault
+        if fault is not None and rule is RULES[0]:  # all others use what this one is about
+            return
 
 
 def _fault_of(method: str, look: Callable[[], object]) -> str | None:
@@ -95,8 +100,9 @@ def _fault_of(method: str, look: Callable[[], object]) -> str | None:
     try:
         found = look()
     except AssertionError as error:
-        file, _ = method_files.files_of(method)
-        return f"{file.place_of('def build')}: {error or 'an assertion fails'}"
+        function, (file, _) = getattr(error, "function", None), method_files.files_of(method)
+        place = function and method_files.place_of_function(function, method)
+        return f"{place or file.place_of('def build')}: {error or 'an assertion fails'}"
     except Exception as error:  # whatever a person's code may do wrong
         return method_files.told(error, method)
     return found if isinstance(found, str) else None

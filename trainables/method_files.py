@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from trainables.schema import Typed
+from trainables.spelling import nearest_in_words
 
 PACKAGE = "included_methods"  # of the modules of an included folder: `from included_methods._mine import ...`
 SPACE = "_space"  # what the name of an included search space ends with
@@ -181,12 +182,19 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
     )
 
 
+def place_of_function(function: Callable, method: str) -> str | None:
+    """File and line of a function of a method's own files; None for one of other files."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = next((file for file in files_of(method) if code and _same_file(code.co_filename, file.path)), None)
+    return f"{own.path}:{code.co_firstlineno}" if own and code else None
+
+
 def told(error: Exception, method: str) -> str:
     """An error that a method brings about, in one line, with the line of its file where that is known."""
     place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
     if place is None:
-        return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {_said(error)}"
-    return f"{place}: {_said(error)}"
+        return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {in_words(error)}"
+    return f"{place}: {in_words(error)}"
 
 
 class _Included(MetaPathFinder, ExecutionLoader):
@@ -260,16 +268,31 @@ def _in_one_line(error: BaseException, path: str) -> ValueError:
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
-    return kind(f"{_place_in(error, path) or path}: {_said(error)}")
+    return kind(f"{_place_in(error, path) or path}: {in_words(error)}")
 
 
 def _place_in(error: BaseException, path: str) -> str | None:
     """File and line of an error that comes from a method's file, or from one beside it."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).parts[-2:] == Path(path).parts[-2:]]
+    own = [frame for frame in frames if _same_file(frame.filename, path)]
     return f"{path}:{own[-1].lineno}" if own else None
 
 
-def _said(error: BaseException) -> str:
+def _same_file(path: str, other: str) -> bool:
+    return Path(path).parts[-2:] == Path(other).parts[-2:]
+
+
+def in_words(error: BaseException) -> str:
+    """An error's kind and first line, with the name that may have been meant where one is not known."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
+    return f"{type(error).__name__}: {lines[0]}{_name_meant(error)}"
+
+
+def _name_meant(error: BaseException) -> str:
+    """`; did you mean is_regression?`, or nothing."""
+    if isinstance(error, AttributeError) and error.name:
+        return nearest_in_words(error.name, dir(error.obj))
+    if isinstance(error, NameError) and error.name:
+        frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+        return nearest_in_words(error.name, {**frame.f_builtins, **frame.f_globals, **frame.f_locals})
+    return ""

@@ -24,13 +24,20 @@ from trainables.data.mini_glue import is_generated
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitResult, apply_exit, sweep
+from trainables.models.exit_rules import ExitResult, Step, apply_exit, sweep
 
 NUM_EXAMPLES = 8
 
 
 class RuleBroken(AssertionError):
-    """A model does not do what every method's must."""
+    """A model does not do what every method's must.
+
+    `function`: the one that does otherwise; None: it is in no single one.
+    """
+
+    def __init__(self, fault: str, function: Callable | None = None) -> None:
+        super().__init__(fault)
+        self.function = function
 
 
 @dataclass(frozen=True)
@@ -87,14 +94,38 @@ def examples(task_name: str) -> tuple[Batch, int]:
     return batch | {"labels": torch.tensor(split.labels[:NUM_EXAMPLES])}, len(tokenizer)
 
 
-def require(holds: bool, fault: str) -> None:
+def require(holds: bool, fault: str, function: Callable | None = None) -> None:
     """Passes if it holds.
 
     Raises:
-        RuleBroken: it does not.
+        RuleBroken: it does not, by the fault of this function, if it is one's.
     """
     if not holds:
-        raise RuleBroken(fault)
+        raise RuleBroken(fault, function)
+
+
+def what_is_returned_can_be_used(subject: Subject) -> None:
+    """build returns a model, loss a dictionary with a finite loss, and step of an exit rule a Step"""
+    for task in subject.tasks:
+        model, batch = subject.model(task), examples(task)[0]
+        require(isinstance(model, EarlyExitModel), f"build returned {_kind(model)}; allowed: an EarlyExitModel")
+        outcome, allowed = model.loss(batch), 'allowed: a dict with "loss"'
+        require(isinstance(outcome, dict), f"loss returned {_kind(outcome)}; {allowed}", model.loss)
+        require("loss" in outcome, f"loss returned a dict with {sorted(outcome)}; {allowed}", model.loss)
+        loss = outcome["loss"]
+        is_scalar = isinstance(loss, torch.Tensor) and loss.ndim == 0
+        shape = f" of shape {tuple(loss.shape)}" * isinstance(loss, torch.Tensor)
+        require(is_scalar, f"loss is {_kind(loss)}{shape}; allowed: a Tensor of one number", model.loss)
+        is_finite = bool(loss.isfinite())
+        require(is_finite, f"loss is {loss.item()} on {task} before any step; allowed: a finite one", model.loss)
+        outputs = model.eval().all_exits(batch)
+        first, lambdas = outputs.logits[0], None if outputs.lambdas is None else outputs.lambdas[0]
+        for rule in (model.exit_rule, *model.sweep_rules()):
+            state = rule.start(len(outputs.logits), first, _seeded())
+            step = rule.step(state, 1, len(outputs.logits), first, lambdas)
+            require(
+                isinstance(step, Step), f"step of {rule.name} returned {_kind(step)}; allowed: a Step", type(rule).step
+            )
 
 
 def loss_decreases(subject: Subject) -> None:
@@ -216,7 +247,8 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
     outputs = model.eval().all_exits(batch)
     kept = [loss, outputs.logits] + ([] if outputs.lambdas is None else [outputs.lambdas])
     require({tensor.dtype for tensor in kept} == {torch.float32}, f"they are {[str(t.dtype) for t in kept]}")
-    require(all(bool(tensor.isfinite().all()) for tensor in kept), "one of them is not finite")
+    for name, tensor in zip(("a loss", "a logit", "a λ"), kept):
+        require(bool(tensor.isfinite().all()), f"{name} is not finite")
 
 
 def first_layers_alone_can_be_trained(subject: Subject) -> None:
@@ -230,6 +262,7 @@ def first_layers_alone_can_be_trained(subject: Subject) -> None:
 
 
 RULES: tuple[Callable[[Subject], None], ...] = (
+    what_is_returned_can_be_used,
     loss_decreases,
     exit_layers_are_within_bounds,
     examples_leave_at_different_layers,
@@ -247,6 +280,11 @@ RULES: tuple[Callable[[Subject], None], ...] = (
 
 def _one_by_one(batch: Batch) -> list[Batch]:
     return [{name: values[index : index + 1] for name, values in batch.items()} for index in range(NUM_EXAMPLES)]
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _seeded() -> torch.Generator:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
 from optuna.distributions import BaseDistribution
 
@@ -21,8 +21,9 @@ from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import MINI_BACKBONES
 from trainables.encoders.published_sizes import PUBLISHED_SIZES
-from trainables.method_files import files_of
+from trainables.method_files import files_of, in_words
 from trainables.schema import Configuration, Value
+from trainables.spelling import nearest_in_words
 
 MOST_IN_LINE = 100  # characters of a departure
 
@@ -74,16 +75,22 @@ def config_is_a_training_config(method: Method) -> Iterator[str]:
         yield f"{method.in_code('class Config')}: Config is {config!r:.60}; allowed: a class of TrainingConfig"
     elif config.__struct_defaults__:
         yield f"{method.in_code('class Config')}: fields of Config have defaults; allowed: none, the values are FIXED's"
+    else:
+        try:
+            get_type_hints(config)
+        except Exception as error:  # whatever a person's annotations may raise
+            yield f"{method.in_code('class Config')}: {in_words(error)}"
 
 
 def every_field_is_tuned_or_fixed(method: Method) -> Iterator[str]:
     """SPACE and FIXED have every field of Config, each one of the two"""
     tuned, fixed = set(method.space.space), set(method.space.fixed)
+    for field in sorted((tuned | fixed) - method.fields):
+        name, config = "SPACE" if field in tuned else "FIXED", method.in_code("class Config")
+        near = nearest_in_words(field, method.fields)
+        yield f"{method.in_space(name)}: {name} has {field}, which Config in {config} lacks{near}"
     for field in sorted(method.fields - tuned - fixed):
         yield f"{method.in_space('FIXED')}: {field} of Config is in neither SPACE nor FIXED"
-    for field in sorted((tuned | fixed) - method.fields):
-        name = "SPACE" if field in tuned else "FIXED"
-        yield f"{method.in_space(name)}: {name} has {field}, which Config in {method.in_code('class Config')} lacks"
     for field in sorted(tuned & fixed):
         yield f"{method.in_space('SPACE')}: {field} is in SPACE and in FIXED; allowed: one of the two"
 
@@ -130,9 +137,13 @@ def mini_ranges_are_of_tuned_fields(method: Method) -> Iterator[str]:
 
 
 def mini_grid_lies_within_the_mini_ranges(method: Method) -> Iterator[str]:
-    """MINI_GRID lies within MINI_SPACE"""
-    ranges, grid = mini_ranges(method), _on_mini(method, method.space.paper_grid, method.space.mini_grid)
-    yield from _within("MINI_GRID", grid, ranges, method)
+    """MINI_GRID, and PAPER_GRID where it has no other values, lie within MINI_SPACE"""
+    space = method.space
+    narrowed = {
+        name: menu for name, menu in space.paper_grid.items() if name in {*space.mini_space} - {*space.mini_grid}
+    }
+    yield from _within("MINI_GRID", space.mini_grid, mini_ranges(method), method)
+    yield from _within("PAPER_GRID", narrowed, mini_ranges(method), method)
 
 
 def backbones_are_named(method: Method) -> Iterator[str]:
@@ -182,10 +193,11 @@ def every_mini_corner_is_a_configuration(method: Method) -> Iterator[str]:
         yield from _refused("MINI_FIXED", task, points, method)
 
 
+# What all others build on: where one of these is broken, others may be too, and say nothing more.
+FIRST: tuple[Rule, ...] = (config_is_a_training_config, every_field_is_tuned_or_fixed)
 # Quick, and enough for a plan to be made.
 RULES: tuple[Rule, ...] = (
-    config_is_a_training_config,
-    every_field_is_tuned_or_fixed,
+    *FIRST,
     values_of_tasks_are_of_fixed_fields,
     variants_fix_fields,
     grid_covers_the_ranges,

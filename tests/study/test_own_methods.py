@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.launches import WITHOUT_RAY
+from helpers.own_methods import edit, write_methods
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
@@ -20,7 +21,6 @@ import search_spaces
 import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
-from study.contract.model_rules import RULES
 from study.drivers.provenance import provenance
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
@@ -29,17 +29,6 @@ from trainables import method_files
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.runs.trained_model import load_trained
-
-PAGE = (ROOT / "docs" / "own_method.md").read_text()
-
-
-def write_methods(folder: Path) -> Path:
-    """The folder of the page, its files taken out of its blocks."""
-    folder.mkdir()
-    for name, text in re.findall(r"^`methods/(\w+\.py)` .*?^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
-        (folder / name).write_text(text)
-    assert sorted(path.name for path in folder.iterdir()) == ["entropy.py", "entropy_space.py"]
-    return folder
 
 
 @pytest.fixture
@@ -51,43 +40,6 @@ def methods(tmp_path: Path) -> Iterator[Path]:
 def dry_run(methods: Path | None, *options: str, out: Path) -> int:
     own = ["--include", str(methods)] if methods else []
     return launch.main([*own, "--method", "entropy", "--task", "rte", "--dry-run", "--out", str(out), *options])
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-
-
-def test_the_page_s_method_keeps_every_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_method.main([str(methods)]) == 0
-    *rules, last = capsys.readouterr().out.splitlines()
-    assert last == "every rule holds" and len(rules) > 20
-    assert all(line.startswith("ok    entropy: ") for line in rules)
-
-
-def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(methods / "entropy.py", "task.num_labels", "task.number_of_labels")
-    assert check_method.main([str(methods)]) == 1
-    faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
-    lines = (methods / "entropy.py").read_text().splitlines()
-    number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
-    assert len({line.partition("; broken: ")[0] for line in faults}) == len(faults)  # each is told once
-    assert faults[0].startswith(f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: ")
-    told, _, rules = faults[0].partition("; broken: ")
-    assert "number_of_labels" in told and rules.split("; ") == [rule.__doc__ for rule in RULES]
-
-
-def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(methods / "entropy.py", "entropy < self.threshold", "entropy < -1")
-    assert check_method.main([str(methods)]) == 1
-    (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
-    assert re.match(
-        rf"FAULT entropy: {methods}/entropy.py:\d+: under each of 20 rules all examples leave at one", fault
-    )
-    assert fault.endswith(
-        "; broken: examples leave at different layers under some rule of sweep_rules, where there is any"
-    )
 
 
 def without(name: str) -> Callable[[Path], None]:
@@ -112,6 +64,14 @@ MISTAKES = {
         changed("entropy_space.py", "FIXED = paper.FIXED", 'FIXED = paper.FIXED | {"patience": 3}'),
         "{0}/entropy_space.py:9: FIXED has patience, which Config in {0}/entropy.py:13 lacks",
     ),
+    "field": (
+        changed("entropy_space.py", '"threshold": F', '"treshold": F'),
+        "{0}/entropy_space.py:8: SPACE has treshold, which Config in {0}/entropy.py:13 lacks; did you mean threshold?",
+    ),
+    "annotation": (
+        changed("entropy.py", "threshold: Positive ", "threshold: Positiv "),
+        "{0}/entropy.py:13: NameError: name 'Positiv' is not defined; did you mean Positive?",
+    ),
     "no space": (
         removed("entropy_space.py"),
         "method 'entropy' is two files: {0}/entropy.py is there, {0}/entropy_space.py is missing",
@@ -123,7 +83,8 @@ MISTAKES = {
     "syntax": (changed("entropy.py", "def build(", "def build("[:-1]), "{0}/entropy.py:47: SyntaxError: "),
     "name": (
         changed("entropy_space.py", "paper.GRID", "paper.GIRD"),
-        "{0}/entropy_space.py:10: AttributeError: module 'search_spaces._palbert_paper' has no attribute 'GIRD'",
+        "{0}/entropy_space.py:10: AttributeError: module 'search_spaces._palbert_paper' has no attribute 'GIRD'; did "
+        "you mean GRID?",
     ),
     "type": (
         changed("entropy_space.py", "FloatDistribution(0.05, 0.6)", "0.3"),
@@ -152,7 +113,8 @@ def test_a_mistake_is_one_line(methods: Path, tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert said.startswith(f"study.launch: {line.format(methods)}") and said.count("\n") == 1
     assert check_method.main([str(methods)]) == 1
-    assert f"FAULT entropy: {line.format(methods)}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"FAULT entropy: {line.format(methods)}" in told and told.count("FAULT") == 1
 
 
 @pytest.mark.parametrize("mistake", ["no PUBLISHED", "neither", "no space", "no code", "syntax", "type"])

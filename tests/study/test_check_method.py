@@ -1,0 +1,79 @@
+"""What `study.check_method` says of a method's mistakes. Run: pytest tests/study/test_check_method.py"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.own_methods import edit, write_methods
+
+from study import check_method
+from study.contract.model_rules import RULES
+from trainables import method_files
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Iterator[Path]:
+    yield write_methods(tmp_path / "methods")
+    method_files.include(None)
+
+
+def test_the_page_s_method_keeps_every_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_method.main([str(methods)]) == 0
+    *rules, last = capsys.readouterr().out.splitlines()
+    assert last == "every rule holds" and len(rules) > 20
+    assert all(line.startswith("ok    entropy: ") for line in rules)
+
+
+def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(methods / "entropy.py", "task.num_labels", "task.number_of_labels")
+    assert check_method.main([str(methods)]) == 1
+    (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+    lines = (methods / "entropy.py").read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if "number_of_labels" in line)
+    assert fault.startswith(f"FAULT entropy: {methods}/entropy.py:{number}: AttributeError: ")
+    told, _, rule = fault.partition("; broken: ")
+    assert "number_of_labels'; did you mean num_labels?" in told and rule == RULES[0].__doc__
+
+
+RETURNED = {  # what stands there -> what is put there, the function that is named, and what is said
+    "step": ("return Step(entropy", "return (entropy", "def step", "step of entropy returned a tuple; allowed: a Step"),
+    "build": ("return Mine(", "Mine(", "def build", "build returned None; allowed: an EarlyExitModel"),
+    "loss": ("return loss", 'return loss["loss"]', "def loss", 'loss returned a Tensor; allowed: a dict with "loss"'),
+    "name": ("return loss", 'return {"los": 1}', "def loss", "loss returned a dict with ['los']; allowed: a dict with"),
+    "shape": ("return loss", 'return {"loss": loss["loss"][None]}', "def loss", "loss is a Tensor of shape (1,); all"),
+    "nan": (
+        "return loss",
+        'return {"loss": loss["loss"] * float("nan")}',
+        "def loss",
+        "loss is nan on rte before any ",
+    ),
+}
+
+
+@pytest.mark.parametrize("part", RETURNED)
+def test_what_cannot_be_used_is_one_fault(methods: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
+    file, (old, new, function, told) = methods / "entropy.py", RETURNED[part]
+    own = "class Mine(ClassifierPerLayer):\n        def loss(self, batch):\n            loss = super().loss(batch)\n"
+    edit(file, "    rules = [", f"    {own}            return loss\n\n    rules = [")
+    edit(file, "return ClassifierPerLayer(", "return Mine(")
+    edit(file, old, new)
+    assert check_method.main([str(methods)]) == 1
+    (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+    lines = file.read_text().splitlines()
+    number = next(number for number, line in enumerate(lines, 1) if line.strip().startswith(function))
+    assert fault.startswith(f"FAULT entropy: {file}:{number}: {told}")
+
+
+def test_what_never_leaves_early_breaks_a_rule(methods: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(methods / "entropy.py", "entropy < self.threshold", "entropy < -1")
+    assert check_method.main([str(methods)]) == 1
+    (fault,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAULT")]
+    assert re.match(
+        rf"FAULT entropy: {methods}/entropy.py:\d+: under each of 20 rules all examples leave at one", fault
+    )
+    assert fault.endswith(
+        "; broken: examples leave at different layers under some rule of sweep_rules, where there is any"
+    )
