@@ -43,3 +43,9 @@ def test_every_link_of_a_page_leads_somewhere() -> None:
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text())]
     assert len(links) > 10
     assert [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()] == []
+
+
+def test_commands_on_one_s_own_methods_are_typed_as_the_readme_has_them() -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "docs" / "own_method.md").read_text(), re.M | re.S)
+    lines = "".join(text for language, text in blocks if not language).splitlines()
+    assert len(lines) > 4 and all(line.startswith(".venv/bin/python -m ") for line in lines)
