@@ -26,6 +26,7 @@ from study.launch_options import LaunchOptions, build_parser, check_options
 from study.launch_plan import (
     check_processes,
     check_tensorfloat32,
+    first_line,
     launched_arms,
     plan_notes,
     prepare,
@@ -159,7 +160,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     if options.json:
         print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
         return 0
-    print(f"study {folder} ({resolved.protocol_hash}), {why}")
+    print(first_line(folder, resolved, why))
     launched = launched_arms(plan, options, resolved)
     for line in plan_notes(options, resolved, folder, launched=launched):
         print(line)
@@ -175,7 +176,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 
 def _base(options: LaunchOptions) -> tuple[Plan, str]:
     if options.continue_study is not None:
-        return require_plan(Path(options.continue_study)).plan.asked, f"continued from {options.continue_study}"
+        return require_plan(Path(options.continue_study)).plan.asked, f"continued from {Path(options.continue_study)}"
     if options.plan is not None:
         return read_toml(Path(options.plan)), f"plan {options.plan}"
     profile, why = _profile(options)

@@ -210,3 +210,8 @@ def _made_of(arm: Arm) -> tuple[str, str]:
 
 def _by_content(name: str, fingerprint: str) -> str:
     return fingerprint if is_folder(name) else name
+
+
+def first_line(folder: Path, plan: ResolvedPlan, why: str) -> str:
+    """Which study this is, and where its plan is from."""
+    return f"study {folder} ({plan.protocol_hash}), {why.removesuffix(f' from {folder}')}"

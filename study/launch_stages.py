@@ -32,7 +32,7 @@ from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions, default_driver, is_installed
-from study.launch_plan import launched_arms, plan_notes, resolve_in
+from study.launch_plan import first_line, launched_arms, plan_notes, resolve_in
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.mlflow_mirror.views import SERVER, experiment_in, links, search_for
 from study.plans.plan import Plan
@@ -90,7 +90,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             table = dev_table(folder) or analyse(folder)
         else:
             check_pretrained(folder, journal.facts)
-            for line in [f"study {folder} ({resolved.protocol_hash}), {why}", *unknown_in_words(resolved)]:
+            for line in [first_line(folder, resolved, why), *unknown_in_words(resolved)]:
                 print(line, file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options, until=until)
     return conclude(scheduler, folder, table, options)

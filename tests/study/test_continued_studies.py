@@ -174,3 +174,9 @@ def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     assert beside in capsys.readouterr().out.splitlines()
     assert launch.main([*what, "--selection", "holdout"]) == 0
     assert "--continue" not in capsys.readouterr().out
+
+
+def test_a_continued_study_is_named_once(study, capsys):
+    assert launch.main(["--continue", f"{study}/", "--dry-run"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"study {study} (") and first.endswith("), continued")
