@@ -182,7 +182,10 @@ def _run_trials(
 
     try:
         starts_ray = options.driver == "ray" and options.address is None
-        with waiting_for("Ray to start" if starts_ray else "the trials to start", output=sys.stderr) as no_more:
+        awaited = "Ray to start" if starts_ray else "the trials to start"
+        if not sys.stderr.isatty():  # a terminal is shown how long it takes
+            print(f"waiting for {awaited}", file=sys.stderr, flush=True)
+        with waiting_for(awaited, output=sys.stderr) as no_more:
             from study.launch_trials import run_trials
 
             run_trials(scheduler, folder, storage, options, until=until, on_start=no_more)

@@ -336,6 +336,7 @@ def test_a_study_from_a_folder_is_like_any_other(
     command += ["--name", "own", "--out", str(folder.parent), "--tracking-uri", "none", *WITHOUT_RAY]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "\nwaiting for the trials to start\n" in done.stderr  # that takes long, and nobody sees a terminal
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)
     trainables.include(methods)
     assert {record.code_digest for record in read_records(folder / "records.jsonl")} == {provenance().code_digest}
