@@ -29,10 +29,9 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
     """The error that says which name is none, which there are, and which is nearest or that it is known elsewhere."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
-    elsewhere = next((f"; {other} exists, but is none of these" for other in known if same(other, name)), None)
-    return ValueError(
-        f"no {what} named {name!r}; available: {menu_in_words}{elsewhere or nearest_in_words(name, names)}"
-    )
+    if any(same(other, name) for other in known):
+        return ValueError(f"no {what} named {name!r}, which exists elsewhere; available: {menu_in_words}")
+    return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
 
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:
