@@ -180,7 +180,7 @@ def _generator(trained: TrainedModel) -> torch.Generator:
 
 def _exit(trained: TrainedModel) -> str:
     rule = trained.model.exit_rule
-    return f"exit {rule.name}" if rule.setting is None else f"exit {rule.name} {rule.setting:g}"
+    return f"exit {rule.name}" if rule.setting is None else f"exit {rule.name} {rule.setting:.3g}"
 
 
 if __name__ == "__main__":

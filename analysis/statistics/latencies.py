@@ -34,7 +34,7 @@ class MeasuredExit:
         """`threshold 0.5`, `all layers`."""
         if self.rule == "last":
             return "all layers"
-        return self.rule if self.setting is None else f"{self.rule} {self.setting:g}"
+        return self.rule if self.setting is None else f"{self.rule} {self.setting:.3g}"
 
 
 def latencies_of(cell: Cell) -> list[Latency]:
