@@ -11,7 +11,9 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -39,6 +41,8 @@ from study.screen.words import (
 )
 from trainables.schema import Typed, to_plain
 
+
+WIDEST = 10_000  # columns of a line that no terminal shows
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
@@ -108,9 +112,10 @@ def studies_in(folder: Path) -> list[Path]:
 
 def _tell_all(studies: Sequence[Path], *, as_json: bool) -> int:
     """A line for each study, and why those cannot be read that cannot."""
-    table = Table(box=None, pad_edge=False)
+    table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
     for column in ("study", "methods", "tasks", "trials", "state"):
-        table.add_column(column, justify="right" if column == "trials" else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column == "trials" else "left"
+        table.add_column(column, justify=justify, overflow="fold", min_width=longest if column == "study" else None)
     found: list[object] = []
     broken: list[str] = []
     is_complete = True
@@ -131,8 +136,8 @@ def _tell_all(studies: Sequence[Path], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(found, indent=1))
     else:
-        console = Console(highlight=False)
-        console.print(table)
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST)
+        console.print(table, crop=False)
         for line in broken:
             console.print(line, markup=False, soft_wrap=True)
     return 0 if is_complete else 1
@@ -188,8 +193,9 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
 def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
-    console.print(f"study {status.study} ({status.protocol_hash}): {counts} of {status.total} trials", markup=False)
-    console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False)
+    total = f"{counts} of {counted(status.total, 'trial')}"
+    console.print(f"study {status.study} ({status.protocol_hash}): {total}", markup=False, soft_wrap=True)
+    console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False, soft_wrap=True)
     console.print(arms_table(progress, width=console.width))
     if precision := progress.plan.protocol.search_precision:
         words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
