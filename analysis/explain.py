@@ -20,6 +20,7 @@ from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
 from study.command_line import Parser, guarded
 from study.facts import events
+from study.facts.durations import to_second
 from study.facts.json_lines import read_lines
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
@@ -57,7 +58,7 @@ def journal_lines(study: Study, key: str) -> list[str]:
     """Where the journal tells of a trial: file, line and event, each epoch left out."""
     path = study.folder / events.FILE
     return [
-        f"{path}:{number}: {event.__struct_config__.tag} {event.time}"
+        f"{path}:{number}: {event.__struct_config__.tag} {to_second(event.time)}"
         for number, event in read_lines(path, events.READER)
         if getattr(event, "key", None) == key and not isinstance(event, events.EpochReported)
     ]
@@ -145,7 +146,7 @@ def _told(study: Study, record: Record, result: str, run_ids: dict[str, str], de
     details = {
         **details,
         "model": where_it_lies(record, study.folder).model or "",
-        "ran": f"{record.started} to {record.ended} on {record.host} ({record.device})",
+        "ran": f"{to_second(record.started)} to {to_second(record.ended)} on {record.host} ({record.device})",
         "MLflow run": run_ids.get(record.key) or f"search for tags.key = '{record.key}'",
     }
     lines = [f"  seed {record.seed}: {result}; key {record.key}"]

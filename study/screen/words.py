@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from study.facts.durations import clock
+from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
 from study.facts.record import Record, epochs_in_words, held_out_scores
@@ -52,10 +52,11 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
     which = f", attempt {attempt.attempt}" if attempt.key else ""
+    place = f"{failure.host or 'a host that is not known'}{node}"
     return [
         f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
         *([f"  and {len(alike) - 1} more like it: {_trials_of(alike[1:])}"] if len(alike) > 1 else []),
-        f"  {attempt.time} in launch {attempt.launch}, on {failure.host or 'a host that is not known'}{node}; "
+        f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
         *(f"  {line}" for line in (failure.traceback or "no traceback: the process is gone").rstrip().splitlines()),
