@@ -22,6 +22,7 @@ from study.command_line import Parser, guarded
 from study.facts import events
 from study.facts.durations import to_second
 from study.facts.json_lines import read_lines
+from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
@@ -121,7 +122,9 @@ def _search_lines(cell: Cell) -> list[str]:
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
-    lines = [f"search: {len(search)} trials, {sum(record.status == 'completed' for record in search)} completed"]
+    lines = [
+        f"search: {counted(len(search), 'trial')}, {sum(record.status == 'completed' for record in search)} completed"
+    ]
     if best is not None and best.selection_score is not None:
         lines.append(f"best search trial: {best.trial}, key {best.key}, {points(best.selection_score)} points")
     return lines

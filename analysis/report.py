@@ -27,7 +27,7 @@ from analysis.layouts.table import Table
 from analysis.page.caveats import caveats, departures_of, other_data
 from analysis.page.cell_runs import cells_with_runs, linked
 from analysis.page.comparison_tables import comparison_tables
-from analysis.page.findings import counted, findings, headline, sentence
+from analysis.page.findings import findings, headline, sentence
 from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
@@ -37,6 +37,7 @@ from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
 from study.facts.ledger import in_words
+from study.facts.plain_words import counted
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS

@@ -34,6 +34,7 @@ from analysis.layouts.repeats_table import search_repeats_table
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, guarded
+from study.facts.plain_words import for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_text
@@ -152,7 +153,8 @@ def _main(argv: Sequence[str] | None) -> int:
     except IncompleteTables as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
-    print(written.text(options.format), end="")
+    text = written.text(options.format)
+    print(for_screen(text) if options.format == "md" and sys.stdout.isatty() else text, end="")
     return 0
 
 

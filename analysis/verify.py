@@ -24,6 +24,7 @@ from analysis.verification.records_file import drift_without_journal, records_dr
 from analysis.verification.stored_files import models_drift, predictions_drift
 from study.command_line import Parser, guarded
 from study.facts import events
+from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
 from study.plans import plan_file
 from study.plans.plan_file import PlanFile
@@ -112,7 +113,7 @@ def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound
 def _tell(name: str, drift: list[str], agreement: str) -> int:
     for line in drift:
         print(f"drift: {line}", file=sys.stderr)
-    print(f"{len(drift)} drift(s) in {name}" if drift else f"{name}: {agreement}")
+    print(f"{counted(len(drift), 'drift')} in {name}" if drift else f"{name}: {agreement}")
     return 1 if drift else 0
 
 

@@ -13,6 +13,7 @@ from functools import partial
 import trainables
 from study.command_line import Parser, guarded
 from study.contract import space_rules
+from study.facts.plain_words import counted
 from study.plans.pretraining_arm import fits
 from trainables import method_files
 from trainables.encoders.backbones import MINI_BACKBONES
@@ -46,7 +47,7 @@ def _main(argv: Sequence[str] | None) -> int:
         for fault, rules in broken.items():
             print(f"FAULT {method}: {fault}; broken: {'; '.join(rules)}", flush=True)
         faults += len(broken)
-    print("every rule holds" if not faults else f"{faults} fault(s)")
+    print("every rule holds" if not faults else counted(faults, "fault"))
     return 1 if faults else 0
 
 

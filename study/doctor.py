@@ -20,6 +20,7 @@ from study.command_line import Parser, guarded
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.facts.attestation import other_code
+from study.facts.plain_words import counted
 from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
 from study.storage.secrets import masked
 from trainables.configuration import NotNegative
@@ -182,7 +183,7 @@ def _main(argv: Sequence[str] | None) -> int:
     for finding in _findings(options, storage_address(options.storage), tracking):
         faults += finding.is_fault
         print(f"{'FAULT' if finding.is_fault else 'ok':6}{finding.subject}: {finding.text}", flush=True)
-    print("ready" if not faults else f"{faults} fault(s)")
+    print("ready" if not faults else counted(faults, "fault"))
     return 1 if faults else 0
 
 

@@ -28,6 +28,7 @@ from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
+from study.facts.plain_words import for_screen
 from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
@@ -286,7 +287,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
         print(json.dumps({**facts, **trials}, indent=1))
         return status
-    print(f"\n{table}")
+    print(f"\n{for_screen(table) if sys.stdout.isatty() else table}")
     for line in failed:
         print(f"failed: {line}")
     if failed:

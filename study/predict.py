@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from study.answers import INFERENCE_BATCH, label_text
 from study.chosen_models import ModelChoice, add_model_options, chosen_model
 from study.command_line import Parser, guarded
+from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
@@ -162,7 +163,7 @@ def _latencies(trained: TrainedModel, examples: Examples) -> Iterator[str]:
             f"ms with all layers (means of {own.examples:,})"
         )
     yield flops_in_words(latency.own.flops, latency.all_layers.flops)
-    yield f"measured on {latency.device}, {latency.threads} thread(s)"
+    yield f"measured on {latency.device}, {counted(latency.threads, 'thread')}"
 
 
 def flops_in_words(with_exits: float, with_all_layers: float) -> str:

@@ -25,6 +25,7 @@ from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import alike, failed_attempts
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
+from study.facts.plain_words import counted
 from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import read_facts
@@ -41,8 +42,8 @@ from study.screen.words import (
 )
 from trainables.schema import Typed, to_plain
 
-
 WIDEST = 10_000  # columns of a line that no terminal shows
+
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
@@ -145,11 +146,8 @@ def _tell_all(studies: Sequence[Path], *, as_json: bool) -> int:
 
 def _state(status: Status) -> str:
     words = [f"run by {status.launch}"] if status.launch else []
-    words += [
-        f"{len(lines)} {word}"
-        for word, lines in (("failed", status.failed), ("cells missing", status.missing))
-        if lines
-    ]
+    words += [f"{len(status.failed)} failed"] if status.failed else []
+    words += [f"{counted(len(status.missing), 'cell')} missing"] if status.missing else []
     return ", ".join(words) or "complete"
 
 
@@ -225,7 +223,7 @@ def _tell_failures(folder: Path, *, as_json: bool) -> None:
         return
     for group in alike(attempts):
         print("\n".join(describe_attempts(group)), end="\n\n")
-    print(f"{len(attempts) or 'no'} failed attempt{'s' * (len(attempts) != 1)}")
+    print(counted(len(attempts), "failed attempt") if attempts else "no failed attempts")
 
 
 def _shared(progress: StudyProgress) -> list[str]:

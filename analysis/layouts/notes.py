@@ -16,6 +16,7 @@ from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import protocol_in_words, setting_notes
 from study.facts.other_code import code_in_words, first_training_launch, other_code_of
+from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 
 
@@ -150,7 +151,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
         )
     tested = (
         f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples and "
-        f"seeds; Holm's correction for the {len(family)} comparisons with {baseline} in this table)."
+        f"seeds; Holm's correction for the {counted(len(family), 'comparison')} with {baseline} in this table)."
     )
     if not any(comparison.holds for comparison in family):
         return f"{tested} {floor}"

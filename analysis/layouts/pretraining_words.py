@@ -10,6 +10,7 @@ from msgspec import UNSET
 from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.joined import names_of
 from analysis.studies.load import Study
+from study.facts.plain_words import counted
 from study.facts.record import Record, held_out_scores
 from study.plans.resolved_plan import Arm
 from trainables.schema import to_plain
@@ -54,7 +55,7 @@ def sizes_in_words(arm: Arm, record: Record) -> str:
 
 
 def cost_in_words(cost: PretrainingCost) -> str:
-    return f"{cost.whole.in_words()}, shared by {cost.arms} arm{'s' if cost.arms > 1 else ''}"
+    return f"{cost.whole.in_words()}, shared by {counted(cost.arms, 'arm')}"
 
 
 def held_out_in_words(record: Record) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.notes import seed_notes
-from analysis.page.findings import Finding, counted, search_in_words
+from analysis.page.findings import Finding, search_in_words
 from analysis.statistics.costs import ledger_notes, row_ledger
 from analysis.studies.load import Study
+from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 
 

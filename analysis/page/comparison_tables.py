@@ -6,6 +6,7 @@ from analysis.layouts.cell_facts import gap_entry, mark_meanings
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.table import Entry, Line, Table, number_entry
 from analysis.statistics.comparisons import Comparison, Family
+from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 
 NAMES: dict[Family, str] = {"baseline": "comparisons", "others": "comparisons_of_others"}
@@ -38,10 +39,10 @@ def _table(evidence: Evidence, family: Family, comparisons: list[Comparison]) ->
         marks=mark_meanings(baseline),
         caption=(
             "Differences of mean scores in points with 95 % intervals: paired bootstrap over dev examples with the "
-            f"seeds as a second level. Holm is over the {len(comparisons)} comparisons of this table.{role} The first "
-            "two p-values are of the chosen configurations; the third is of the methods, had each searched again "
-            "(Holm too; a gap where a search has too few trials to tell). McNemar compares the models of one seed "
-            "each: the lowest and the highest p."
+            f"seeds as a second level. Holm is over the {counted(len(comparisons), 'comparison')} of this table.{role} "
+            "The first two p-values are of the chosen configurations; the third is of the methods, had each searched "
+            "again (Holm too; a gap where a search has too few trials to tell). McNemar compares the models of one "
+            "seed each: the lowest and the highest p."
         ),
     )
 

@@ -20,6 +20,7 @@ from analysis.statistics.costs import Compute, row_ledger, speed_facts, speed_up
 from analysis.statistics.power import POWER
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row
+from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 
 
@@ -88,11 +89,6 @@ def search_in_words(comparisons: Sequence[Comparison]) -> str:
     unknown = sum(one.holds_with_search is None for one in marked)
     told = f"Of {counted(len(marked), 'mark')}, {hold} would hold had each method searched again"
     return f"{told}; of {unknown} the search has too few trials to tell." if unknown else f"{told}."
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _finding(evidence: Evidence, row: Row, arrows: dict[tuple[str, str], str], compute: Compute) -> Finding:

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 
 from analysis.statistics.uncertainty import PairedTest, Variance, paired_test
+from study.facts.plain_words import counted
 
 MARGIN = 0.01  # 1 point: smaller differences are the same number for most purposes
 
@@ -72,7 +73,9 @@ def verdict(
         ValueError: fewer than two seeds; a published value that is no share.
     """
     if len(our_scores) < 2:
-        raise ValueError(f"{len(our_scores)} score(s) of ours; allowed: at least two, for the spread over seeds")
+        raise ValueError(
+            f"{counted(len(our_scores), 'score')} of ours; allowed: at least two, for the spread over seeds"
+        )
     if not -1 <= published_value <= 1:
         raise ValueError(f"published value {published_value}; allowed: a share in [-1, 1], points divided by 100")
     published = read_statistic(published_statistic)

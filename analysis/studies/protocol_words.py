@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
+from study.facts.plain_words import counted
 from study.plans.plan import TASKS_IN_PARTS, EarlyStopping, Plan
 
 _SELECTION = {
@@ -19,7 +20,7 @@ _SELECTION = {
 
 def seeds_in_words(studies: Sequence[Study]) -> str:
     seeds = table_seeds(studies)
-    return f"{len(seeds)} seed{'s' if len(seeds) != 1 else ''} ({', '.join(map(str, seeds))})"
+    return f"{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
 def _asha_in_words(rule: EarlyStopping) -> str:

@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from study.decisions import asha
 from study.facts.durations import clock
+from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping
@@ -119,8 +120,8 @@ def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
     epochs = f"{estimates[0].bound} {sum(item.epochs for item in estimates):.0f} epochs"
     seconds = [item.slot_seconds for item in estimates if item.slot_seconds is not None]
     if len(seconds) < len(estimates):
-        unmeasured = len(estimates) - len(seconds)
-        return f"{epochs}; time and disk are not known for {unmeasured} of {len(estimates)} arms: --probe measures them"
+        unmeasured = f"{len(estimates) - len(seconds)} of {counted(len(estimates), 'arm')}"
+        return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
     sizes = [item.disk_bytes for item in estimates if item.disk_bytes is not None]
     disk = f"{in_words(sum(sizes))} of models stay on disk" if len(sizes) == len(estimates) else "disk not known"
     return f"{epochs}, {clock(sum(seconds))} of one slot, {disk}"

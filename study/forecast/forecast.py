@@ -11,6 +11,7 @@ from msgspec import UNSET
 from study.decisions.progress import StudyProgress
 from study.facts import events
 from study.facts.durations import clock
+from study.facts.plain_words import counted
 from study.facts.record import read_records
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
@@ -52,7 +53,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     audits = sum(arm.audits for arm in plan.arms)
     audit = f", up to {audits} audits of at most as many epochs as a confirm trial" if audits else ""
     first = "" if plan.pretraining is UNSET else "a pretraining, then "
-    trials = f"{first}{len(plan.arms)} arms, {search} search and {confirm} confirm trials{audit}"
+    trials = f"{first}{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials{audit}"
     lines.append(f"{trials}, {total_in_words(estimates)}")
     if done:
         left = "unknown" if done.remaining_seconds is None else f"{clock(done.remaining_seconds)} of one slot"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 import trainables
+from study.facts.plain_words import counted
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
@@ -58,8 +59,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
         f"{asked.sampler} search over ranges, where the papers try a grid": asked.sampler != "grid",
         "part of the grid": asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms),
         "selected on a slice of train, where the papers select on dev": asked.selection == "holdout",
-        f"{asked.seeds} seed{'s' * (asked.seeds != 1)}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds
-        != SEEDS_OF_PAPERS,
+        f"{counted(asked.seeds, 'seed')}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
         f"at most {asked.epochs} epochs, whatever is said of epochs below": asked.epochs is not None,
         f"set by hand, whatever is said of these fields below: {', '.join(asked.settings)}": bool(asked.settings),
         f"search trials compute in {asked.search_precision}, whatever is said of precision below": (

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.durations import clock
+from study.facts.plain_words import counted
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import TrialFacts
 from study.screen.arms_table import arms_table, table_of
@@ -73,7 +74,10 @@ def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableT
     words = ", ".join(
         f"{n} {word}" for n, word in ((complete, "complete"), (len(rest) - complete, "not complete")) if n
     )
-    return [arms_table(progress, width=width, arms=shown), Text(f"and {len(rest)} arms more: {words}", style="dim")]
+    return [
+        arms_table(progress, width=width, arms=shown),
+        Text(f"and {counted(len(rest), 'arm')} more: {words}", style="dim"),
+    ]
 
 
 def _rank(arm: ArmProgress) -> int:

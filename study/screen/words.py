@@ -12,6 +12,7 @@ from pathlib import Path
 from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
+from study.facts.plain_words import counted
 from study.facts.record import Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
 
@@ -51,8 +52,8 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
     attempt = alike[0]
     failure = attempt.failure
     node = f" (node {failure.node[:8]})" if failure.node else ""
-    which = f", attempt {attempt.attempt}" if attempt.key else ""
     place = f"{failure.host or 'a host that is not known'}{node}"
+    which = f", attempt {attempt.attempt}" if attempt.key else ""
     return [
         f"{attempt.arm} {attempt.trial}{which}, {attempt.became}: {failure.error}",
         *([f"  and {len(alike) - 1} more like it: {_trials_of(alike[1:])}"] if len(alike) > 1 else []),
@@ -97,7 +98,7 @@ def describe_notice(event: Notice) -> str:
     """What a launch has to tell beside its results, in a line."""
     match event:
         case NodeLeftOut():
-            what = f"{event.trials} trial{'s' * (event.trials > 1)} broke off there: {event.error}"
+            what = f"{counted(event.trials, 'trial')} broke off there: {event.error}"
             return f"node {event.host} ({event.node[:8]}) gets no trials for {clock(event.seconds)}; {what}"
         case NodeTakenBack():
             return f"node {event.host} ({event.node[:8]}) gets trials again"

@@ -81,5 +81,5 @@ def test_points_instead_of_shares_are_refused():
 
 
 def test_one_seed_is_refused():
-    with pytest.raises(ValueError, match=r"1 score\(s\) of ours; allowed: at least two"):
+    with pytest.raises(ValueError, match=r"1 score of ours; allowed: at least two"):
         verdict([0.9], 0.9, "median of 5", None)

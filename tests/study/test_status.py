@@ -1,6 +1,7 @@
 """pytest tests/study/test_status.py"""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -172,6 +173,24 @@ def test_a_folder_of_studies_has_a_line_for_each_the_last_launched_first(tmp_pat
     assert "2 cells missing" in lines[2] and lines[3].split()[-1] == "complete"
     assert status.main([str(tmp_path), "--json"]) == 1
     assert [entry["study"] for entry in json.loads(capsys.readouterr().out)] == ["broken", "begun", "whole"]
+
+
+def test_names_and_lines_are_never_broken_where_there_is_no_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    (tmp_path / "all").mkdir()
+    folder = study_folder(tmp_path / "all" / "a-name-that-is-wider-than-thirty-columns", events=9)
+    assert status.main([str(tmp_path / "all")]) == 1
+    assert len(lines := capsys.readouterr().out.splitlines()) == 2
+    assert lines[1].startswith(f"{folder.name}  albert   rte, cola") and lines[1].endswith("2 cells missing")
+    assert status.main([str(folder)]) == 1
+    assert re.match(r"study a-name-that-is-wider-than-thirty-columns .* of 10 trials$", capsys.readouterr().out, re.M)
+
+
+def test_one_missing_cell_is_one_cell(tmp_path):
+    folder = study_folder(tmp_path, events=9)
+    found = replace(status.status_of(status.read_progress(folder), folder), failed=[], launch=None)
+    assert status._state(found) == "2 cells missing"
+    assert status._state(replace(found, missing=found.missing[:1])) == "1 cell missing"
 
 
 def test_a_folder_of_complete_studies_is_complete(tmp_path):

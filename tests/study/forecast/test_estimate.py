@@ -54,7 +54,7 @@ def test_expected_epochs_are_those_of_a_simulated_study():
 
 def test_a_dry_run_says_that_it_does_not_know_the_time(tmp_path, capsys):
     assert launch.main(["--task", "rte", "--dry-run", "--out", str(tmp_path)]) == 0
-    assert "time and disk are not known for 1 of 1 arms: --probe measures them" in capsys.readouterr().out
+    assert "time and disk are not known for 1 of 1 arm: --probe measures them" in capsys.readouterr().out
 
 
 def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, monkeypatch):
