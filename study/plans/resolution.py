@@ -41,6 +41,7 @@ from study.plans.pretraining_arm import (
     resolve_pretraining,
 )
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
+from trainables import method_files
 from trainables.corpora.corpus import corpus_fingerprint
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -214,7 +215,12 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         start_from=plan.start_of(method, task),
     )
     config = trainables.configure(method, arm.any_configuration)
-    config.check_task(TASKS[task])
+    try:
+        config.check_task(TASKS[task])
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a person's code may do wrong
+        raise ValueError(method_files.told(error, arm.base_method)) from error
     fixed = as_configured(arm.fixed, config)
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
 

@@ -72,6 +72,10 @@ MISTAKES = {
         changed("entropy.py", "threshold: Positive ", "threshold: Positiv "),
         "{0}/entropy.py:13: NameError: name 'Positiv' is not defined; did you mean Positive?",
     ),
+    "check": (
+        changed("entropy.py", "task.is_regression", "task.is_regresion"),
+        "{0}/entropy.py:17: AttributeError: 'Task' object has no attribute 'is_regresion'; did you mean is_regression?",
+    ),
     "no space": (
         removed("entropy_space.py"),
         "method 'entropy' is two files: {0}/entropy.py is there, {0}/entropy_space.py is missing",
