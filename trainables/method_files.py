@@ -37,12 +37,9 @@ class IncludedMethods(Typed, frozen=True, kw_only=True):
     sources: Mapping[str, str]  # name of a file -> its text
 
     @property
-    def digest(self) -> str:
-        """Hash of names and texts, wherever the folder lies; 16 hexadecimal digits."""
-        digest = hashlib.sha256()
-        for name, text in sorted(self.sources.items()):
-            digest.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
-        return digest.hexdigest()[:16]
+    def digests(self) -> dict[str, str]:
+        """Method -> hash of the names and texts of its files, wherever the folder lies; 16 hexadecimal digits."""
+        return {_name(stem): _digest(self.of_method(stem)) for stem, both in self.pairs.items() if all(both)}
 
     def has(self, method: str) -> bool:
         """Whether both files of the method are here."""
@@ -253,6 +250,13 @@ def _package_stems() -> set[str]:
         for file in (folder / "trainables").glob("[!_]*.py")
         if (folder / "search_spaces" / file.name).exists()
     }
+
+
+def _digest(sources: Mapping[str, str]) -> str:
+    digest = hashlib.sha256()
+    for name, text in sorted(sources.items()):
+        digest.update(f"{name} {hashlib.sha256(text.encode()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def _name(stem: str) -> str:

@@ -15,9 +15,12 @@ from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import protocol_in_words, setting_notes
-from study.facts.other_code import code_in_words, first_training_launch, other_code_of
+from study.facts.other_code import code_in_words, first_code, other_code_of
 from study.facts.plain_words import counted
+from study.facts.record import Record
 from trainables.data.tasks import TASKS
+
+SEEDED = ("confirm", "claim")  # phases whose trials are told apart by their seeds
 
 
 def origin_in_words(studies: Sequence[Study]) -> str:
@@ -103,16 +106,32 @@ def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
     records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
     if len({record.code_digest for record in records.values()}) < 2:
         return []  # no need to read the journal
-    first = first_training_launch(study.facts)
-    told = dict.fromkeys(
-        f"{records[key].arm} ({code})"
-        for key, trial in study.facts.trials.items()
-        if key in records
-        for code in other_code_of(trial, study.facts, first)
-    )
-    if first is None or not told:
+    first = first_code(study.facts)
+    trained: dict[str, list[Record]] = {}
+    others: dict[str, dict[str, list[Record]]] = {}  # code -> arm -> records
+    for key, trial in study.facts.trials.items():
+        if key in records:
+            trained.setdefault(trial.started.arm, []).append(records[key])
+            for code in other_code_of(trial, study.facts, first):
+                others.setdefault(code, {}).setdefault(trial.started.arm, []).append(records[key])
+    if first is None or not others:
         return []
-    return [f"trained with other code than the study's first launch ({code_in_words(first)}): {', '.join(told)}"]
+    told = [
+        f"{', '.join(_which(arm, own, of=trained[arm]) for arm, own in arms.items())} with {code}"
+        for code, arms in others.items()
+    ]
+    return [f"trained with other code than the study's first launch ({code_in_words(first.launch)}): {'; '.join(told)}"]
+
+
+def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
+    """The arm, with its seeds, and how many other trials, where these are not all that it has."""
+    if len(own) == len(of):
+        return arm
+    seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase in SEEDED})]
+    others, all_others = (sum(record.phase not in SEEDED for record in records) for records in (own, of))
+    parts = [f"seed{'s' * (len(seeds) > 1)} {' and '.join(seeds)}"] * bool(seeds)
+    parts += [f"{others} of {all_others} search trials"] * bool(others)
+    return f"{arm} ({', '.join(parts)})"
 
 
 def _data_notes(rows: list[Row]) -> list[str]:

@@ -30,6 +30,7 @@ CHAIN_ALONE = (
     NotCovered("events.jsonl", "launch_began.versions", _TRAINED_NOTHING),
     NotCovered("events.jsonl", "launch_began.git_commit", _TRAINED_NOTHING),
     NotCovered("events.jsonl", "launch_began.code_digest", _TRAINED_NOTHING),
+    NotCovered("events.jsonl", "launch_began.included", _TRAINED_NOTHING),
     NotCovered("events.jsonl", "launch_began.storage", _WHO),
     NotCovered("events.jsonl", "launch_began.plan", "but for what may not change: a launch may have asked for less"),
     NotCovered("events.jsonl", "launch_ended.status", "whether one Ctrl-C, two or the watchdog ended it"),

@@ -193,8 +193,8 @@ def provenance_faults(event: TrialEnded, trial: TrialFacts, facts: StudyFacts) -
     """Where the record does not name the code of the launches that trained it, or of the one in which it failed."""
     code = code_of(trial, facts.launches)
     if code is None and facts.last_launch is not None:
-        code = Provenance.of(facts.last_launch.began)
-    expected = {name: getattr(code, name) for name in Provenance.__struct_fields__} if code else {}
+        code = Provenance.of(facts.last_launch.began).of_method(trial.started.method)
+    expected = {name: getattr(code, name) for name in ("versions", "git_commit", "code_digest")} if code else {}
     return [f"record {line}, as in its launches" for line in unlike(event.record, expected)]
 
 

@@ -25,7 +25,7 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
 
 def change_of(record: Record, now: Provenance) -> Reopening | None:
     """What of the code that the trial last failed with is another one now; None where nothing is."""
-    if _last(record.code_digest) != now.code_digest:
+    if _last(record.code_digest) != now.of_method(record.method).code_digest:
         return "code"
     versions = {name: _last(version) for name, version in record.versions.items()}
     return "versions" if versions != dict(now.versions) else None

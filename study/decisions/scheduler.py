@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal
 
+from msgspec import UNSET
+
 from study.decisions import asha
 from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
@@ -83,6 +85,7 @@ class Scheduler:
                 versions=self.provenance.versions,
                 git_commit=self.provenance.git_commit,
                 code_digest=self.provenance.code_digest,
+                included=self.provenance.included or UNSET,
                 max_gpu_hours=self.progress.max_gpu_hours,
                 storage=storage,
                 plan=self.plan,
@@ -164,7 +167,7 @@ class Scheduler:
             arm=self.plan.arm(trial.started.arm),
             error=failure.error if failure else None,
             predictions_digest=predictions_digest,
-            provenance=code_of(trial, self.facts.launches) or self.provenance,
+            provenance=code_of(trial, self.facts.launches) or self.provenance.of_method(trial.started.method),
             journal_head=self._journal.head,
             ended=now,
         )

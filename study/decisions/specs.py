@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from study.decisions.progress import StudyProgress
 from study.facts.attestation import Attestation, agree_but_for_digests, contradictions
 from study.facts.events import Failure, LaunchBegan
 from study.facts.record import Record, Status
 from study.facts.study_facts import LaunchFacts, StudyFacts, TrialFacts
+from study.plans.identity import digest
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables import base_method
 from trainables.corpora import corpus
 from trainables.data import glue
 from trainables.encoders import backbones
@@ -26,26 +29,38 @@ class Provenance(Typed, frozen=True, kw_only=True):
     versions: Mapping[str, str]
     git_commit: str | None
     code_digest: str  # of the sources of the packages that make numbers
+    included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
 
     @classmethod
     def of(cls, launch: LaunchBegan) -> Provenance:
-        return cls(versions=launch.versions, git_commit=launch.git_commit, code_digest=launch.code_digest)
+        return cls(
+            versions=launch.versions,
+            git_commit=launch.git_commit,
+            code_digest=launch.code_digest,
+            included=launch.included or {},
+        )
+
+    def of_method(self, method: str) -> Provenance:
+        """What trains the method or the variant: the packages, with the files of an included one in the digest."""
+        own = self.included.get(base_method(method))
+        code = self.code_digest if own is None else digest([self.code_digest, own])
+        return replace(self, code_digest=code, included={})
 
 
 def code_of(trial: TrialFacts, launches: Mapping[int, LaunchFacts]) -> Provenance | None:
-    """The code of every launch that trained the trial; None where none did.
+    """What of the code of every launch that trained the trial is its method's; None where none did.
 
     Where they differ, the last stands last: `2.12.0, 2.13.0`.
     """
-    began = [launches[number].began for number in trial.trained_in]
-    if not began:
+    codes = [Provenance.of(launches[number].began).of_method(trial.started.method) for number in trial.trained_in]
+    if not codes:
         return None
-    names = dict.fromkeys(name for launch in began for name in launch.versions)
-    versions = {name: _joined(launch.versions.get(name) for launch in began) for name in names}
+    names = dict.fromkeys(name for code in codes for name in code.versions)
+    versions = {name: _joined(code.versions.get(name) for code in codes) for name in names}
     return Provenance(
         versions=versions,
-        git_commit=_joined(launch.git_commit for launch in began) or None,
-        code_digest=_joined(launch.code_digest for launch in began),
+        git_commit=_joined(code.git_commit for code in codes) or None,
+        code_digest=_joined(code.code_digest for code in codes),
     )
 
 
@@ -104,6 +119,7 @@ def pretraining_spec(plan: ResolvedPlan, trial: TrialFacts) -> PretrainingSpec:
 def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
     """What a worker must find of the trial, `by` being what its launch runs. Digests are those of the arm's first."""
     arm, facts, backbone = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm), None
+    code = by.of_method(trial.started.method)
     if arm.pretrained_by is not UNSET and progress.pretraining:
         backbone = progress.pretraining.model_fingerprint
     return Attestation(
@@ -112,8 +128,8 @@ def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Prov
         backbone_fingerprint=backbone or arm.backbone_fingerprint,
         backbone_digest=facts.backbone_digest,
         tokenizer_fingerprint=arm.tokenizer_fingerprint,
-        code_digest=by.code_digest,
-        versions=by.versions,
+        code_digest=code.code_digest,
+        versions=code.versions,
     )
 
 

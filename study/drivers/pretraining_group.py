@@ -42,7 +42,7 @@ def run_epoch_in_group(run: PretrainingRun, group: ProcessGroup) -> None:
         ConnectionError: a process of the group is lost.
         Exception: whatever the epoch raises, in the process that is to blame.
     """
-    expected, state = attest(content_of_pretraining(run)), state_as_bytes(run.state())
+    expected, state = _attested(run), state_as_bytes(run.state())
     train = partial(_train_epoch, spec=run.spec, state=state, threads=group.threads, expected=expected)
     run.load(state_of_bytes(_result_of(train, group)))
 
@@ -82,10 +82,14 @@ def _train_epoch(*, spec: PretrainingSpec, state: bytes, threads: int, expected:
     torch.set_num_threads(threads)
     try:
         run = PretrainingRun(spec, device=str(get_device()), cache=cache_folder())
-        if found := contradictions(attest(content_of_pretraining(run)), expected):
+        if found := contradictions(_attested(run), expected):
             raise Unavailable(f"it has not what the first node of the pretraining has: {'; '.join(found)}")
     except Unavailable as error:
         raise Unavailable(f"{socket.gethostname()}: {error}") from error
     run.load(state_of_bytes(state))
     run.run_epoch()
     return state_as_bytes(run.state()) if Processes.here().rank == 0 else None
+
+
+def _attested(run: PretrainingRun) -> Attestation:
+    return attest(content_of_pretraining(run), method=run.spec.objective)

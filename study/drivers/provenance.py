@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from study.decisions.specs import Provenance
 from study.facts.attestation import Attestation
-from trainables.method_files import IncludedMethods, included
+from trainables.method_files import included
 from trainables.runs.trial import Content
 from trainables.schema import to_plain
 
@@ -23,16 +23,16 @@ PACKAGES = ("search_spaces", "study", "trainables")  # of this project: what mak
 ROOT = Path(__file__).parents[2]
 
 
-def attest(content: Content) -> Attestation:
-    """What this process trains on, by what it has read, and with."""
-    code = provenance()
+def attest(content: Content, *, method: str) -> Attestation:
+    """What this process trains the method, or the objective, on, by what it has read, and with."""
+    code = provenance().of_method(method)
     return Attestation(**to_plain(content), code_digest=code.code_digest, versions=code.versions)
 
 
 def provenance() -> Provenance:
     """What this process runs, with the methods that it has included."""
     code, own = _code_of_project(), included()
-    return code if own is None else replace(code, code_digest=with_included(code.code_digest, own))
+    return code if own is None else replace(code, included=own.digests)
 
 
 @lru_cache(maxsize=1)
@@ -61,11 +61,6 @@ def git_commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def with_included(digest: str, methods: IncludedMethods) -> str:
-    """The digest of the sources with those of an included folder."""
-    return hashlib.sha256(f"{digest} {methods.digest}".encode()).hexdigest()[:16]
 
 
 def code_digest(folders: Iterable[Path]) -> str:

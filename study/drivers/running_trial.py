@@ -123,7 +123,10 @@ class RunningTrial:
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             self._run = self._new_run(spec)
-        self._attested = attest(content_of(self._run) if isinstance(self._run, TrainingRun) else self._run.content())
+        if isinstance(self._run, TrainingRun):
+            self._attested = attest(content_of(self._run), method=self._run.spec.method)
+        else:
+            self._attested = attest(self._run.content(), method=self._run.run.spec.objective)
         if self._assigned.spec and isinstance(self._run, TrainingRun):
             self._run.spec = self._assigned.spec  # what is saved says where backbone and start lie for everybody
         self._known.extend(self._run.history)

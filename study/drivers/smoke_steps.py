@@ -114,7 +114,8 @@ def untried_arms(progress: StudyProgress, code: Provenance) -> list[Arm]:
 
 def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) -> bool:
     launches = {number for trial in arm.facts.trials for number in trial.trained_in}
-    return any(Provenance.of(progress.facts.launches[number].began) == code for number in launches)
+    own, began = code.of_method(arm.arm.method), [progress.facts.launches[number].began for number in launches]
+    return any(Provenance.of(launch).of_method(arm.arm.method) == own for launch in began)
 
 
 def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:

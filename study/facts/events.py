@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from study.facts.attestation import Attestation
 from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
@@ -52,6 +54,7 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     max_gpu_hours: NotNegative | None  # None: no limit
     storage: str | None  # where trials keep states and models; None: the study's folder
     plan: ResolvedPlan  # with all that launches before were asked for
+    included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ from msgspec import UNSET
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.facts.events import EpochReported, Failure
-from study.facts.other_code import first_training_launch, other_code_of
+from study.facts.other_code import first_code, other_code_of
 from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
@@ -96,7 +96,7 @@ class StudyRuns:
     ) -> None:
         """`reports`: those of each trial, by its key, each epoch once."""
         self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
-        self._first = first_training_launch(facts)
+        self._first = first_code(facts)
         last = facts.last_launch
         self.progress = StudyProgress(plan.plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
 

@@ -13,6 +13,7 @@ from analysis.verify import verify
 from study.facts.plan_on_disk import require_plan
 from study.mlflow_mirror.follower import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
+from study.plans.resolved_plan import ResolvedPlan
 
 TOLD = "trained with other code than the study's first launch (commit 0123abc4, sources c0de): "
 
@@ -31,7 +32,7 @@ def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_caption_names_the_arms(extended: Path) -> None:
     (line,) = [line for line in (extended / "tables" / "dev.md").read_text().splitlines() if TOLD in line]
-    assert line.endswith(f"{TOLD}pondernet/rte (commit beef, sources f00d)")
+    assert line.endswith(f"{TOLD}pondernet/rte with commit beef, sources f00d")
     assert [drift for drift in verify(extended) if "events.jsonl" in drift or "dev." in drift] == []
 
 
@@ -44,3 +45,46 @@ def test_runs_in_mlflow_have_a_tag(extended: Path) -> None:
     trials = mirror.facts.trials.values()
     marked = {trial.started.arm for trial in trials if "other_code" in runs.trial(trial.key).tags}
     assert marked == {"pondernet/rte"}
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def note_of(folder: Path) -> str | None:
+    lines = (folder / "tables" / "dev.md").read_text().splitlines()
+    return next((line for line in lines if "trained with other code" in line), None)
+
+
+def launch_with(monkeypatch: pytest.MonkeyPatch, folder: Path, plan: ResolvedPlan, **code: object) -> None:
+    monkeypatch.setattr(launched_studies, "PROVENANCE", replace(launched_studies.PROVENANCE, **code))
+    launch(folder, plan)
+
+
+def test_a_method_that_is_included_later_or_edited_marks_its_own_trials_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    launch(folder, mini_plan(methods=("albert",), tasks=("rte",)))
+    both = {"methods": ("albert", "pondernet"), "tasks": ("rte",)}
+    launch_with(monkeypatch, folder, mini_plan(**both, seeds=3), included={"pondernet": "aaaa"})
+    assert note_of(folder) is None
+    launch_with(monkeypatch, folder, mini_plan(**both, seeds=4), included={"pondernet": "bbbb"})
+    told = f"{TOLD}pondernet/rte (seed 45) with the method's own files bbbb"
+    assert note_of(folder) is not None and str(note_of(folder)).endswith(told)
+    assert [drift for drift in verify(folder) if "events.jsonl" in drift or "dev." in drift] == []
+
+
+def test_a_cell_of_two_versions_says_which_seeds_are_of_which_and_a_commit_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, plan = tmp_path / "mine", {"methods": ("albert",), "tasks": ("rte",)}
+    launch_with(monkeypatch, folder, mini_plan(**plan), git_commit=f"{COMMIT}-dirty", code_digest="c8b8" * 4)
+    launch_with(monkeypatch, folder, mini_plan(**plan, seeds=4), code_digest="f00d" * 4)
+    assert str(note_of(folder)).endswith(
+        "first launch (commit 0123456789ab-dirty, sources c8b8c8b8c8b8): albert/rte (seeds 44 and 45) with sources "
+        "f00df00df00d"
+    )
+
+
+def test_a_launch_without_a_folder_is_written_as_ever(extended: Path) -> None:
+    assert b'"included":' not in (extended / "events.jsonl").read_bytes()

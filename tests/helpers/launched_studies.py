@@ -74,7 +74,7 @@ def eventful_study(folder: Path) -> Path:
     with closing(Journal(folder)) as journal:
         refused = {"arm": "albert/rte", "config": {"batch_size": 16}, "failure": failure_of("method", error="no key x")}
         journal.append(SmokeStepFailed(time=journal.now(), **refused))
-    launch(folder, mini_plan(seeds=1, **made), killed_after=0)
+    launch(folder, mini_plan(seeds=1, **made), killed_after=0, code=replace(PROVENANCE, included={"own": "f11e"}))
     launch(
         folder,
         mini_plan(seeds=2, audit_stopped=1, **made),
@@ -95,8 +95,9 @@ def launch(
     max_gpu_hours: float | None = None,
     retry_failed: bool = False,
     broken: Mapping[int, str] | None = None,
+    code: Provenance | None = None,
 ) -> None:
-    """One launch, two trials at a time; `killed_after` so many reports its process is gone.
+    """One launch, two trials at a time; `killed_after` so many reports its process is gone. `code`: else `PROVENANCE`.
 
     `broken`: number of a report -> what happens instead of it: `machine` (node-a fails), `method` or `restart`.
     """
@@ -104,9 +105,10 @@ def launch(
     with closing(Journal(folder)) as journal:
         _write_plan(folder, plan)
         faults = Faults(clock=count(step=100).__next__)  # pauses are over when they are looked at
-        scheduler = Scheduler(folder.name, plan, journal, PROVENANCE, max_gpu_hours=max_gpu_hours, faults=faults)
+        code = code or PROVENANCE
+        scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
-        reopen_failed(journal, scheduler.progress, PROVENANCE, asked=retry_failed)
+        reopen_failed(journal, scheduler.progress, code, asked=retry_failed)
         optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
         for arm in plan.arms:
             optuna.add_ended(arm)

@@ -86,7 +86,7 @@ def events_of(folder: Path, key: str) -> list[str]:
 
 def expected_of(spec: TrialSpec) -> Attestation:
     """What a worker must find of the trial, as long as nobody has tokenised its data."""
-    code = provenance()
+    code = provenance().of_method(spec.method)
     return Attestation(
         data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
         tokens_digest=None,

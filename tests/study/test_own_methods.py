@@ -181,28 +181,31 @@ def test_a_file_that_begins_with_an_underscore_is_shared(methods: Path, tmp_path
     assert search_spaces.load("entropy").space["threshold"].high == 0.6
 
 
-def test_the_content_of_the_folder_counts_wherever_it_lies(methods: Path, tmp_path: Path) -> None:
-    before = provenance().code_digest
+def test_the_content_of_the_folder_counts_wherever_it_lies_and_for_its_method_alone(
+    methods: Path, tmp_path: Path
+) -> None:
+    before = provenance()
     trainables.include(methods)
-    included = provenance().code_digest
+    included = provenance().of_method("entropy").code_digest
     shutil.copytree(methods, tmp_path / "elsewhere")
     trainables.include(tmp_path / "elsewhere")
-    assert provenance().code_digest == included != before
+    assert provenance().of_method("entropy").code_digest == included != before.code_digest
     edit(methods / "entropy.py", "draws = 1", "draws = 1 ")
     trainables.include(methods)
-    assert provenance().code_digest not in (included, before)
+    assert provenance().of_method("entropy").code_digest not in (included, before.code_digest)
+    assert provenance().of_method("albert") == before == before.of_method("albert")
 
 
 def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_path: Path) -> None:
     trainables.include(methods)
-    sent, digest = method_files.included(), provenance().code_digest
+    sent, before = method_files.included(), provenance()
     assert sent is not None
     shutil.rmtree(methods)
     method_files.include(None)
     assert "entropy" not in trainables.available()
     method_files.include(sent)
     assert trainables.load("entropy").Entropy(0.3).setting == 0.3
-    assert provenance().code_digest == digest
+    assert provenance() == before and "entropy" in before.included
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +346,8 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert "\nwaiting for the trials to start\n" in done.stderr  # that takes long, and nobody sees a terminal
     assert re.search(r"^\| entropy +\| +\d\d\.\d \|$", done.stdout, re.MULTILINE)
     trainables.include(methods)
-    assert {record.code_digest for record in read_records(folder / "records.jsonl")} == {provenance().code_digest}
+    for record in read_records(folder / "records.jsonl"):
+        assert record.code_digest == provenance().of_method(record.method).code_digest
     method_files.include(None)
     assert verify.main([str(folder)]) == 0
 

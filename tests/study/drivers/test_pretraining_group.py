@@ -71,7 +71,7 @@ def test_a_node_with_other_code_or_data_trains_nothing_and_is_named(
 ):
     run, trained = PretrainingRun(spec, cache=tmp_path / "tokens"), []
     monkeypatch.setattr(PretrainingRun, "run_epoch", trained.append)
-    expected = attest(content_of_pretraining(run))
+    expected = attest(content_of_pretraining(run), method=spec.objective)
     if failure == "code":
         expected = replace(expected, code_digest="c0de")
     else:
@@ -106,7 +106,8 @@ def test_of_several_failures_the_one_that_brought_about_the_others_is_told(failu
 
 def test_gpu_seconds_are_those_of_all_processes(spec, tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining_group, "run_epoch_in_group", lambda run, group: run.run_epoch())
-    expected = attest(content_of_pretraining(PretrainingRun(spec, cache=tmp_path / "tokens")))
+    content = content_of_pretraining(PretrainingRun(spec, cache=tmp_path / "tokens"))
+    expected = attest(content, method=spec.objective)
     given = {"pretraining": spec, "expected": expected, "predictions": None}
     assigned = AssignedTrial(key="key", epochs=0, group=GROUP, place=str(tmp_path / "key"), **given)
     trial = RunningTrial(assigned, device="cpu", gpus=0)
