@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.progress import StudyProgress
-from study.decisions.reopening import reopen_failed, to_reopen
+from study.decisions.reopening import arms_of_other_code, reopen_failed, to_reopen
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
@@ -47,6 +47,7 @@ from study.storage.secrets import masked
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.study_storage import storage_for
 
+MOST_ARMS = 5  # that are named in a line
 MIRROR_NICENESS = 10  # over the launch's own: where processors are short, driver and trials go first
 
 
@@ -87,7 +88,10 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             print(line, file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
-            print(f"study {folder}: nothing is left to do{_not_stored(options.storage, storage)}", file=sys.stderr)
+            said = nothing_left(scheduler.progress, folder)
+            print(f"{said}{_not_stored(options.storage, storage)}", file=sys.stderr)
+            for line in trained_otherwise(scheduler.progress, folder, code):
+                print(line, file=sys.stderr)
             table = dev_table(folder) or analyse(folder)
         else:
             check_pretrained(folder, journal.facts)
@@ -95,6 +99,28 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
                 print(line, file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options, until=until)
     return conclude(scheduler, folder, table, options)
+
+
+def nothing_left(progress: StudyProgress, folder: Path) -> str:
+    """What a launch says that has no trial to run."""
+    failed = progress.failures
+    if not failed:
+        return f"study {folder}: nothing is left to do"
+    arms = ", ".join(dict.fromkeys(record.arm for record in failed))
+    trials = f"{len(failed)} trial{'s' * (len(failed) > 1)} of {arms} failed"
+    return f"study {folder}: no trial is left to run, but {trials}; with mended code, or --retry-failed, they run again"
+
+
+def trained_otherwise(progress: StudyProgress, folder: Path, code: Provenance) -> list[str]:
+    """A line where a study that is over has arms of other code than this: what stands, and what trains anew."""
+    if not (arms := arms_of_other_code(progress, code)):
+        return []
+    named = ", ".join(arms[:MOST_ARMS]) + f" and {len(arms) - MOST_ARMS} more" * (len(arms) > MOST_ARMS)
+    anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
+    return [
+        f"the code is another than that which {named} {'were' if len(arms) > 1 else 'was'} trained with; the numbers "
+        f"are kept; to train anew, as another study: {anew}, then --plan plan.toml --name NEW"
+    ]
 
 
 def _not_stored(asked: str | None, storage: str) -> str:
@@ -292,6 +318,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         print(f"failed: {line}")
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
+        print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
     if not progress.is_done:
         for line in broken_off(scheduler):
             print(line)
@@ -311,6 +338,11 @@ def extension(asked: Plan, folder: Path, options: LaunchOptions) -> str:
     """A command that extends the study, on the same cluster and with the same MLflow: by as much again of its searches,
     or of its seeds, where the searches have their whole grid."""
     more = f"--seeds {asked.seeds + 5}" if asked.samples is None else f"--samples {2 * asked.samples}"
+    return _continued(folder, options, more)
+
+
+def _continued(folder: Path, options: LaunchOptions, more: str) -> str:
+    """A command that goes on with the study, on the same cluster and with the same MLflow."""
     where = {
         "driver": options.driver if options.driver != default_driver() else None,
         "address": options.address,

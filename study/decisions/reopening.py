@@ -1,4 +1,6 @@
-"""Which failed trials run again: a failure is the method's, under the code and the versions that its record names."""
+"""Which failed trials run again, and which arms have trials of other code: a failure is the method's, under the code
+and the versions that its record names.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,12 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
     failures = [record for record in progress.failures if record.arm not in others]
     reasons = {record.key: "asked" if asked else change_of(record, provenance) for record in failures}
     return {key: reason for key, reason in reasons.items() if reason}
+
+
+def arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
+    """The arms that have a trial which was trained with other code than this launch has."""
+    trained = [record for arm in progress.all_arms for record in arm.facts.records if record.epochs]
+    return list(dict.fromkeys(record.arm for record in trained if change_of(record, provenance) == "code"))
 
 
 def change_of(record: Record, now: Provenance) -> Reopening | None:

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.launched_studies import launched_study
+from helpers.launched_studies import PROVENANCE, launched_study, mini_plan
+from helpers.launched_studies import launch as launched
 from helpers.places import ROOT, SHARED
 from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 import search_spaces.albert
 from study import launch, launch_plan
 from study.cluster.nodes import local_gpus
+from study.decisions.specs import Provenance
 from study.facts.events import read_events
 from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.launch_options import LaunchOptions, build_parser
@@ -238,6 +240,43 @@ def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path
     (folder / "tables" / "dev.md").unlink()
     assert run_study(asked, folder, options, why="") == 0
     assert analysed == [folder]
+
+
+def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, str]:
+    """What a launch of this code says, that has nothing to do for the study: on both streams."""
+    pretend_to_analyse(monkeypatch)
+    monkeypatch.setattr("study.launch_stages.provenance", lambda: code)
+    options = build_parser().options(LaunchOptions, ["--continue", str(folder), "--tracking-uri", "none"])
+    run_study(require_plan(folder).plan.asked, folder, options, why="")
+    printed = capsys.readouterr()
+    return printed.out, printed.err
+
+
+def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_to_train_anew(
+    tmp_path, monkeypatch, capsys
+):
+    folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",)))
+    assert over(folder, monkeypatch, capsys, code=PROVENANCE)[1] == f"study {folder}: nothing is left to do\n"
+    edited = replace(PROVENANCE, included={"pondernet": "f00d"})
+    line = over(folder, monkeypatch, capsys, code=edited)[1].splitlines()[-1]
+    assert line.startswith(
+        "the code is another than that which pondernet/rte was trained with; the numbers are kept; to train anew, as "
+    )
+    assert line.endswith(f"--continue {folder} --dry-run --toml > plan.toml, then --plan plan.toml --name NEW")
+    both = over(folder, monkeypatch, capsys, code=replace(PROVENANCE, code_digest="f00d"))[1]
+    assert "which albert/rte, pondernet/rte were trained with" in both
+
+
+def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "s"
+    launched(folder, mini_plan(methods=("albert",), tasks=("rte",)), broken={1: "method"})
+    out, err = over(folder, monkeypatch, capsys, code=PROVENANCE)
+    assert err == (
+        f"study {folder}: no trial is left to run, but 1 trial of albert/rte failed; with mended code, or "
+        "--retry-failed, they run again\n"
+    )
+    (line,) = [line for line in out.splitlines() if line.startswith("mend it, then:  ")]
+    assert line.endswith(f"-m study.launch --continue {folder} --retry-failed --tracking-uri none")
 
 
 def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, monkeypatch, capsys):
