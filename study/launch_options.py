@@ -15,6 +15,7 @@ from study.cluster.address import check_address, cluster_address, named
 from study.cluster.nodes import local_gpus
 from study.command_line import Parser
 from study.drivers.watchdog import IDLE_HOURS
+from study.facts.plan_on_disk import require_plan
 from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Parts, Sampler, SearchRepeats
@@ -225,9 +226,7 @@ def check_options(options: LaunchOptions) -> None:
             "makes another trial; allowed: one of the two"
         )
     if options.continue_study is not None:
-        for name in ("profile", "plan", "name", "out"):
-            if getattr(options, name) is not None:
-                raise ValueError(f"--{name} is what --continue {options.continue_study} says already; leave it out")
+        _check_continued(options, Path(options.continue_study))
     if options.plan is not None and options.profile is not None:
         raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
     if options.name is not None:
@@ -240,6 +239,21 @@ def check_options(options: LaunchOptions) -> None:
         tracking_address(options.tracking_uri)
         if not is_installed("mlflow"):
             raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
+
+
+def _check_continued(options: LaunchOptions, folder: Path) -> None:
+    """Of what the study that is continued says by itself."""
+    given = {name: value for name in ("profile", "name", "out") if (value := getattr(options, name)) is not None}
+    said = f"--continue {options.continue_study}"
+    for name, value in given.items():
+        own = {"name": folder.resolve().name, "out": str(folder.parent)}
+        if name == "profile":
+            own["profile"] = require_plan(folder).plan.asked.profile
+        if value == own[name]:
+            raise ValueError(f"--{name} is what {said} says already; leave it out")
+        raise ValueError(f"--{name} is {value}, but that of {said} is {own[name]}; leave one of them out")
+    if options.plan is not None:
+        raise ValueError(f"--plan is {options.plan}, but {said} has a plan of its own; leave one of them out")
 
 
 def _check_local(options: LaunchOptions) -> None:

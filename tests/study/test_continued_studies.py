@@ -93,10 +93,16 @@ def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     assert line == f"{said}leave out --task"
 
 
-@pytest.mark.parametrize("option", ["--name", "--out", "--profile"])
-def test_what_the_study_says_already_is_refused(study, capsys, option):
-    assert launch.main(["--continue", str(study), option, "mini"]) == 2
-    assert capsys.readouterr().err.endswith(f"{option} is what --continue {study} says already; leave it out\n")
+def test_what_the_study_says_already_is_refused(study, capsys):
+    for option, own in {"--name": study.name, "--out": str(study.parent), "--profile": "mini"}.items():
+        assert launch.main(["--continue", str(study), option, own]) == 2
+        said = capsys.readouterr().err
+        assert said.endswith(f"{option} is what --continue {study} says already; leave it out\n")
+        assert launch.main(["--continue", str(study), option, "paper"]) == 2
+        other = f"{option} is paper, but that of --continue {study} is {own}; leave one of them out\n"
+        assert capsys.readouterr().err.endswith(other)
+    assert launch.main(["--continue", str(study), "--plan", "my.toml"]) == 2
+    assert f"--plan is my.toml, but --continue {study} has a plan of its own; leave one" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
