@@ -234,7 +234,7 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
     starts = dict[str, str]()
     for text in texts:
         try:
-            arm, source = (_arm_or_task(name) for name in _pair("--start-from", text, "ARM=ARM"))
+            arm, source = map(_arm_or_task, pair)
         except ValueError as error:
             raise ValueError(f"--start-from {text}: {error}") from None
         method, _, task = arm.rpartition("/")
@@ -243,6 +243,7 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
                 f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
             )
         starts[arm] = source
+        pair = _pair("--start-from", text, "ARM=ARM")
     return starts
 
 
