@@ -39,10 +39,10 @@ from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from study.plans.toml_file import plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
-from trainables import method_files, objectives
+from trainables import base_method, method_files, objectives
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, Value, to_plain
-from trainables.spelling import meant
+from trainables.spelling import meant, same
 
 _OF_NUMBERS = "0123456789.eE+-_"
 
@@ -76,7 +76,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     if options.plan:
         base = replace(base, methods=tuple(map(meant_method, base.methods)), tasks=tuple(map(_meant_task, base.tasks)))
     overrides = {
-        "methods": options.method and _names(options.method, profiles.methods(base.profile), meant_method),
+        "methods": options.method and _names(options.method, profiles.methods(base.profile), _meant_method),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),
         "include": options.include and str(Path(options.include).resolve()),
         "data": options.data,
@@ -202,6 +202,16 @@ def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]
     return tuple(dict.fromkeys(menu if "all" in names else map(as_meant, names)))
 
 
+def _meant_method(name: str) -> str:
+    try:
+        return meant_method(name)
+    except ValueError as error:
+        is_known = any(same(base_method(name), known) for known in method_files.names())
+        if not is_known and method_files.included() is None:
+            raise ValueError(f"{error}; a method of your own: --include FOLDER") from None
+        raise
+
+
 def _meant_task(name: str) -> str:
     return meant(name, TRAINABLE_TASKS, what="task")
 
@@ -233,6 +243,7 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
     """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
     starts = dict[str, str]()
     for text in texts:
+        pair = _pair("--start-from", text, "ARM=ARM")
         try:
             arm, source = map(_arm_or_task, pair)
         except ValueError as error:
@@ -243,7 +254,6 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
                 f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
             )
         starts[arm] = source
-        pair = _pair("--start-from", text, "ARM=ARM")
     return starts
 
 

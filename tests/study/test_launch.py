@@ -98,6 +98,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "num_hidden_layers of albert:9-layers is 9; backbone 'mini-albert' has 6 layers",
         ),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
+        (["--method", "bert"], "; a method of your own: --include FOLDER"),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
         (["--dry-run", "--explain", "rte"], "no arm named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
