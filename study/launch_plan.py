@@ -39,7 +39,11 @@ def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None =
     else:
         folder = Path(options.out or OUT) / (options.name or default_name(resolve(plan, unchecked=unknown)))
     check_files(plan, folder)
-    return resolve_in(folder, plan, is_continued=options.continue_study is not None, unchecked=unchecked), folder
+    resolved = resolve_in(folder, plan, is_continued=options.continue_study is not None, unchecked=unchecked)
+    if options.baseline and resolved.asked.baseline not in resolved.asked.methods:
+        studied = ", ".join(resolved.asked.methods)
+        raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
+    return resolved, folder
 
 
 def launched_arms(plan: Plan, options: LaunchOptions, resolved: ResolvedPlan) -> frozenset[str]:

@@ -99,6 +99,10 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         ),
         (["--baseline", "bert"], "no method named 'bert'; available: albert"),
         (["--method", "bert"], "; a method of your own: --include FOLDER"),
+        (
+            ["--method", "albert,palbert", "--baseline", "PABEE"],
+            "--baseline PABEE is not studied; allowed: albert, palbert, or add it by --method",
+        ),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
         (["--dry-run", "--explain", "rte"], "no arm named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
