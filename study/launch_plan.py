@@ -15,7 +15,7 @@ from study.plans.identity import digest, in_file_names
 from study.plans.included_folder import include_folder
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import check_same_study, plan_changes, with_earlier
+from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes, with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
@@ -124,6 +124,9 @@ def resolve_in(
     if earlier is None:
         return resolve(plan, unchecked=unchecked)
     pins, plan = earlier.plan.pins, with_earlier(plan, earlier.plan.asked)
+    other_kind = glue.kind_of(plan.data) != glue.kind_of(earlier.plan.asked.data)
+    if other_kind and read_facts(folder).trials:  # before anything of the data is read
+        raise another_study(folder, [other_data(earlier.plan.asked, plan)], is_continued=is_continued)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
     resolved = resolve(plan, unchecked=unchecked, pins=pins)

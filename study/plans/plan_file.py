@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -103,11 +103,21 @@ def check_same_study(
         ValueError: they do not; every field that differs is named.
     """
     if changed := plan_changes(earlier, resolved, settled=settled):
-        more = f", or --continue {folder} for what is not said"
-        raise ValueError(
-            f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
-            f"Choose another --name{' instead of --continue' if is_continued else more}"
-        )
+        raise another_study(folder, changed, is_continued=is_continued)
+
+
+def other_data(earlier: Plan, later: Plan) -> str:
+    """The data of two plans, as a person names them."""
+    return f"--data {earlier.data} against --data {later.data}"
+
+
+def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -> ValueError:
+    """The error that a study is not the one that is asked for; `changed` as of `plan_changes`."""
+    more = f", or --continue {folder} for what is not said"
+    return ValueError(
+        f"study {folder} is another than this command asks for; on disk against asked for: {'; '.join(changed)}. "
+        f"Choose another --name{' instead of --continue' if is_continued else more}"
+    )
 
 
 def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
@@ -123,8 +133,10 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
         if arm.name in before and (settled is None or {arm.name, before[arm.name].get("pretrained_by")} & {*settled}):
             now = to_plain(arm)
             for fact in FACTS_OF_ARM:
-                changed += changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))
-    return changed
+                found = changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))
+                is_named = fact == "data_fingerprint" and earlier.asked.data != later.asked.data
+                changed += [other_data(earlier.asked, later.asked)] if found and is_named else found
+    return list(dict.fromkeys(changed))
 
 
 def _changed_rule_of_claims(resolved: ResolvedPlan, earlier: ResolvedPlan) -> list[str]:

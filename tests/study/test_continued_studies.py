@@ -3,12 +3,14 @@
 import pytest
 from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
+from msgspec.structs import replace
 
 from study import launch
 from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_plan import launched_arms, plan_notes
 from study.launch_stages import extension
+from study.plans.plan_file import plan_changes
 from study.plans.resolved_plan import ResolvedPlan
 
 
@@ -76,6 +78,22 @@ def test_what_would_make_another_study_is_refused_with_both_ways_out(study, caps
 def test_what_was_typed_is_not_offered_as_the_way_out(study, capsys):
     assert launch.main(["--continue", str(study), "--epochs", "99"]) == 2
     assert capsys.readouterr().err.endswith(". Choose another --name instead of --continue\n")
+
+
+def test_other_data_are_refused_as_they_are_named_before_they_are_read(study, capsys):
+    said = f"study {study} is another than this command asks for; on disk against asked for: --data mini against "
+    for more in ([], ["--dry-run"]):
+        assert launch.main(["--continue", str(study), "--data", "hub", *more]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err == f"study.launch: {said}--data hub. Choose another --name instead of --continue\n"
+
+
+def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
+    earlier = require_plan(study).plan
+    changed = replace(earlier.asked, data="other")
+    arms = tuple(replace(arm, data_fingerprint="0" * 16) for arm in earlier.arms)
+    assert plan_changes(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini against --data other"]
 
 
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
