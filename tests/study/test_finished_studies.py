@@ -1,0 +1,107 @@
+"""Launches of studies that have nothing left to do, without Ray: pytest tests/study/test_finished_studies.py"""
+
+from pathlib import Path
+
+import pytest
+from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
+from msgspec.structs import replace
+
+from study.decisions.specs import Provenance
+from study.facts.events import read_events
+from study.facts.plan_on_disk import require_plan
+from study.launch_options import LaunchOptions, build_parser
+from study.launch_stages import run_study
+
+
+def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
+    analysed = pretend_to_analyse(monkeypatch)
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [folder] and read_events(folder)[-1].status == "complete"
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [folder] and "nothing is left to do" in capsys.readouterr().err
+
+
+def pretend_to_analyse(monkeypatch) -> list[Path]:
+    """The folders for which tables and report were made, from now on."""
+    analysed: list[Path] = []
+
+    def analyse(folder: Path) -> str:
+        analysed.append(folder)
+        (folder / "tables").mkdir(exist_ok=True)
+        (folder / "tables" / "dev.md").write_text(table := f"| table {len(analysed)} |\n")
+        return table
+
+    monkeypatch.setattr("study.launch_stages.analyse", analyse)
+    return analysed
+
+
+def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
+    table = (folder / "tables" / "dev.md").read_text()
+    analysed = pretend_to_analyse(monkeypatch)
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [] and table in capsys.readouterr().out
+    assert (folder / "plan.json").read_bytes() == plan
+    (folder / "tables" / "dev.md").unlink()
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [folder]
+
+
+def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, str]:
+    """What a launch of this code says, that has nothing to do for the study: on both streams."""
+    pretend_to_analyse(monkeypatch)
+    monkeypatch.setattr("study.launch_stages.provenance", lambda: code)
+    options = build_parser().options(LaunchOptions, ["--continue", str(folder), "--tracking-uri", "none"])
+    run_study(require_plan(folder).plan.asked, folder, options, why="")
+    printed = capsys.readouterr()
+    return printed.out, printed.err
+
+
+def test_a_finished_study_of_other_code_says_that_its_numbers_are_kept_and_how_to_train_anew(
+    tmp_path, monkeypatch, capsys
+):
+    folder = launched_study(tmp_path / "s", mini_plan(tasks=("rte",)))
+    assert over(folder, monkeypatch, capsys, code=PROVENANCE)[1] == f"study {folder}: nothing is left to do\n"
+    edited = replace(PROVENANCE, included={"pondernet": "f00d"})
+    line = over(folder, monkeypatch, capsys, code=edited)[1].splitlines()[-1]
+    assert line.startswith(
+        "the code is another than that which pondernet/rte was trained with; the numbers are kept; to train anew, as "
+    )
+    assert line.endswith(f"--continue {folder} --dry-run --toml > plan.toml, then --plan plan.toml --name NEW")
+    both = over(folder, monkeypatch, capsys, code=replace(PROVENANCE, code_digest="f00d"))[1]
+    assert "which albert/rte, pondernet/rte were trained with" in both
+
+
+def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "s"
+    launch(folder, mini_plan(methods=("albert",), tasks=("rte",)), broken={1: "method"})
+    out, err = over(folder, monkeypatch, capsys, code=PROVENANCE)
+    assert err == (
+        f"study {folder}: no trial is left to run, but 1 trial of albert/rte failed; with mended code, or "
+        "--retry-failed, they run again\n"
+    )
+    (line,) = [line for line in out.splitlines() if line.startswith("mend it, then:  ")]
+    assert line.endswith(f"-m study.launch --continue {folder} --retry-failed --tracking-uri none")
+
+
+def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, monkeypatch, capsys):
+    folder = launched_study(tmp_path / "s")
+    asked = replace(require_plan(folder).plan.asked, baseline="pondernet")
+    options = build_parser().options(LaunchOptions, ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr("study.launch_stages.analyse", interrupt)
+        run_study(asked, folder, options, why="")
+    analysed = pretend_to_analyse(monkeypatch)
+    assert run_study(asked, folder, options, why="") == 0
+    assert analysed == [folder] and require_plan(folder).plan.asked.baseline == "pondernet"
+
+
+def interrupt(folder: Path) -> str:
+    raise KeyboardInterrupt
