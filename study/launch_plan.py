@@ -8,6 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.cluster.nodes import local_gpus
+from study.decisions.progress import StudyProgress
 from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.study_facts import read_facts
 from study.launch_options import OUT, LaunchOptions
@@ -91,7 +92,12 @@ def _not_launched(
     given = [name for name, value in (("--method", options.method), ("--task", options.task)) if value is not None]
     whole = f"leave out {' and '.join(given)}" if options.continue_study else f"--continue {folder}"
     runs = ", ".join(arm.name for arm in resolved.arms if arm.name in launched)
-    return [f"this launch runs only {runs}; these arms stay as they are: {', '.join(left)}; to run all: {whole}"]
+    notes = [f"this launch runs only {runs}; these arms stay as they are: {', '.join(left)}; to run all: {whole}"]
+    progress = StudyProgress(resolved, read_facts(folder), max_gpu_hours=None)
+    had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
+    if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
+        notes.append(f"of those, these then have fewer seeds than the study asks for: {', '.join(fewer)}")
+    return notes
 
 
 def _same_arms_elsewhere(resolved: ResolvedPlan, folder: Path) -> list[str]:

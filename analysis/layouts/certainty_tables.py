@@ -38,7 +38,7 @@ def intervals_table(evidence: Evidence) -> Table:
     coverage = min((interval.coverage for interval in over_seeds.values() if interval), default=0.0)
     return Table(
         name="intervals",
-        title=f"Intervals of the dev scores{on_mini(studies)}, {seeds_in_words(studies)}",
+        title=f"Intervals of the dev scores{on_mini(studies)}, {seeds_in_words(studies, evidence.rows)}",
         columns=task_columns(studies, PAPER_TASKS),
         lines=[
             Line(f"{row.label}, {over}", {task: points_interval(found.get((row.label, task))) for task in row.cells})

@@ -32,7 +32,7 @@ def speed_table(evidence: Evidence) -> Table:
     facts = {(row.label, task): speed_facts(cell) for row in rows for task, cell in row.cells.items()}
     return Table(
         name="speed",
-        title=f"Layers and time{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        title=f"Layers and time{on_mini(studies)}, median over {seeds_in_words(studies, evidence.rows)}",
         first_column="arm",
         columns={
             "score": "score",
@@ -81,7 +81,7 @@ def latency_table(evidence: Evidence) -> Table | None:
         return None
     return Table(
         name="latency",
-        title=f"Milliseconds per example{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        title=f"Milliseconds per example{on_mini(studies)}, median over {seeds_in_words(studies, evidence.rows)}",
         first_column="arm",
         columns={"layer_ratio": "ratio", "gigaflops": "GFLOPs"}
         | {f"milliseconds_{size}": f"ms, {size}" for size in TIMED_BATCHES}
@@ -163,7 +163,7 @@ def equal_layers_table(evidence: Evidence) -> Table | None:
             lines.append(Line(f"{row.label}, {share:.0%} of its layers", entries))
     return Table(
         name="equal_layers",
-        title=f"Scores at equal layers{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        title=f"Scores at equal layers{on_mini(studies)}, median over {seeds_in_words(studies, evidence.rows)}",
         columns=task_columns(studies, PAPER_TASKS),
         lines=[line for line in lines if line.entries],
         caption=(

@@ -52,7 +52,7 @@ def dev_table(evidence: Evidence) -> Table:
     placed = beside_published(rows, _paper_rows(rows), PAPER_METRICS, lambda row: _median_line(row, arrows))
     return Table(
         name="dev",
-        title=f"GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        title=f"GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies, rows)}",
         columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
         lines=placed.lines,
         blocks=placed.blocks + _test_blocks(studies, _papers_with_test(rows)),
@@ -91,7 +91,7 @@ def ablation_table(evidence: Evidence) -> Table:
     placed = beside_published(rows, published_rows("PALBERT Tab.1"), PAPER_METRICS, _deviation_line)
     return Table(
         name="ablation",
-        title=f"GLUE dev scores{on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies)}",
+        title=f"GLUE dev scores{on_mini(studies)}, mean ± standard deviation over {seeds_in_words(studies, rows)}",
         columns=task_columns(studies, ABLATION_TASKS),
         lines=placed.lines,
         blocks=placed.blocks,
@@ -105,9 +105,10 @@ def pabee_table(evidence: Evidence) -> Table:
     """The table of PABEE's README: parameters, speed-up, scores; with what other READMEs print of the same models."""
     studies, rows = evidence.studies, evidence.rows
     placed = beside_published(rows, _pabee_published(), PAPER_METRICS, _sized_line)
+    over = f"median over {seeds_in_words(studies, rows)}"
     return Table(
         name="pabee",
-        title=f"Parameters, speed-up and GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies)}",
+        title=f"Parameters, speed-up and GLUE dev scores{on_mini(studies)}, {over}",
         columns={"parameters": "#Param", "speed_up": "speed"} | task_columns(studies, PABEE_TASKS),
         lines=_with_sizes(placed.lines, placed),
         blocks=[Block(block.title, _with_sizes(block.lines, placed)) for block in placed.blocks],
@@ -126,7 +127,7 @@ def electra_table(evidence: Evidence) -> Table:
     placed = beside_published(rows, electra_published(), ELECTRA_METRICS, _electra_line)
     return Table(
         name="electra",
-        title=f"GLUE dev scores{on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies)}",
+        title=f"GLUE dev scores{on_mini(studies)} in ELECTRA's metrics, median over {seeds_in_words(studies, rows)}",
         columns={"parameters": "#Param"} | task_columns(studies, ELECTRA_TASKS),
         lines=[_with_size(line, placed.published.get(line.label)) for line in placed.lines],
         blocks=[

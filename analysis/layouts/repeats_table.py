@@ -20,9 +20,10 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     if not repeats:
         return None
     compared = compare_repeats(repeats, evidence.baseline)
+    seeds = seeds_in_words(studies, evidence.rows)
     return Table(
         name="search_repeats",
-        title=f"Repeated searches{on_mini(studies)}, {seeds_in_words(studies)} and as many others for each repeat",
+        title=f"Repeated searches{on_mini(studies)}, {seeds} and as many others for each repeat",
         columns=task_columns(studies, PAPER_TASKS),
         lines=[line for row in evidence.rows for line in _lines(row, evidence, compared)],
         marks=mark_meanings(evidence.baseline),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
+from analysis.studies.cells import Row
 from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.plain_words import counted
@@ -18,9 +19,11 @@ _SELECTION = {
 }
 
 
-def seeds_in_words(studies: Sequence[Study]) -> str:
+def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
+    """The seeds of the table's protocol: the most that a cell has, where some have fewer."""
     seeds = table_seeds(studies)
-    return f"{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+    has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
+    return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
 def _asha_in_words(rule: EarlyStopping) -> str:

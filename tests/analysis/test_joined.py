@@ -63,7 +63,7 @@ def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES[:2]), seeds=2)
     write_tables([one, two], tmp_path / "out", separate=True)
-    assert "median over 5 seeds" in (tmp_path / "out" / "dev.md").read_text()
+    assert "median over at most 5 seeds" in (tmp_path / "out" / "dev.md").read_text()
     (line,) = dev_line(tmp_path / "out")
     assert "(n=2)" in line
     with pytest.raises(IncompleteTables, match=r"albert/rte: fewer seeds: found 42, 43; the protocol wants 42, 43, 44"):

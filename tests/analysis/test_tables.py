@@ -94,6 +94,7 @@ def test_cell_with_too_few_seeds_is_marked_with_its_n_and_named(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", [0.7, 0.72, 0.71, None, 0.73]))], tmp_path)
     assert (dev_csv(tmp_path)["palbert"]["rte"], dev_csv(tmp_path)["palbert"]["rte_n"]) == ("71.5", "4")
     assert "71.5 (n=4)" in (tmp_path / "dev.md").read_text()
+    assert "median over at most 5 seeds (42, 43, 44, 45, 46)" in (tmp_path / "dev.md").read_text()
     assert "palbert/rte: fewer seeds: found 42, 43, 44, 46; " in (tmp_path / "dev.md").read_text()
     assert "failed: 45" in (tmp_path / "dev.md").read_text()
 

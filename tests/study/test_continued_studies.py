@@ -97,18 +97,22 @@ def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
 
 
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
-    def note(*arguments: str) -> str:
+    def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)
         plan, _ = launch.plan_from(options)
         resolved, _ = launch.prepare(plan, options)
-        (line,) = plan_notes(options, resolved, study, launched=launched_arms(plan, options, resolved))
-        return line
+        return plan_notes(options, resolved, study, launched=launched_arms(plan, options, resolved))
 
     names = [arm.name for arm in require_plan(study).plan.arms]
     own, others = ([name for name in names if name.endswith("/rte") is wanted] for wanted in (True, False))
-    line = note("--continue", str(study), "--task", "rte")
+    (line,) = note("--continue", str(study), "--task", "rte")
     said = f"this launch runs only {', '.join(own)}; these arms stay as they are: {', '.join(others)}; to run all: "
     assert line == f"{said}leave out --task"
+    fewer = ", ".join(f"{name} 2 of 8" for name in others)
+    assert note("--continue", str(study), "--task", "rte", "--seeds", "8") == [
+        line,
+        f"of those, these then have fewer seeds than the study asks for: {fewer}",
+    ]
 
 
 def test_what_the_study_says_already_is_refused(study, capsys):
