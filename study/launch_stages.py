@@ -28,7 +28,7 @@ from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import for_screen
+from study.facts.plain_words import counted, for_screen
 from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
@@ -107,7 +107,7 @@ def nothing_left(progress: StudyProgress, folder: Path) -> str:
     if not failed:
         return f"study {folder}: nothing is left to do"
     arms = ", ".join(dict.fromkeys(record.arm for record in failed))
-    trials = f"{len(failed)} trial{'s' * (len(failed) > 1)} of {arms} failed"
+    trials = f"{counted(len(failed), 'trial')} of {arms} failed"
     return f"study {folder}: no trial is left to run, but {trials}; with mended code, or --retry-failed, they run again"
 
 

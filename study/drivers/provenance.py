@@ -55,12 +55,14 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """The commit of the checkout that this code lies in, `-dirty` where it was changed; None where it is not one."""
-    # Without the lock, which a launch that is killed would leave to whoever commits next.
-    command = ["git", "-C", str(ROOT), "--no-optional-locks", "describe", "--always", "--abbrev=40", "--dirty"]
+    # Without the lock, which a launch that is killed would leave to whoever commits next: `describe --dirty` takes it.
+    git = ["git", "-C", str(ROOT), "--no-optional-locks"]
+    commands = [*git, "rev-parse", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        commit, changes = (subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in commands)
     except (OSError, subprocess.CalledProcessError):
         return None
+    return f"{commit.strip()}{'-dirty' * bool(changes.strip())}"
 
 
 def code_digest(folders: Iterable[Path]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,6 +51,22 @@ def data(tmp_path: Path) -> Path:
         lines = ["\t".join([str(i), *texts, TASKS["rte"].file_labels[label]]) for i, texts, label in rows]
         (folder / "RTE" / f"{split}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n")
     return folder
+
+
+def test_the_commit_is_asked_for_without_a_write_into_the_repository(tmp_path, monkeypatch):
+    """A launch that is killed while git holds the index's lock would leave it to whoever commits next."""
+    file, git = tmp_path / "file.py", ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    file.write_text("x = 1\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    commit = next((tmp_path / ".git" / "refs" / "heads").iterdir()).read_text().strip()
+    os.utime(file, (1, 1))  # so that git would write down that it has looked
+    index = (tmp_path / ".git" / "index").read_bytes()
+    assert provenance.git_commit() == commit
+    file.write_text("x = 2\n")
+    assert provenance.git_commit() == f"{commit}-dirty"
+    assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
 def running(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> RunningTrial:
