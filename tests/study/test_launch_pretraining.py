@@ -258,7 +258,7 @@ def test_a_pretraining_is_explained_and_told_of_by_a_dry_run(capsys, tmp_path):
     assert launch.main([*asked, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().out
     assert "albert-mlm/pretraining   40 steps of 32 examples of corpus mini" in told
-    assert "a pretraining, then 1 arms" in told and "  albert-mlm: steps, packing and optimiser are for a tiny" in told
+    assert "a pretraining, then 1 arm" in told and "  albert-mlm: steps, packing and optimiser are for a tiny" in told
     assert launch.main([*asked, "--out", str(tmp_path), "--explain", "albert-mlm/pretraining"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["steps", "40", "--pretrain-set"] in lines and ["corpus", "mini", "--corpus"] in lines

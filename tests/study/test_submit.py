@@ -217,7 +217,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
         (
             arm("albert", "rte", [0.7]),
             ["--method", "pabee"],
-            "no method with completed confirm trials named 'pabee'; available: albert",
+            "no method with completed confirm trials named 'pabee', which exists elsewhere; available: albert",
         ),
     ],
 )
