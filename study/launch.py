@@ -176,7 +176,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 
 def _base(options: LaunchOptions) -> tuple[Plan, str]:
     if options.continue_study is not None:
-        return require_plan(Path(options.continue_study)).plan.asked, f"continued from {Path(options.continue_study)}"
+        return require_plan(Path(options.continue_study)).plan.asked, "continued"
     if options.plan is not None:
         return read_toml(Path(options.plan)), f"plan {options.plan}"
     profile, why = _profile(options)

@@ -227,4 +227,4 @@ def _by_content(name: str, fingerprint: str) -> str:
 
 def first_line(folder: Path, plan: ResolvedPlan, why: str) -> str:
     """Which study this is, and where its plan is from."""
-    return f"study {folder} ({plan.protocol_hash}), {why.removesuffix(f' from {folder}')}"
+    return f"study {folder} ({plan.protocol_hash}), {why}"
