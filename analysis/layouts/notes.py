@@ -129,9 +129,9 @@ def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
         return arm
     seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase in SEEDED})]
     others, all_others = (sum(record.phase not in SEEDED for record in records) for records in (own, of))
-    parts = [f"seed{'s' * (len(seeds) > 1)} {' and '.join(seeds)}"] * bool(seeds)
+    parts = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] * bool(seeds)
     parts += [f"{others} of {all_others} search trials"] * bool(others)
-    return f"{arm} ({', '.join(parts)})"
+    return f"{arm} ({'; '.join(parts)})"
 
 
 def _data_notes(rows: list[Row]) -> list[str]:
