@@ -21,7 +21,7 @@ from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.facts.attestation import other_code
 from study.facts.plain_words import counted
-from study.storage.addresses import is_uri, small_object, storage_address, tracking_address
+from study.storage.addresses import TRACKING_WORDS, is_uri, small_object, storage_address, tracking_address
 from study.storage.secrets import masked
 from trainables.configuration import NotNegative
 from trainables.corpora import corpus as corpora
@@ -212,7 +212,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--tracking-uri",
         metavar="URI",
-        help="the launch's, to ask as well: sqlite:///FILE, or a server's or database's URL",
+        help=f"the launch's, to ask as well: {TRACKING_WORDS}",
     )
     parser.add_argument(
         "--wait-minutes", type=float, default=15, metavar="X", help="for one worker of each kind, at most (%(default)g)"

@@ -19,7 +19,7 @@ from study.facts.plan_on_disk import require_plan
 from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Parts, Sampler, SearchRepeats
-from study.storage.addresses import is_uri, storage_address, tracking_address
+from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, is_uri, storage_address, tracking_address
 from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
@@ -43,7 +43,6 @@ _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --d
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
 _PARTS = "let ASHA stop a search trial on mnli or qqp after one Nth of its first epoch too"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
-_TRACKING = "MLflow's sqlite:///FILE, or the URL of a server or database; default: mlflow.db in the study's folder"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
@@ -149,7 +148,7 @@ def build_parser() -> Parser:
         metavar="PATH_OR_URI",
         help="states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's",
     )
-    where.add_argument("--tracking-uri", metavar="URI|none", help=_TRACKING)
+    where.add_argument("--tracking-uri", metavar="URI|none", help=f"{TRACKING_WORDS}; {TRACKING_DEFAULT}")
     how = parser.add_argument_group("how it runs")
     how.add_argument("--driver", default=default_driver(), metavar="ray|local", help=_DRIVER)
     how.add_argument(

@@ -20,12 +20,11 @@ from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, prepare_environment
 from study.mlflow_mirror.views import links
 from study.plans.included_folder import INCLUDE_NOW, include_for
-from study.storage.addresses import tracking_address
+from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, tracking_address
 from study.storage.secrets import masked
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
 
-_TRACKING = "MLflow's sqlite:///FILE, or the URL of a server or database (default: mlflow.db in the study's folder)"
 LOCK_SECONDS = 300.0  # how long a follower waits for the follower of the launch before
 
 
@@ -88,7 +87,7 @@ def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
 def build_parser() -> Parser:
     parser = Parser("study.mirror", "Mirrors a study into MLflow, while it runs or afterwards.")
     parser.add_argument("folder", metavar="runs/NAME", help="the study's folder")
-    parser.add_argument("--tracking-uri", metavar="URI", help=_TRACKING)
+    parser.add_argument("--tracking-uri", metavar="URI", help=f"{TRACKING_WORDS}; {TRACKING_DEFAULT}")
     parser.add_argument("--follow", action="store_true", help="go on until the study's launch is over")
     parser.add_argument("--register", action="store_true", help="register the confirm models of each arm afterwards")
     parser.add_argument("--include", metavar="FOLDER", help=f"with --register: {INCLUDE_NOW}")

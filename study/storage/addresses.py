@@ -60,6 +60,8 @@ CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID
 
 
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
+TRACKING_WORDS = "MLflow's sqlite:///FILE, or the URL of a server or database"  # for `--help`
+TRACKING_DEFAULT = "default: mlflow.db in the study's folder"
 _TRACKING = (
     "sqlite:///FILE, a server's URL such as http://HOST:PORT, a database's (postgresql, mysql, mssql), databricks; for "
     "a launch also none"
