@@ -71,20 +71,25 @@ def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_two_data_sets_never_share_a_column(tmp_path, separate):
+@pytest.mark.parametrize(
+    ("task", "data", "said"),
+    [
+        (
+            "rte",
+            {"data_fingerprint": "beef"},
+            "two data sets never share a column: RTE is f00d in {one} (--data hub), beef in {two} (--data hub)",
+        ),
+        (
+            "sst2",
+            {"data": "mini"},
+            "generated data and other data never share a table: {one} (--data hub), {two} (--data mini); allowed: ",
+        ),
+    ],
+)
+def test_two_data_sets_share_no_column_and_generated_and_other_data_no_table(tmp_path, separate, task, data, said):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
-    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), data_fingerprint="beef")
-    said = f"two data sets never share a column: RTE is f00d in {one} (--data hub), beef in {two} (--data hub)"
-    with pytest.raises(ValueError, match=re.escape(said)):
-        rows_of(load_studies([one, two]), separate=separate)
-
-
-@pytest.mark.parametrize("separate", [False, True])
-def test_generated_and_real_data_never_share_a_table(tmp_path, separate):
-    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
-    two = write_study(tmp_path / "two", arm("palbert", "sst2", SCORES), data="mini")
-    said = f"never share a table: {one} (--data hub), {two} (--data mini); allowed: studies that are all of --data mini"
-    with pytest.raises(ValueError, match=re.escape(said)):
+    two = write_study(tmp_path / "two", arm("palbert", task, SCORES), **data)
+    with pytest.raises(ValueError, match=re.escape(said.format(one=one, two=two))):
         rows_of(load_studies([one, two]), separate=separate)
 
 
