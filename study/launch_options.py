@@ -242,15 +242,14 @@ def check_options(options: LaunchOptions) -> None:
 
 def _check_continued(options: LaunchOptions, folder: Path) -> None:
     """Of what the study that is continued says by itself."""
-    given = {name: value for name in ("profile", "name", "out") if (value := getattr(options, name)) is not None}
     said = f"--continue {options.continue_study}"
-    for name, value in given.items():
-        own = {"name": folder.resolve().name, "out": str(folder.parent)}
-        if name == "profile":
-            own["profile"] = require_plan(folder).plan.asked.profile
-        if value == own[name]:
+    plan = require_plan(folder).plan
+    for name, own in {"profile": plan.asked.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
+        value = getattr(options, name)
+        if value == own:
             raise ValueError(f"--{name} is what {said} says already; leave it out")
-        raise ValueError(f"--{name} is {value}, but that of {said} is {own[name]}; leave one of them out")
+        if value is not None:
+            raise ValueError(f"--{name} is {value}, but that of {said} is {own}; leave one of them out")
     if options.plan is not None:
         raise ValueError(f"--plan is {options.plan}, but {said} has a plan of its own; leave one of them out")
 
