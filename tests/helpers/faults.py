@@ -28,6 +28,7 @@ from helpers import shifted_clock
 from helpers.glue_folders import write_glue
 from helpers.launches import local_workers
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.processes import descendants, kill, kill_all
 from helpers.trials import check_as_alone
 
 from analysis.verify import verify
@@ -146,8 +147,7 @@ class FaultyStudy:
 
     def _processes(self, name: str) -> list[psutil.Process]:
         """Those of the launch with this in their name."""
-        children = psutil.Process(self._launcher.pid).children(recursive=True)
-        return [child for child in children if name in child.name()]
+        return descendants(self._launcher.pid, name)
 
     def _workers(self) -> list[psutil.Process]:
         """Those that train."""
@@ -204,8 +204,7 @@ class FaultyStudy:
 
     def _kill(self) -> bool:
         workers = self._workers()
-        for worker in workers:
-            worker.kill()
+        kill(workers)
         psutil.wait_procs(workers, timeout=PATIENCE_SECONDS)
         return bool(workers)
 
@@ -222,8 +221,7 @@ class FaultyStudy:
 
     def _kill_of_ray(self, name: str) -> bool:
         """The launch ends by itself, and is launched again, as a person would."""
-        for process in self._processes(name):
-            process.kill()
+        kill(self._processes(name))
         status = self._launcher.wait(timeout=PATIENCE_SECONDS)
         if status:
             self._launch()
@@ -243,9 +241,7 @@ class FaultyStudy:
         try:
             self._wait_until(lambda: self.count("trial_retried") > before or time.monotonic() > until)
         finally:
-            for process in [*psutil.Process(node.pid).children(recursive=True), node]:
-                process.kill()
-            node.wait(timeout=PATIENCE_SECONDS)
+            kill_all(node)
         return self.count("trial_retried") > before
 
 

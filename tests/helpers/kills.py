@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 
 import psutil
 import ray
-from helpers.launches import Launches, is_alive, local_workers
+from helpers.launches import Launches, local_workers
 from helpers.places import PATIENCE_SECONDS
-from helpers.power_cuts import kill_all
+from helpers.processes import descendants, is_alive, kill, kill_all
 from helpers.trials import check_as_alone
 from ray.cluster_utils import Cluster
 
@@ -57,7 +57,7 @@ class KilledStudy(Launches, ABC):
             workers = self._workers(launcher)
             if not workers:
                 return launcher
-            self.random.choice(workers).kill()
+            kill([self.random.choice(workers)])
         elif kind == "launcher":
             self._kill_launcher(launcher)
             launcher = self._launch()
@@ -104,11 +104,9 @@ class KilledCluster(KilledStudy):
 
     def _workers(self, launcher: subprocess.Popen) -> list[psutil.Process]:
         """The actors that train, of this cluster alone."""
-        raylets = [psutil.Process(node.all_processes["raylet"][0].process.pid) for node in self.nodes]
-        children = [child for raylet in raylets for child in raylet.children(recursive=True)]
-        return [
-            child for child in children if "ResourceTrainable" in child.name()
-        ]  # Ray's name for an actor with resources
+        raylets = [node.all_processes["raylet"][0].process.pid for node in self.nodes]
+        name = "ResourceTrainable"  # Ray's, for an actor with resources
+        return [actor for raylet in raylets for actor in descendants(raylet, name)]
 
     def _kill_node(self, launcher: subprocess.Popen) -> subprocess.Popen:
         self.cluster.remove_node(self.nodes.pop(self.random.randrange(2)), allow_graceful=False)

@@ -26,14 +26,6 @@ def local_workers(launcher: int) -> list[psutil.Process]:
     return found
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Whether it is there, and not only to be asked for its exit status."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @dataclass
 class Launches:
     """Launches of one study, one after another; where they print lies beside its folder."""

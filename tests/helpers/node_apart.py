@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psutil
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.processes import kill_all
 from ray.cluster_utils import Cluster
 
 NAMESPACE = ["unshare", "--mount", "--uts", "--propagation", "private"]
@@ -32,10 +32,7 @@ def node_apart(head: Cluster, prepare: str, **environment: str) -> Iterator[None
         _wait_for_two_nodes(head, process)
         yield
     finally:
-        if process.poll() is None:
-            for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-                one.kill()
-        process.wait(timeout=PATIENCE_SECONDS)
+        kill_all(process)
 
 
 def _wait_for_two_nodes(head: Cluster, process: subprocess.Popen) -> None:

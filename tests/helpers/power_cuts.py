@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from helpers.launches import Launches
+from helpers.processes import kill_all
 
 from analysis.verification.differences import differences, first_difference
 from analysis.verify import verify
@@ -50,19 +48,7 @@ class CutOffStudy(Launches):
                 launcher = self.launch()
             self.finish(launcher)
         finally:
-            if launcher.poll() is None:
-                kill_all(launcher)
-
-
-def kill_all(launcher: subprocess.Popen) -> None:
-    """A process and whatever it has started, stopped first, so that none can start another meanwhile."""
-    root = psutil.Process(launcher.pid)
-    root.suspend()
-    started = root.children(recursive=True)
-    for process in (*started, root):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    launcher.wait()
+            kill_all(launcher)
 
 
 def run_cut_off(folder: Path, arguments: list[str], *, moments: Iterable[int], seed: int = 0) -> CutOffStudy:

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.processes import kill_all
 from ray.cluster_utils import Cluster
 
 from study.facts.record import read_records
@@ -91,9 +91,7 @@ def token_cluster():
     said = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     head = subprocess.Popen([sys.executable, "-c", TOKEN_HEAD], env=os.environ | own, **said)
     yield head.stdout.readline().strip()
-    for process in [*psutil.Process(head.pid).children(recursive=True), head]:
-        process.kill()
-    head.wait(timeout=PATIENCE_SECONDS)
+    kill_all(head)
 
 
 def ask(command: str, *options: str, own: dict[str, str]) -> subprocess.CompletedProcess[str]:
