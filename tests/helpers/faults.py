@@ -28,7 +28,7 @@ from helpers import shifted_clock
 from helpers.glue_folders import write_glue
 from helpers.launches import local_workers
 from helpers.places import PATIENCE_SECONDS, ROOT
-from helpers.processes import descendants, kill, kill_all
+from helpers.started_processes import descendants, kill, kill_all
 from helpers.trials import check_as_alone
 
 from analysis.verify import verify

@@ -24,7 +24,7 @@ import psutil
 import ray
 from helpers.launches import Launches, local_workers
 from helpers.places import PATIENCE_SECONDS
-from helpers.processes import descendants, is_alive, kill, kill_all
+from helpers.started_processes import descendants, is_alive, kill, kill_all
 from helpers.trials import check_as_alone
 from ray.cluster_utils import Cluster
 

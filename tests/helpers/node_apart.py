@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from helpers.places import PATIENCE_SECONDS, ROOT
-from helpers.processes import kill_all
+from helpers.started_processes import kill_all
 from ray.cluster_utils import Cluster
 
 NAMESPACE = ["unshare", "--mount", "--uts", "--propagation", "private"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.launches import Launches
-from helpers.processes import kill_all
+from helpers.started_processes import kill_all
 
 from analysis.verification.differences import differences, first_difference
 from analysis.verify import verify

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
-from helpers.processes import kill_all
+from helpers.started_processes import kill_all
 from ray.cluster_utils import Cluster
 
 from study.facts.record import read_records

@@ -19,7 +19,7 @@ from helpers.driven_cluster import Cluster
 from helpers.launches import ONE_AT_A_TIME, Launches
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.power_cuts import differences_of
-from helpers.processes import is_alive
+from helpers.started_processes import is_alive
 
 from study import launch
 from study.cluster import nodes
