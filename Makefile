@@ -1,7 +1,7 @@
 # Needs python3 (3.11 or newer), pip and make. `make study` and `make test` set up .venv by themselves.
 #
 #   make study METHOD=pabee ARGS="--task rte"
-#   make test ARGS="-m 'not slow'"
+#   make fast-test ARGS="-k tables"
 #   make table STUDY=runs/NAME
 #   make results ARGS="--scale cpu --glue FOLDER --minutes 60"
 
@@ -14,7 +14,7 @@ ARGS ?=
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
-.PHONY: study test long-test cluster-test lint fix table results soak
+.PHONY: study test fast-test long-test cluster-test lint fix table results soak
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
@@ -22,6 +22,10 @@ study: $(INSTALLED)
 
 test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+
+# What neither trains a whole trial nor starts Ray or a server; for between two edits.
+fast-test: $(WITH_TOOLS)
+	.venv/bin/python -m pytest -n logical --dist loadfile --no-loadscope-reorder -m "not slow and not long" $(ARGS)
 
 # Whole studies that are killed, cut off or moved. It takes longer than all others together.
 long-test: $(WITH_TOOLS)

@@ -71,6 +71,7 @@ def test_unknown_field_is_one_line_of_error_and_nothing_is_written(tmp_path):
     assert not (study / "tables").exists()
 
 
+@pytest.mark.slow
 def test_a_warning_of_a_command_is_one_line(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     with (study / "records.jsonl").open("a") as file:
@@ -159,6 +160,7 @@ def test_no_study_is_an_error_that_names_the_folder(tmp_path):
         newest_study(tmp_path)
 
 
+@pytest.mark.slow
 def test_all_commands_work_on_a_whole_study(tmp_path):
     study = launched_study(tmp_path / "s")
     assert tables.main([str(study)]) == 0

@@ -1,5 +1,6 @@
 """python -m pytest tests/analysis/test_forest.py"""
 
+import pytest
 from helpers.made_studies import arm, write_study
 from helpers.swept_studies import swept_study
 
@@ -10,6 +11,8 @@ from analysis.statistics.across_tasks import by_task
 from analysis.statistics.comparisons import marks
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
+
+pytestmark = pytest.mark.slow
 
 
 def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(tmp_path):

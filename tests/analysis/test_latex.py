@@ -13,6 +13,8 @@ from analysis.layouts.table import Block, Entry, Line, Table, interval_entry, nu
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
 
+pytestmark = pytest.mark.slow
+
 EIGHT = ["sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb"]
 METHODS = {"albert": 0.6, "pabee": 0.7, "pondernet": 0.62, "palbert": 0.8, "electra-small": 0.75}
 STRANGE = r"""[*] a_b & 50 % {#1} $x^2~y\z <a|b> "c" --data β Λ é ß ± × ≤ ↑ … “q” ’ µ 中 😀""" + "\n\x07" + "z" * 60

@@ -15,6 +15,8 @@ from analysis.studies.cells import cell_of
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((ROOT / "analysis" / "notebooks").glob("*.ipynb"))
 
 

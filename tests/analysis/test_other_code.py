@@ -15,6 +15,8 @@ from study.mlflow_mirror.follower import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.resolved_plan import ResolvedPlan
 
+pytestmark = pytest.mark.slow
+
 TOLD = "trained with other code than the study's first launch (commit 0123abc4, sources c0de): "
 
 

@@ -28,6 +28,8 @@ from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
 from trainables.data.tasks import TRAINABLE_TASKS
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["albert", "palbert", "pabee", "pondernet"]
 BY_LAYERS = (layers_picture, speed_up_picture)
 

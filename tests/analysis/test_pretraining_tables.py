@@ -23,6 +23,8 @@ from analysis.tables import write_tables
 from analysis.verify import verify
 from study.facts.ledger import ledger
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"methods": ("albert",), "tasks": ("rte",), "seeds": 1}
 HELD_OUT = "mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530"
 SENTENCE = (

@@ -72,6 +72,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return launched_study(folder, mini_plan(tasks=("rte",), search_repeats=3, baseline="albert"))
 
 
+@pytest.mark.slow
 def test_the_table_has_every_search(study):
     table = json.loads((study / "tables" / "search_repeats.json").read_text())
     records = read_records(study / "records.jsonl")

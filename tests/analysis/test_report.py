@@ -26,6 +26,8 @@ from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
 
+pytestmark = pytest.mark.slow
+
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
 

@@ -137,6 +137,7 @@ def test_resamples_are_the_same_for_every_method():
     assert np.array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_paired_bootstrap_without_seed_noise_is_the_paired_t_test_of_the_examples():
     rng = np.random.default_rng(4)
     correct, other = rng.random((2, 2_000)) < [[0.8], [0.78]]
@@ -181,6 +182,7 @@ def simulated_table(rng, *, tasks=8, seeds=5, effect=0.0):
     return statistics.holm(p_values)
 
 
+@pytest.mark.slow
 def test_false_positives_of_the_paired_test_stay_at_its_level_over_1000_simulated_tables():
     rng = np.random.default_rng(5)
     marked = [min(simulated_table(rng)) < statistics.ALPHA for _ in range(1_000)]
@@ -211,6 +213,7 @@ def test_mcnemar_equals_scipys_binomial_test(wins, losses):
     assert statistics.mcnemar(correct, ~correct) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_well_known_part_of_the_variance_does_not_make_the_test_too_sure():
     """At the level of the first of 32 comparisons, with a fifth of the variance known and five seeds for the rest."""
     rng, level, repeats = np.random.default_rng(9), 0.05 / 32, 100_000
@@ -222,6 +225,7 @@ def test_a_well_known_part_of_the_variance_does_not_make_the_test_too_sure():
     assert rejected / repeats / level < 1.2  # 1.45 with Satterthwaite's formula as it stands
 
 
+@pytest.mark.slow
 def test_no_more_than_one_table_in_twenty_of_five_methods_alike_is_marked():
     """Holm over all 32 comparisons with the baseline; over each method's eight alone it is one in six, which 150 tables
     tell from one in twenty with a chance of 99 %."""
@@ -255,6 +259,7 @@ def test_a_model_that_answers_all_alike_has_the_same_score_on_every_resample_wit
             assert not resampled.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("configurations", [12, 36])
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0, 3.0])
 def test_methods_that_are_alike_and_search_afresh_are_told_apart_one_time_in_twenty_at_most(configurations, spread):

@@ -230,6 +230,7 @@ def test_regenerating_gives_the_same_bytes(tmp_path):
     assert {"dev.md", "dev.csv", "dev.tex", "dev.html", "dev.json"} <= first.keys()
 
 
+@pytest.mark.slow
 def test_command_writes_beside_the_records_and_prints_the_table(tmp_path):
     study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
     result = tables_command(study)
@@ -237,6 +238,7 @@ def test_command_writes_beside_the_records_and_prints_the_table(tmp_path):
     assert result.stdout == (study / "tables" / "dev.md").read_text()
 
 
+@pytest.mark.slow
 def test_empty_folder_is_one_line_and_status_2(tmp_path):
     result = tables_command(tmp_path)
     assert (result.returncode, result.stdout) == (2, "")

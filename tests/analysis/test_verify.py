@@ -45,6 +45,7 @@ def edit_array(path, name, change):
 # ---- the whole
 
 
+@pytest.mark.slow
 def test_untouched_study_verifies(study, capsys):
     assert verify(study) == []
     assert main([str(study)]) == 0
@@ -204,6 +205,7 @@ def test_a_missing_model_is_found(tmp_path):
 # ---- what is made of the records
 
 
+@pytest.mark.slow
 def test_edited_table_is_found(study, capsys):
     path = study / "tables" / "dev.md"
     path.write_text(path.read_text().replace("| palbert", "| PALBERT", 1))
@@ -245,6 +247,7 @@ def test_a_number_of_optunas_journal_that_is_not_the_records_is_found(study):
 # ---- several studies
 
 
+@pytest.mark.slow
 def test_tables_of_several_studies_are_made_anew(study, tmp_path, capsys):
     other = launched_study(tmp_path / "other", mini_plan(methods=("albert",), tasks=("rte", "stsb")))
     folders, out = [str(study), str(other)], tmp_path / "joined"
@@ -256,6 +259,7 @@ def test_tables_of_several_studies_are_made_anew(study, tmp_path, capsys):
     assert f"drift: {out / 'dev.csv'} is not what the records give: line 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_separate_tables_are_made_anew_as_such(study, tmp_path, capsys):
     other = launched_study(tmp_path / "other", mini_plan(methods=("palbert",), tasks=("rte", "stsb")))
     folders, out = [str(study), str(other)], tmp_path / "separate"

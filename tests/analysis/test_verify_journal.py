@@ -26,6 +26,8 @@ from study.facts.events import (
 from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 0.019  # GPU hours: closes searches of which some trials were run
 
 

@@ -96,6 +96,7 @@ def test_every_name_of_a_search_space_file_is_there() -> None:
         assert public <= named, method
 
 
+@pytest.mark.slow
 def test_no_class_is_large_and_no_file_is_long() -> None:
     for path in [path for root in ROOTS for path in (ROOT / root).rglob("*.py")]:
         text = path.read_text()
@@ -124,6 +125,7 @@ def test_every_room_of_tests_is_run_by_one_of_the_two_commands() -> None:
     assert {"/".join(room.split("/")[:2]) for room in rooms} == {*configuration["testpaths"], "tests/cluster"}
 
 
+@pytest.mark.slow
 def test_every_decision_that_is_cited_is_there() -> None:
     decisions = (ROOT / "docs" / "decisions.md").read_text()
     anchors = re.findall(r'<a id="([\w-]+)"></a>', decisions)

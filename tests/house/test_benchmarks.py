@@ -201,6 +201,7 @@ def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
     assert study["busy"] > tune["busy"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["optimism", "verdict", "median", "repeats", "claims"])
 def test_simulated_statistics_keep_what_they_state(name):
     rates = list(statistics.SIMULATIONS[name](statistics.QUICK))

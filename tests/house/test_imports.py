@@ -161,6 +161,7 @@ def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_path: Path) -> None:
     run = run_blocked(f"import {', '.join(modules('analysis'))}", blocked=HEAVY, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
@@ -189,12 +190,14 @@ def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> None:
     heavy = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
     run = run_blocked("import study.launch, study.launch_stages", blocked=heavy, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

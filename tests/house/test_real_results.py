@@ -36,6 +36,8 @@ from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches
 from study.launch import plan_from
 from study.launch_options import LaunchOptions, build_parser
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("albert", "pabee", "pondernet", "palbert")
 NOTHING = Measurement("nothing", "counts", (), minutes=10.0)  # a module that does nothing when it is run
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good"]

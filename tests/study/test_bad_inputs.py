@@ -36,6 +36,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
     return printed.err.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "message"),
     [

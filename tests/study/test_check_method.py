@@ -13,6 +13,8 @@ from study import check_method
 from study.contract.model_rules import RULES
 from trainables import method_files
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def methods(tmp_path: Path) -> Iterator[Path]:

@@ -61,6 +61,7 @@ def completions(line: str) -> set[str]:
     return {word.strip() for word in answer.stdout.split("\n") if word.strip()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

@@ -103,6 +103,7 @@ def test_storage_that_other_nodes_do_not_see_is_a_fault(tmp_path: Path) -> None:
     assert finding.is_fault and "shared folder" in finding.text
 
 
+@pytest.mark.slow
 def test_a_tracking_server_that_is_away_is_a_fault_without_its_password() -> None:
     finding = only(doctor.check_tracking(f"http://anna:secret@127.0.0.1:{free_port()}"))
     assert finding.is_fault and "refused" in finding.text and "secret" not in finding.text

@@ -12,6 +12,8 @@ from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_stages import run_study
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")

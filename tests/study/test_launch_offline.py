@@ -8,7 +8,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from helpers.places import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_hub_is_tried_once_though_another_task_is_in_the_cache(tmp_path: Path) -> None:

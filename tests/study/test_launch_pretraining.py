@@ -58,6 +58,7 @@ PRETRAINED_WITH_NYSTROM = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -307,6 +308,7 @@ def test_a_plan_without_a_pretraining_says_nothing_of_one():
     assert not {"corpus", "pretrained_by"} & plain["arms"][0].keys()
 
 
+@pytest.mark.slow
 def test_another_corpus_under_the_same_name_is_refused(capsys, tmp_path):
     asked = ["--task", "rte", "--pretrain", "mlm", "--corpus"]
     resolved = resolve(plan_from(*asked, "mini"))

@@ -89,6 +89,7 @@ def test_the_frame_of_the_notebooks(study):
     assert frame.query("counts")["score"].median() == 0.80 and len(frame.query("counts")) == 5
 
 
+@pytest.mark.slow
 def test_mlflow(study, tmp_path):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     assert mirror([str(study), "--tracking-uri", uri]) == 0

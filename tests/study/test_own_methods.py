@@ -30,6 +30,8 @@ from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.runs.trained_model import load_trained
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def methods(tmp_path: Path) -> Iterator[Path]:

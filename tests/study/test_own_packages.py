@@ -54,6 +54,7 @@ def test_a_command_in_a_folder_with_another_package_of_our_name_says_which(tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "name"), [("study.status", "study"), ("analysis.tables", "analysis"), ("analysis.explain", "study")]
 )
@@ -82,6 +83,7 @@ def test_one_on_the_path_of_python_is_named_too(tmp_path, command, name):
     assert done.stderr.endswith(f"take {tmp_path / 'first'} from PYTHONPATH, or rename the first\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["study", "study.py", "analysis", "trainables"])
 def test_the_console_script_does_not_look_where_it_runs_but_processes_of_a_launch_do(tmp_path, name):
     path = other(tmp_path, name)

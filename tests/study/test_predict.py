@@ -19,6 +19,8 @@ from study.predict import flops_in_words, main
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, predictions_from_logits
 
+pytestmark = pytest.mark.slow
+
 LEARNS = {"epochs": 1, "learning_rate": 2e-3, "num_hidden_layers": 4}
 ARMS = {
     "pabee/mnli": {"patience": 1},  # examples leave after 2, 3 and 4 layers

@@ -19,6 +19,8 @@ from study.submit import main
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 
+pytestmark = pytest.mark.slow
+
 NAMES = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
 
 

@@ -6,7 +6,11 @@ import sys
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from trainables.atomic_files import write_folder
+
+pytestmark = pytest.mark.slow
 
 NAMES = ["config.json", "model.safetensors", "tokenizer.json"]
 

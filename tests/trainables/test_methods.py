@@ -14,6 +14,8 @@ import trainables
 from study.contract.model_rules import RULES, Subject
 from trainables.encoders.backbones import MINI_BACKBONES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("method", trainables.available())
 @pytest.mark.parametrize("backbone", MINI_BACKBONES)

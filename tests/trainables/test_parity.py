@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from trainables.parity import main
 
+pytestmark = pytest.mark.slow
+
 CASES = SHARED / "reference_cases"
 RECORDED = sorted(CASES.iterdir()) if CASES.is_dir() else []
 RECORDED += sorted([*(SHARED / "pretraining_cases").glob("nystrom*"), *(SHARED / "pretraining_cases").glob("lamb*")])

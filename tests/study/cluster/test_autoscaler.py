@@ -25,6 +25,8 @@ from study.cluster.autoscaler import Autoscaler, WorkerKind
 from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 
+pytestmark = pytest.mark.slow
+
 SPECIFICATION = shipped_job()["spec"]["rayClusterSpec"]
 RAY_CLUSTER = {"metadata": {"name": "study", "namespace": "lab"}, "spec": SPECIFICATION}
 ASK = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from study.counterfactual.bounded_asha import Fate, fates
 from study.counterfactual.curves import Curve, Epoch
 from study.decisions import asha
 from study.plans.plan import EarlyStopping
+
+pytestmark = pytest.mark.slow
 
 EPOCHS = 9
 RULES = st.builds(EarlyStopping, grace=st.integers(1, 3), factor=st.integers(2, 4)) | st.none()

@@ -16,6 +16,8 @@ from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.data.tasks import TASKS
 
+pytestmark = pytest.mark.slow
+
 SLOTS = (1, 8, 200)
 SAMPLES, SEEDS = 12, 3
 PASSED = 1.01  # a tenth of the dearest trial here

@@ -201,6 +201,7 @@ def test_a_share_is_never_below_what_memory_needs_and_as_many_fit_as_are_meant_t
 PLAN = replace(profiles.load("mini"), methods=("albert", "palbert"), tasks=("rte", "cola"), samples=36, seeds=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 3, 4])
 def test_a_study_settles_on_as_many_trials_as_the_gpu_has_room_for(most):
     study = SharedGpu(resolve(PLAN), saturated_at=most)
@@ -209,6 +210,7 @@ def test_a_study_settles_on_as_many_trials_as_the_gpu_has_room_for(most):
     assert study.at_once[-1] == most and max(study.at_once) <= most + 1
 
 
+@pytest.mark.slow
 def test_a_study_never_packs_more_than_memory_allows():
     study = SharedGpu(resolve(PLAN), saturated_at=9, memory=0.3)
     study.launch()

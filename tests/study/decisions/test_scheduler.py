@@ -151,6 +151,7 @@ def whole_in_parts():
     return simulation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at", range(3, 60, 4))
 def test_a_study_in_parts_that_is_killed_ends_as_if_it_never_was(kill_at, whole_in_parts):
     killed = Simulation(resolved(**IN_PARTS, early_stopping=THIRDS), slots=1)
@@ -267,6 +268,7 @@ def test_a_trial_taken_back_is_handed_out_again():
     assert scheduler.next_trial() is trial
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     gaps=st.lists(st.integers(1, 40), max_size=15),
@@ -292,6 +294,7 @@ def uninterrupted(*, sampler):
     return simulation
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(gaps=st.lists(st.integers(1, 40), max_size=15), sampler=st.sampled_from(["tpe", "random", "grid"]))
 def test_one_slot_killed_anywhere_equals_the_uninterrupted_study(gaps, sampler):

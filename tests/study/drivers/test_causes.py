@@ -119,6 +119,7 @@ def test_a_storage_that_is_away_is_not_made_anew(tmp_path):
     assert news.failure.cause == "machine" and not (tmp_path / "away").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_trial_reads_the_data_where_they_lie_now(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_glue(tmp_path / "before")
@@ -153,6 +154,7 @@ def damage(folder: Path, what: str) -> None:
         weights.write_bytes(weights.read_bytes()[:100])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "reason"),
     [

@@ -133,6 +133,7 @@ def nodes_of_two(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: nodes)
 
 
+@pytest.mark.slow
 def test_the_actor_of_a_group_leaves_all_cpus_and_gpus_to_its_processes(tmp_path, monkeypatch):
     nodes_of_two(monkeypatch, "a")
     assignment, told = handed_out(tmp_path, Resources(nodes=RayNodes(), cpus=1, gpus=0.5, processes=2))

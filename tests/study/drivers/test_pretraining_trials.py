@@ -22,6 +22,8 @@ from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.schema import to_plain
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):

@@ -32,6 +32,7 @@ def mini(*methods: str) -> ResolvedPlan:
     return resolve(replace(profiles.load("mini"), methods=methods, tasks=("rte", "stsb")))
 
 
+@pytest.mark.slow
 def test_every_method_there_is_takes_its_step() -> None:
     plan = mini("albert", "palbert", "pabee", "pondernet", "electra-small")
     report = smoke_report({arm.name: smoke_spec(plan, arm) for arm in plan.arms}, device="cpu", node=None)

@@ -14,6 +14,8 @@ import trainables
 from study.drivers.messages import MESSAGES, AssignedTrial, Assignment, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
 
+pytestmark = pytest.mark.slow
+
 
 def tensor_bytes() -> int:
     """Bytes of all tensors that anything still holds."""

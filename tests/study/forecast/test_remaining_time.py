@@ -49,6 +49,7 @@ def test_nothing_is_left_of_a_finished_study(simulation):
     assert remaining_seconds(progress_after(simulation, simulation.journal.events)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "tolerance"), [(0.1, 0.25), (0.3, 0.12), (0.5, 0.12), (0.8, 0.12)])
 def test_it_is_close_to_the_epochs_that_follow(simulations, part, tolerance):
     """An epoch of the simulation counts one second, so what is left is the number of epochs to come."""

@@ -21,6 +21,8 @@ from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def journal(tmp_path: Path) -> MadeJournal:

@@ -21,6 +21,7 @@ def runs(tmp_path_factory) -> StudyRuns:
     return StudyRuns("mine", require_plan(folder), mirrored.facts, mirrored.reports)
 
 
+@pytest.mark.slow
 def test_its_run_has_curves_steps_and_scores_and_none_of_glue(runs):
     run = runs.trial(runs.plan.plan.pretraining_key)
     names = {point.name for point in run.points}

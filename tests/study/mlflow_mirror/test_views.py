@@ -23,6 +23,8 @@ from study.mlflow_mirror.tracking import default_uri
 from study.mlflow_mirror.views import ARMS, BEST, FAILURES, SEEDS, TAG, VIEWS, views_with_runs
 from study.status import read_progress
 
+pytestmark = pytest.mark.slow
+
 BETTER = CONFIG | {"learning_rate": 5e-05}
 
 

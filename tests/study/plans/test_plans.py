@@ -82,6 +82,7 @@ def test_all_methods_of_the_paper_are_the_rows_of_its_table():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "steps", "told"),
     [

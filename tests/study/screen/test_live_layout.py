@@ -36,6 +36,7 @@ def lines_of(progress: StudyProgress, *, width: int, height: int, draining: bool
     return output.getvalue().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [1, 3, 40])
 @pytest.mark.parametrize("events", [1, 30, 120, 400])
 @pytest.mark.parametrize(("width", "height"), [(70, 20), (200, 60), (80, 24), (60, 8), (70, 5)])

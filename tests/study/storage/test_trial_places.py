@@ -182,6 +182,7 @@ def test_a_trial_starts_from_a_model_under_a_uri_as_from_one_in_a_folder(tmp_pat
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 def test_a_submission_from_models_under_a_uri_is_that_from_folders(tmp_path):
     from study.submit import main
 

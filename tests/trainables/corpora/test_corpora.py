@@ -38,6 +38,7 @@ def test_the_generated_corpus_is_what_was_said_of_it() -> None:
     assert 2.2e6 < sum(len(text) + 1 for document in mini_documents() for text in document) < 2.4e6
 
 
+@pytest.mark.slow
 def test_the_control_has_the_same_words_in_another_order() -> None:
     words, lengths = ([], []), ([], [])
     for place, corpus in enumerate((mini_documents(), shuffled_documents())):
@@ -159,6 +160,7 @@ def test_the_second_call_reads_the_cache(tmp_path: Path, monkeypatch: pytest.Mon
         tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(order=st.permutations(range(60)))
 def test_who_is_held_out_depends_on_what_documents_say(order: list[int]) -> None:

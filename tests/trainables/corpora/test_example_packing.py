@@ -24,6 +24,8 @@ from trainables.corpora.example_packing import (
 from trainables.corpora.tokenised_corpus import TokenisedCorpus, tokenise_corpus
 from trainables.encoders.mini_backbones import word_tokenizer
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = st.lists(st.lists(st.integers(1, 40), min_size=2, max_size=12), min_size=1, max_size=8)  # tokens of sentences
 PAIRED = ("sentence_pairs", "random_lines")
 

@@ -40,6 +40,7 @@ def runs(row: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_many_tokens_are_masked_as_was_said(kind: str) -> None:
     chosen, _ = chosen_of(kind, share_of_words=1.0)

@@ -288,6 +288,7 @@ def test_fingerprint_of_the_hub_is_that_of_the_revision(hub_folder: Path) -> Non
     assert fingerprint(RTE, "hub", "train") == expected
 
 
+@pytest.mark.slow
 def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
     imports = "from trainables.data.glue import load_split; from trainables.data.tasks import TASKS"
     code = f"{imports}; load_split(TASKS['rte'], 'dev', 'hub')"
@@ -298,6 +299,7 @@ def test_hub_out_of_reach_is_one_line_with_ways_out(tmp_path: Path) -> None:
     assert "--data FOLDER" in message and "HF_HUB_OFFLINE=1" in message and "HF_DATASETS_OFFLINE=1" in message
 
 
+@pytest.mark.slow
 def test_a_hub_that_does_not_answer_is_said_within_seconds(tmp_path: Path) -> None:
     code = "from trainables.data.glue import fingerprint; from trainables.data.tasks import TASKS; "
     code += "fingerprint(TASKS['rte'], 'hub')"

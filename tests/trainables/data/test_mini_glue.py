@@ -79,6 +79,7 @@ def test_length_alone_does_not_give_the_label_away(name: str) -> None:
     assert (by_length - majority) / len(lengths) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TRAINABLE_TASKS if TASKS[name].labels])
 def test_no_two_words_give_all_labels_away(name: str) -> None:
     """Hard examples exist: the best rule on the presence of two words is wrong for more than a tenth."""

@@ -137,6 +137,7 @@ def test_logits_of_regression_become_scores() -> None:
     assert predictions_from_logits(TASKS["stsb"], np.array([[2.5], [-1.0]])).tolist() == [2.5, -1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A single label was found")
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=50))
@@ -148,6 +149,7 @@ def test_metrics_of_classes_are_those_of_scikit_learn(pairs) -> None:
     assert found["matthews"] == pytest.approx(matthews_corrcoef(labels, predictions))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 3), st.floats(0, 5, width=16)), min_size=2, max_size=50))
 def test_correlations_are_those_of_scipy(pairs) -> None:

@@ -319,6 +319,7 @@ def first_hidden(encoder):
     return encoder.layer(0, encoder.eval().embed(ids, torch.ones_like(ids))).hidden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_safetensors_and_bin_load_the_same_weights(family, tmp_path):
     folder = saved(tmp_path, family)

@@ -46,6 +46,7 @@ def padded_lengths(draw):
     return lengths, max(lengths) + draw(st.integers(0, 7))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(seeds, segments, padded_lengths())
 def test_every_example_is_what_the_formula_says_of_it_alone(seed, segment_length, sizes):

@@ -114,6 +114,7 @@ def test_the_last_layer_is_asked_for_the_first_token_alone(width, monkeypatch):
             torch.testing.assert_close(first, states.first(), rtol=0, atol=1e-5, msg=family)
 
 
+@pytest.mark.slow
 @both
 def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
     for family in families_with(attention):
@@ -133,6 +134,7 @@ def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
             torch.testing.assert_close(ours, padded, rtol=1e-4, atol=1e-5, msg=lambda said: f"{family}: {said}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [10**9, 0], ids=["pads", "no pads"])
 @pytest.mark.parametrize("halved_from", [10**9, 1], ids=["whole", "halved"])
 @pytest.mark.parametrize("method", ["palbert", "pabee", "electra-small"])

@@ -200,6 +200,7 @@ def test_sweeps_cover_the_settings():
     assert [rule.setting for rule in every_patience(3, 0.2)] == [1, 2, 3]
 
 
+@pytest.mark.slow
 @given(layer_outputs())
 def test_nobody_leaves_before_a_rules_earliest_layer(outputs):
     num_layers = len(outputs.logits)

@@ -139,6 +139,7 @@ def test_no_gradient_goes_through_sampling(objective: str) -> None:
     torch.testing.assert_close(logits.grad, expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10_000), sharpness=st.floats(0, 30))
 def test_samples_that_are_the_original_are_no_replacements(seed: int, sharpness: float) -> None:

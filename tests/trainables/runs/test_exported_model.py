@@ -49,6 +49,7 @@ def last_states(trained: TrainedModel, batch: dict[str, torch.Tensor]) -> torch.
     return encoder.final_norm(states.padded())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["mini-albert", "mini-bert", "mini-electra", "mini-roberta", "mini-sharebert"])
 @pytest.mark.parametrize("method", ["albert", "palbert"])
 def test_transformers_gives_the_hidden_states_of_the_model(method, backbone, cache, tmp_path):
@@ -61,6 +62,7 @@ def test_transformers_gives_the_hidden_states_of_the_model(method, backbone, cac
     torch.testing.assert_close(theirs[real], last_states(trained, batch)[real], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "task", "backbone", "config"),
     [

@@ -76,6 +76,7 @@ def test_a_latency_is_written_as_it_is_read(run):
     assert msgspec.json.encode(Reader(Latency).read(line, where="latency")) == line  # `verify` holds files against this
 
 
+@pytest.mark.slow
 def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 1, "num_hidden_layers": 4}), cache)
     first, second = (latency_of(run) for _ in range(2))

@@ -81,6 +81,7 @@ def test_gradients_of_a_pretraining_are_computed_in_its_precision(name, believed
     assert seen == [SET[name]] * len(seen) != [] and settings_now() == before
 
 
+@pytest.mark.slow
 def test_where_a_device_has_none_tensorfloat32_is_float32(believed, cache):
     specs = [spec_of("palbert", config={"precision": name, "epochs": 1}) for name in ("float32", "tensorfloat32")]
     runs = [TrainingRun(spec, cache=cache) for spec in specs]

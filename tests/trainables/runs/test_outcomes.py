@@ -22,6 +22,8 @@ from trainables.runs.training import TrainingRun
 from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import from_plain, to_plain
 
+pytestmark = pytest.mark.slow
+
 
 def test_outcome_is_that_of_the_best_epoch(cache, tmp_path):
     run = run_to_the_end(spec_of(config={"epochs": 4, "learning_rate": 3e-3}), cache)

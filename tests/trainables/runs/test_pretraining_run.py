@@ -19,6 +19,8 @@ from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial_files import read_state
 from trainables.schema import to_plain
 
+pytestmark = pytest.mark.slow
+
 TIMES = ("train_seconds", "eval_seconds")
 
 

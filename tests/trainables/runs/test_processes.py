@@ -20,6 +20,8 @@ from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.processes import Processes
 from trainables.runs.trial_files import state_as_bytes, state_of_bytes
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Case:

@@ -32,6 +32,8 @@ from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
 from trainables.schema import from_json, from_plain, to_plain
 
+pytestmark = pytest.mark.slow
+
 TIMES = ("train_seconds", "eval_seconds")
 LINEAR = {"schedule": "linear", "warmup_ratio": 0.1, "gradient_clip": 1.0, "hidden_dropout": 0.1, "weight_decay": 0.01}
 

@@ -43,6 +43,7 @@ def model_of(family):
     )
 
 
+@pytest.mark.slow
 def test_a_trial_is_the_same_as_with_all_words(tmp_path, monkeypatch):
     row, ours = trained(tmp_path / "cache", tmp_path / "used")
     monkeypatch.setattr(training, "training_words", lambda *_, **__: nullcontext)
