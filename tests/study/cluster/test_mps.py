@@ -1,7 +1,8 @@
 """NVIDIA's MPS around a launch: pytest tests/study/cluster/test_mps.py
 
 There is no GPU here. A shell script stands in the place of `nvidia-cuda-mps-control`: with `-d` it leaves a process and
-its number in the folder for sockets, told `quit` it ends that one. What a real daemon does is not tested.
+its number in the folder for sockets, told `quit` it ends that one and waits for it.
+What a real daemon does is not tested.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ if [ "$1" = -d ]; then
 fi
 read word
 [ -e "$number" ] || exit 1
-[ "$word" = quit ] && kill $(cat "$number") && rm "$number"
+[ "$word" = quit ] || exit 1
+daemon=$(cat "$number")
+kill "$daemon" && rm "$number"
+while grep -qs "^State:.[^Z]" "/proc/$daemon/status"; do sleep 0.01; done
 """
 
 
