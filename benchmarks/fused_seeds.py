@@ -30,10 +30,11 @@ import trainables
 from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
-from benchmarks.training_contenders import device, device_name
+from benchmarks.training_contenders import device
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import Batch, EarlyExitModel
+from trainables.runs.devices import device_name
 
 TOKENS = 24  # of every text
 LEARNING_RATE = 1e-4
@@ -119,7 +120,7 @@ def main() -> None:
     arguments = build_parser().parse_args()
     torch.set_num_threads(arguments.threads)
     rows = [measure(method, size, arguments) for method in arguments.methods for size in arguments.batch_sizes]
-    facts = {"device": device_name(), "torch": torch.__version__, **vars(arguments)}
+    facts = {"device": device_name(device()), "torch": torch.__version__, **vars(arguments)}
     write_results("fused_seeds", {**facts, "rows": rows})
     print(f"{arguments.members} members on {facts['device']}, {arguments.threads} thread(s)")
     for row in rows:

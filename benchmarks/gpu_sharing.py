@@ -34,11 +34,12 @@ from benchmarks.counts import count
 from benchmarks.random_texts import random_examples
 from benchmarks.results_file import write_results
 from benchmarks.table2 import METHODS, config_of, new_model, training_step, typical_lengths
-from benchmarks.training_contenders import device, device_name
+from benchmarks.training_contenders import device
 from study.cluster import mps
 from trainables.configuration import Precision
 from trainables.data.tasks import TASKS
 from trainables.matrix_products import check_precision
+from trainables.runs.devices import device_name
 
 UNCOUNTED = 3  # steps of a trial before all begin
 PATIENCE_SECONDS = 300.0  # until all have
@@ -80,7 +81,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     rows = [row_of(way, rounds) for way in rounds]
-    facts = {"device": device_name(), "backbone": arguments.backbone, "method": arguments.method}
+    facts = {"device": device_name(device()), "backbone": arguments.backbone, "method": arguments.method}
     write_results("gpu_sharing", {**vars(arguments), **facts, "rows": rows})
     for row in rows:
         hourly, cpu = f"{row['trials_per_hour']:,.0f} trials of {arguments.steps} steps per hour", row["cpu_seconds"]

@@ -28,10 +28,11 @@ import search_spaces
 import trainables
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
-from benchmarks.training_contenders import device, device_name, minilm_folder
+from benchmarks.training_contenders import device, minilm_folder
 from benchmarks.training_speed import BATCH_SIZES, rows_of
 from trainables.configuration import Precision
 from trainables.matrix_products import has_tensorfloat32
+from trainables.runs.devices import device_name
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
@@ -48,7 +49,8 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     said = ("task", "epochs", "examples", "dev", "batch_size", "learning_rate", "threads")
-    facts = {"device": device_name(), "torch": torch.__version__, **{name: getattr(arguments, name) for name in said}}
+    given = {name: getattr(arguments, name) for name in said}
+    facts = {"device": device_name(device()), "torch": torch.__version__, **given}
     summaries = [summary_of(method, rows) for method in arguments.methods]
     write_results("precision", {**facts, "trials": rows, "summaries": summaries})
     print_facts(facts)

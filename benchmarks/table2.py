@@ -34,7 +34,7 @@ import trainables
 from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
-from benchmarks.training_contenders import PADDED, device, device_name, minilm_folder
+from benchmarks.training_contenders import PADDED, device, minilm_folder
 from study.facts.record import read_records
 from study.facts.study_folder import RECORDS
 from trainables.configuration import Precision, TrainingConfig
@@ -45,6 +45,7 @@ from trainables.data.tokenised import encode
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
+from trainables.runs.devices import device_name
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.optimiser import Optimiser
 
@@ -92,7 +93,7 @@ def main() -> None:
     lines = list(our_lines(ours, tokens, confirm, search, arguments.gain))
     naive = list(naive_lines(Work(0, arguments.naive_epochs, arguments.naive_epochs), naive_rates))
     hours = {"ours": sum(line["hours"] for line in lines), "naive": sum(line["hours"] for line in naive)}
-    facts = {"device": device_name(), "threads": arguments.threads, "backbone": arguments.backbone}
+    facts = {"device": device_name(device()), "threads": arguments.threads, "backbone": arguments.backbone}
     write_results("table2", {**facts, "hours": hours, "lines": {"ours": lines, "naive": naive}})
     print_lines(facts, tokens, {"ours": lines, "naive": naive}, hours)
 

@@ -279,7 +279,3 @@ def minilm_folder() -> str:
 
 def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def device_name() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -41,9 +41,10 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 import search_spaces
 from benchmarks.counts import count
 from benchmarks.results_file import write_results
-from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, device_name, minilm_folder
+from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, minilm_folder
 from trainables.configuration import Precision
 from trainables.data.tasks import TASKS
+from trainables.runs.devices import device_name
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
@@ -65,7 +66,7 @@ def main() -> None:
         trials = [whole_trials(task, backbone, arguments) for task in tasks] if arguments.trials else []
     except ValueError as error:
         raise SystemExit(str(error)) from None
-    facts = {"device": device_name(), "torch": torch.__version__, "threads": arguments.threads}
+    facts = {"device": device_name(device()), "torch": torch.__version__, "threads": arguments.threads}
     facts |= {"precision": arguments.precision}
     write_results("training_speed", {**facts, "rates": rows, "trials": trials})
     print_rates(rows, facts)

@@ -202,11 +202,19 @@ class RunningTrial:
             wall_seconds=wall_seconds,
             gpu_seconds=gpu_seconds,
             host=socket.gethostname(),
-            device="cuda" if self._group and self._gpus else self._device,
+            device=self._computed_on(),
             gpu_share=gpu_share(self._device),
             gpu=self._gpu,
             attested=self._attested,
         )
+
+    def _computed_on(self) -> str:
+        """What moves scores, in words; of a group of processes, which may differ, only the kind."""
+        if self._group:
+            return "cuda" if self._gpus else "cpu"
+        from trainables.runs.devices import device_and_threads
+
+        return device_and_threads(self._device)
 
 
 def _check_present(folder: Path) -> None:

@@ -25,6 +25,7 @@ from study.facts.events import LaunchBegan, read_events
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
+from trainables.runs.devices import device_name
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingOutcome
 
@@ -58,6 +59,11 @@ def test_records_have_every_field_of_the_contract(study):
     assert {tuple(row) for row in rows} == {Record.__struct_fields__}
     phases = Counter((row["method"], row["phase"]) for row in rows)
     assert phases == {(m, p): n for m in ("albert", "palbert") for p, n in (("search", 3), ("confirm", 2))}
+
+
+def test_records_name_the_processor_and_the_threads_that_trained(study):
+    devices = {record.device for record in read_records(study / "records.jsonl")}
+    assert devices == {f"{device_name('cpu')}, 1 thread"}
 
 
 def test_the_cell_is_the_median_of_the_confirm_scores(study):

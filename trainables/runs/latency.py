@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 
 import numpy as np
@@ -16,12 +14,12 @@ from torch import Tensor
 from trainables.data.examples import Examples
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer
+from trainables.runs.devices import device_name
 from trainables.runs.evaluation import evaluating
 from trainables.runs.flops import count_flops
 from trainables.runs.trial import ExitLatency, Latency, Timing
 
 ROUNDS = 3  # that are timed
-CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def timed_rules(model: EarlyExitModel) -> list[ExitRule]:
@@ -54,7 +52,7 @@ def measure_latency(
         layers = [answer().double().mean().item() for answer in answers]
         timed = [_Timed(*pair) for pair in zip(answers, layers, _fewest_seconds(answers, _clock(device)), strict=True)]
         exits = tuple(_exit_latency([own for own in timed if own.answer.rule == rule]) for rule in rules)
-    return Latency(device=_name_of(device), threads=torch.get_num_threads(), exits=exits)
+    return Latency(device=device_name(device), threads=torch.get_num_threads(), exits=exits)
 
 
 @dataclass(frozen=True)
@@ -131,12 +129,3 @@ def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
     began = clock()
     run()
     return clock() - began
-
-
-def _name_of(device: torch.device) -> str:
-    """The name of a GPU, or the model of this machine's CPU as far as the system tells it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()

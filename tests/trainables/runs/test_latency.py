@@ -124,14 +124,6 @@ def test_batches_are_spread_over_the_rows(num_examples, batch_size, num_batches,
     assert [rows.tolist() for rows in batches] == [np.arange(start, start + batch_size).tolist() for start in starts]
 
 
-def test_the_cpu_is_named_as_the_system_does(tmp_path, monkeypatch):
-    facts = tmp_path / "cpuinfo"
-    monkeypatch.setattr(latency, "CPU_FACTS", facts)
-    assert latency._name_of(torch.device("cpu"))
-    facts.write_text("processor\t: 0\nmodel name\t: A Processor @ 2.5GHz\nprocessor\t: 1\nmodel name\t: Another\n")
-    assert latency._name_of(torch.device("cpu")) == "A Processor @ 2.5GHz"
-
-
 def test_a_product_of_matrices_counts_two_flops_for_every_multiplication():
     left, right = torch.ones(3, 5), torch.ones(5, 7)
     assert count_flops(lambda: left @ right + 1) == 2 * 3 * 5 * 7
