@@ -71,7 +71,7 @@ def departure_notes(studies: list[Study]) -> list[str]:
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
     notes = setting_notes(studies) + repeat_notes(rows) + _search_notes(rows) + _data_notes(rows)
-    notes += _code_notes(studies, rows)
+    notes += _code_notes(studies, rows) + _device_notes(studies, rows)
     if len(studies) > 1:
         named = zip(names_of(studies), studies, strict=True)
         notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
@@ -121,6 +121,18 @@ def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
         for code, arms in others.items()
     ]
     return [f"trained with other code than the study's first launch ({code_in_words(first.launch)}): {'; '.join(told)}"]
+
+
+def _device_notes(studies: list[Study], rows: list[Row]) -> list[str]:
+    """What all trials behind the numbers were computed on and with, which scores depend on."""
+    records = [record for row in rows for cell in row.cells.values() for record in cell.arm_records if record.device]
+    trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
+    if not trained:
+        return []
+    others = "another device, number of threads or version can move scores"
+    if any(study.file.plan.protocol.early_stopping for study in studies):
+        others += ", and so can the order in which search trials report, by which ASHA stops them"
+    return [f"trained on {' or '.join(trained)}; {others}"]
 
 
 def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:

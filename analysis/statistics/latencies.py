@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.studies.cells import Cell
+from study.facts.plain_words import counted
 from trainables.runs.trial import ExitLatency, Latency
 
 
@@ -52,7 +53,7 @@ def measured_exits(cell: Cell) -> list[MeasuredExit]:
 def devices_in_words(cells: Iterable[Cell]) -> str:
     """What the cells' models were timed on; empty where nothing was."""
     latencies = [latency for cell in cells for latency in latencies_of(cell)]
-    return " or ".join(dict.fromkeys(f"{own.device}, {own.threads} thread(s)" for own in latencies))
+    return " or ".join(dict.fromkeys(f"{own.device}, {counted(own.threads, 'thread')}" for own in latencies))
 
 
 def _measured_exit(latencies: list[Latency], rule: str, setting: float | None) -> MeasuredExit:

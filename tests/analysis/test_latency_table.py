@@ -28,7 +28,7 @@ def test_measured_time_stands_beside_the_layer_ratio_median_over_seeds(tmp_path)
         (row,) = csv.DictReader(file)
     assert [row[f"time_ratio_{size}"] for size in (1, 32)] == ["1.50"] * 2
     text = (tmp_path / "speed.md").read_text()
-    assert "so many times less time, in batches of 1, 32 on A Processor, 1 thread(s)" in text
+    assert "so many times less time, in batches of 1, 32 on A Processor, 1 thread" in text
     with (tmp_path / "latency.csv").open() as file:
         own, whole = csv.DictReader(file)
     assert own["arm"] == "palbert/rte, threshold 0.5 (its own)" and whole["arm"] == "palbert/rte, all layers"

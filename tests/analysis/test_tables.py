@@ -338,6 +338,19 @@ def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells
     assert swapped == {(label, task) for label in ("ALBERT", "PABEE", "PALBERT") for task in ("mnli", "qqp")}
 
 
+@pytest.mark.parametrize("stopping", [None, EarlyStopping()])
+def test_what_trials_were_computed_on_is_said_and_what_else_scores_depend_on(tmp_path, stopping):
+    search, *confirm = arm("albert", "rte", SCORES)
+    records = [replace(search, device="A CPU (AVX2), 1 thread"), *confirm]
+    write_tables([write_study(tmp_path / "study", records, protocol={"early_stopping": stopping})], tmp_path)
+    (note,) = [line for line in (tmp_path / "dev.md").read_text().splitlines() if line.startswith("- trained on ")]
+    devices, _, others = note.removeprefix("- trained on ").partition("; ")
+    assert devices == "A CPU (AVX2), 1 thread, torch 2.13.0 or cuda:0, torch 2.13.0"
+    moves = "another device, number of threads or version can move scores"
+    order = ", and so can the order in which search trials report, by which ASHA stops them"
+    assert others == moves + order * (stopping is not None)
+
+
 def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path):
     write_tables([write_study(tmp_path, arm("albert", "rte", SCORES))], tmp_path)
     with (tmp_path / "pabee.csv").open() as file:
