@@ -16,7 +16,8 @@ held-out scores under their own names, and no `score`; trials that load its mode
 
 Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task`, `phase`; `counts` is `true` for the confirm
 trials that make the arm's number, `best` for the one of them with the highest score. The parameters of an arm are the
-configuration that its confirm trials repeat. Values of `git_commit` and `versions` are several where launches differed.
+configuration that its confirm trials repeat. Values of `git_commit`, `versions` and `device` are several where trials
+differ.
 """
 
 from __future__ import annotations
@@ -293,11 +294,13 @@ def _params(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
-    """Which commits and versions of packages have made them."""
+    """Which commits and versions of packages have made them, and on what."""
     commits = _one_or_several([record.git_commit for record in records if record.git_commit])
     names = dict.fromkeys(name for record in records for name in record.versions)
     versions = {name: _one_or_several([r.versions[name] for r in records if name in r.versions]) for name in names}
     tags = {"versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
+    if devices := _one_or_several([record.device for record in records if record.device]):
+        tags |= {"device": devices}
     if commits:
         tags |= {"git_commit": commits, "mlflow.source.git.commit": commits.replace(" | ", ", ").rpartition(", ")[2]}
     return tags if records else {}

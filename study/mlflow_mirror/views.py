@@ -136,8 +136,8 @@ def experiment_in(store: Path, name: str) -> str | None:
 
 
 def _bars(title: str) -> dict[str, Any]:
-    """Above MLflow's own charts a section with the score of each run, none left out."""
-    section = {"uuid": CHART, "name": title, "display": True, "isReordered": True}
+    """Above MLflow's own charts, as wide as the page, a section with the score of each run, none left out."""
+    section = {"uuid": CHART, "name": title, "display": True, "isReordered": True, "columns": 1, "cardHeight": 600}
     chart = {"uuid": CHART, "type": "BAR", "metricKey": "score", "metricSectionId": CHART, "runsCountToCompare": 100}
     ours = {"deleted": False, "isGenerated": False}
     return {

@@ -121,7 +121,13 @@ def test_an_arm_has_its_winner_its_score_and_what_it_is_made_of(tmp_path: Path, 
     run = stored_runs(uri)["palbert/rte"]
     assert run.data.params == {"learning_rate": "2e-05", "batch_size": "32", "epochs": "3"}
     assert run.data.metrics["score"] == 0.7
-    wanted = {"git_commit": "abc", "mlflow.source.git.commit": "abc", "versions": "torch 2.13.0", "data": "hub"}
+    wanted = {
+        "git_commit": "abc",
+        "mlflow.source.git.commit": "abc",
+        "versions": "torch 2.13.0",
+        "data": "hub",
+        "device": "cpu",
+    }
     wanted |= {"arm": "palbert/rte", "backbone": "albert/albert-base-v2", "data_fingerprint": "f00d"}
     wanted |= {"mlflow.note.content": "Score 0.7000, the median of 0.6000 (seed 42), 0.8000 (seed 43)."}
     assert {name: run.data.tags[name] for name in wanted} == wanted
