@@ -10,9 +10,13 @@ A run's status in MLflow says what became of the trial:
 | cut off with its launch, goes on with the next | SCHEDULED | `interrupted` |
 | under way | RUNNING | `running` |
 
-A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median. A
-confirm trial that does not repeat the arm's winner has the tag `superseded` and is in no median. A pretraining has its
-held-out scores under their own names, and no `score`; trials that load its model have its key as tag `pretrained_by`.
+An arm that lacks confirm trials and gets no more, and a study that is over and lacks cells, have failed; one that
+another launch would go on with is `waiting` or `interrupted`.
+
+A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median. The
+`score` of a trial begins as NaN: so it is the first of its metrics, with which MLflow's page "Compare" opens. A confirm
+trial that does not repeat the arm's winner has the tag `superseded` and is in no median. A pretraining has its held-out
+scores under their own names, and no `score`; trials that load its model have its key as tag `pretrained_by`.
 
 Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task`, `phase`; `counts` is `true` for the confirm
 trials that make the arm's number, `best` for the one of them with the highest score. The parameters of an arm are the
@@ -112,7 +116,7 @@ class StudyRuns:
             status=status,
             started=milliseconds(started.time),
             ended=_last_end([trial]),
-            params=_params(started.config) | {"seed": str(started.seed)},
+            params=self._params(started.arm, started.config) | {"seed": str(started.seed)},
             tags=self._tags("trial", status, arm=started.arm, method=started.method, task=started.task)
             | {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
             | {"phase": started.phase, "trial": str(started.trial)}
@@ -123,7 +127,11 @@ class StudyRuns:
             | _provenance_tags([trial.record] if trial.record else [])
             | self._code_tag([trial])
             | ({"superseded": "true"} if is_superseded else {}),
-            points=tuple(_curve_points(self.reports[key], trial.phase)) + tuple(_selected_points(trial.record)),
+            points=(
+                *_first_points(trial),
+                *_curve_points(self.reports[key], trial.phase),
+                *_selected_points(trial.record),
+            ),
         )
 
     def arm(self, name: str) -> Run:
@@ -138,7 +146,7 @@ class StudyRuns:
             status=status,
             started=min((milliseconds(trial.started.time) for trial in trials), default=None),
             ended=_last_end(trials) if status in ("completed", "failed") else None,
-            params=_params(arm.winner.config) if arm.winner and arm.is_search_over else {},
+            params=self._params(name, arm.winner.config) if arm.winner and arm.is_search_over else {},
             tags=self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
             | {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.asked.data}
             | {"data_fingerprint": arm.arm.data_fingerprint, "mlflow.note.content": _arm_note(arm)}
@@ -152,8 +160,7 @@ class StudyRuns:
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
         statuses = Counter(self.status(trial) for trial in self.facts.trials.values())
-        over = "completed" if last.ended and last.ended.status == "complete" else "interrupted"
-        status = over if last.is_over() else "running"
+        status = self._status_of_all() if last.is_over() else "running"
         return Run(
             key="study",
             name=self.name,
@@ -168,6 +175,17 @@ class StudyRuns:
             points=tuple(self._medians()),
             files=files,
         )
+
+    def _params(self, arm: str, config: Mapping[str, object]) -> dict[str, str]:
+        """Those first that are searched: MLflow shows them in this order."""
+        searched = [name for name in self.progress.arm(arm).arm.space if name in config]
+        return {name: str(config[name]) for name in dict.fromkeys([*searched, *config])}
+
+    def _status_of_all(self) -> str:
+        """What the study has come to when its last launch is over."""
+        if not self.progress.missing:
+            return "completed"
+        return "failed" if self.progress.is_finished else "interrupted"
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
         """What code of these trials is another than the study began with, if any is."""
@@ -217,7 +235,8 @@ class StudyRuns:
             return next(iter(statuses), "waiting")  # it has one trial
         if len(arm.confirmed) >= len(arm.arm.seeds):
             return "completed"
-        if any(self.status(trial) == "failed" for trial in arm.confirm_trials):
+        has_no_winner = arm.is_search_over and arm.winner is None
+        if has_no_winner or any(self.status(trial) == "failed" for trial in arm.confirm_trials):
             return "failed"
         return "interrupted" if statuses["interrupted"] else "waiting"
 
@@ -225,6 +244,13 @@ class StudyRuns:
 def milliseconds(time: str) -> int:
     """An event's time as milliseconds since 1970."""
     return round(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def _first_points(trial: TrialFacts) -> list[Point]:
+    """Opens the score, before any curve."""
+    if trial.phase == "pretrain":
+        return []
+    return [Point("score", math.nan, milliseconds(trial.started.time), 0)]
 
 
 def _curve_points(reports: Sequence[EpochReported], phase: Phase) -> list[Point]:
@@ -287,10 +313,6 @@ def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Po
         for name, value in values.items()
         if value is not None and math.isfinite(value)
     ]
-
-
-def _params(config: Mapping[str, object]) -> dict[str, str]:
-    return {name: str(value) for name, value in config.items()}
 
 
 def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,15 @@ def stored_runs(uri: str, name: str = "mine") -> dict[str, Any]:
     return by_key
 
 
-def curves(uri: str, run: Any) -> dict[str, list[tuple[int, float, int]]]:
-    """(step, value, time) of every point of every curve of `run`."""
+def curves(uri: str, run: Any) -> dict[str, list[tuple[int, float | None, int]]]:
+    """(step, value, time) of every point of every curve of `run`; None for NaN, which equals nothing."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
     return {
         name: sorted(
-            (point.step, point.value, point.timestamp) for point in client.get_metric_history(run.info.run_id, name)
+            (point.step, None if math.isnan(point.value) else point.value, point.timestamp)
+            for point in client.get_metric_history(run.info.run_id, name)
         )
         for name in run.data.metrics
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from study.mirror import main
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked
+from study.plans.resolved_plan import Range
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +116,25 @@ def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal
     assert runs_of(journal).trial("e" * 16).status == "running"
 
 
+def test_an_arm_and_a_study_that_can_get_no_number_have_failed(tmp_path: Path) -> None:
+    journal = planned(tmp_path / "mine")
+    journal.begin()
+    journal.start("a" * 16)
+    journal.finish("a" * 16, score=None, epoch=None, status="failed", error="loss is nan")
+    journal.end()
+    runs = runs_of(journal)
+    assert (runs.arm("palbert/rte").status, runs.study(files={}, note="").status) == ("failed", "failed")
+
+
+def test_a_study_that_another_launch_would_go_on_with_is_interrupted(tmp_path: Path) -> None:
+    journal = planned(tmp_path / "mine", methods=("palbert", "pabee"))
+    journal.begin()
+    journal.whole_trial("a" * 16, [0.5])
+    journal.end()  # as after a launch of some of the arms
+    runs = runs_of(journal)
+    assert (runs.arm("palbert/rte").status, runs.study(files={}, note="").status) == ("waiting", "interrupted")
+
+
 def test_a_launch_whose_process_is_gone_is_over(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -163,11 +184,35 @@ def test_every_run_parameter_and_point_is_there_once(journal: MadeJournal, uri: 
         "seed": "42",
     }
     assert [(step, value) for step, value, _ in curves(uri, trial)["epoch/score"]] == [(1, 0.5), (2, 0.7), (3, 0.6)]
-    assert [(step, value) for step, value, _ in curves(uri, trial)["score"]] == [(2, 0.7)]
+    assert [(step, value) for step, value, _ in curves(uri, trial)["score"]] == [(0, None), (2, 0.7)]
     parents = {key: run.data.tags.get("mlflow.parentRunId") for key, run in runs.items()}
     assert parents["a" * 16] == runs["palbert/rte"].info.run_id
     assert parents["palbert/rte"] == runs["study"].info.run_id
     assert runs["b" * 16].info.status == "FINISHED" and runs["f" * 16].info.status == "FAILED"
+
+
+def test_the_score_is_the_first_metric_of_a_trial_though_its_curves_are_written_before(
+    journal: MadeJournal, uri: str
+) -> None:
+    """MLflow's page that compares runs opens with the metric that the store names first."""
+    key = "e" * 16
+    journal.start(key, phase="confirm", trial=2)
+    journal.epoch(key, 1, 0.5)
+    mirror(journal.folder, uri)
+    first = stored_runs(uri)[key].data.metrics
+    assert list(first)[0] == "score" and math.isnan(first["score"])
+    journal.finish(key, score=0.5, epoch=1)
+    journal.end()
+    mirror(journal.folder, uri)
+    then = stored_runs(uri)[key].data.metrics
+    assert list(then)[0] == "score" and then["score"] == 0.5
+
+
+def test_searched_parameters_come_before_fixed_ones(journal: MadeJournal) -> None:
+    runs = runs_of(journal)
+    arm = runs.progress.arm("palbert/rte")
+    arm.arm = replace(arm.arm, space={"batch_size": Range(name="IntDistribution", attributes={"low": 1, "high": 64})})
+    assert list(runs.trial("a" * 16).params) == ["batch_size", "learning_rate", "epochs", "seed"]
 
 
 def test_mirroring_again_changes_nothing(journal: MadeJournal, uri: str) -> None:
