@@ -40,6 +40,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
+from study.screen.terminal import can_redraw, console_on
 from study.screen.waiting import waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, python
 from study.storage.addresses import join, make_writable, storage_address
@@ -210,7 +211,7 @@ def _run_trials(
     try:
         starts_ray = options.driver == "ray" and options.address is None
         awaited = "Ray to start" if starts_ray else "the trials to start"
-        if not sys.stderr.isatty():  # a terminal is shown how long it takes
+        if not can_redraw(console_on(sys.stderr)):  # elsewhere it is shown how long it takes
             print(f"waiting for {awaited}", file=sys.stderr, flush=True)
         with waiting_for(awaited, output=sys.stderr) as no_more:
             from study.launch_trials import run_trials

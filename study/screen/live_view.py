@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a live table in a terminal, plain lines elsewhere."""
+"""What a person sees while a study runs: a live table in a terminal that can move its cursor, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Protocol, TextIO
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
 from study.decisions.scheduler import Scheduler
@@ -14,10 +14,11 @@ from study.facts.durations import clock
 from study.facts.record import epochs_in_words
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
+from study.screen.terminal import can_redraw, console_on
 from study.screen.words import describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
+_SIGN_OF_LIFE_SECONDS = 30.0  # without a table, when no trial ends
 _NAMED = 3  # trials of those that are equally far
 
 
@@ -34,13 +35,13 @@ class LiveView:
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
-        self._console = Console(file=output, highlight=False)
+        self._console = console_on(output)
         self._started = time.monotonic()
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._printed = len(scheduler.facts.records)  # records that were told of
         self._noticed = 0  # notices
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
     def __enter__(self) -> LiveView:
         if self._live:

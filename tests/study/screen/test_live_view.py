@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from helpers.journals import failure_of
 from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from study.forecast.remaining_time import remaining_seconds
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView
+from study.screen.waiting import waiting_for
 from study.screen.words import describe_record
 
 
@@ -54,3 +56,30 @@ def test_trials_that_are_equally_far_are_told_together():
         "in their first epoch or waiting for a slot: albert/rte search 1, albert/rte search 2, albert/rte search 3"
     )
     assert view._under_way() == f"under way: {several} and 4 more; past epoch 1: albert/rte search 0"
+
+
+@pytest.mark.parametrize(("term", "is_live"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_cannot_move_its_cursor_gets_a_line_for_each_trial(term, is_live, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    monkeypatch.setenv("TERM", term)
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    output = io.StringIO()
+    view = LiveView(scheduler, slots=lambda *, without: 1, output=output)
+    scheduler.begin_launch(command="", host="", pid=0)
+    with view:
+        trial = scheduler.next_trial()
+        scheduler.report(trial.key, report(trial, 1))
+        scheduler.end(trial.key)
+        view.update()
+    assert ("] albert/rte search 0: " in output.getvalue()) != is_live
+    assert ("arm  " in output.getvalue()) == is_live
+
+
+def test_what_is_waited_for_does_not_move_where_the_cursor_cannot(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    output = io.StringIO()
+    with waiting_for("Ray to start", output=output):
+        pass
+    assert output.getvalue() == ""
