@@ -69,11 +69,12 @@ def run_trials(
     """
     with _machines(options):
         resources = resources_for(options)
+        driver = _driver(options)  # takes seconds to import
         on_start()
         with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
             if waiting := check_room(resources, address=options.address):
                 view.say(waiting)
-            _driver(options)(
+            driver(
                 scheduler,
                 folder=folder.resolve(),
                 storage=storage,
