@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from study.facts.plain_words import on_screen
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.storage.secrets import masked
 from trainables.schema import from_plain
@@ -93,7 +94,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
         message, status = f"{error}{after_interrupt}", 1
-    print(f"{command}: {masked(message)}", file=sys.stderr)
+    print(on_screen(f"{command}: {masked(message)}", sys.stderr), file=sys.stderr)
     return status
 
 

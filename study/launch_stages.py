@@ -28,7 +28,7 @@ from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, for_screen
+from study.facts.plain_words import counted, for_screen, on_screen
 from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
@@ -86,18 +86,18 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         notes = plan_notes(options, resolved, folder, launched=arms)
         keep_plan(folder, resolved, code, is_over=is_over)
         for line in notes:
-            print(line, file=sys.stderr)
+            print(on_screen(line, sys.stderr), file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
             said = nothing_left(scheduler.progress, folder)
-            print(f"{said}{_not_stored(options.storage, storage)}", file=sys.stderr)
-            for line in trained_otherwise(scheduler.progress, folder, code):
-                print(line, file=sys.stderr)
+            said = f"{said}{_not_stored(options.storage, storage)}"
+            for line in [said, *trained_otherwise(scheduler.progress, folder, code)]:
+                print(on_screen(line, sys.stderr), file=sys.stderr)
             table = dev_table(folder) or analyse(folder)
         else:
             check_pretrained(folder, journal.facts)
             for line in [first_line(folder, resolved, why), *unknown_in_words(resolved)]:
-                print(line, file=sys.stderr)
+                print(on_screen(line, sys.stderr), file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options, until=until)
     return conclude(scheduler, folder, table, options)
 
@@ -271,7 +271,8 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
 
 
 def wait_for_mirror(mirror: subprocess.Popen) -> None:
-    print("writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ...", file=sys.stderr)
+    words = "writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."
+    print(on_screen(words, sys.stderr), file=sys.stderr)
     try:
         if mirror.wait() != 0:
             print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
@@ -314,15 +315,15 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
         print(json.dumps({**facts, **trials}, indent=1))
         return status
-    print(f"\n{for_screen(table) if sys.stdout.isatty() else table}")
+    print(f"\n{for_screen(table, sys.stdout)}")
     for line in failed:
-        print(f"failed: {line}")
+        print(on_screen(f"failed: {line}", sys.stdout))
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
     if not progress.is_done:
         for line in broken_off(scheduler):
-            print(line)
+            print(on_screen(line, sys.stdout))
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():

@@ -25,7 +25,7 @@ from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import alike, failed_attempts
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
-from study.facts.plain_words import counted
+from study.facts.plain_words import counted, on_screen
 from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.record import epochs_in_words
 from study.facts.study_facts import read_facts
@@ -192,22 +192,24 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
     total = f"{counts} of {counted(status.total, 'trial')}"
-    console.print(f"study {status.study} ({status.protocol_hash}): {total}", markup=False, soft_wrap=True)
+    words = f"study {status.study} ({status.protocol_hash}): {total}"
+    console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
     console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False, soft_wrap=True)
     console.print(arms_table(progress, width=console.width))
     if precision := progress.plan.protocol.search_precision:
         words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
-        console.print(words, markup=False, soft_wrap=True)
+        console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
         for line in _shared(progress):
             console.print(line, markup=False)
     if len(status.sharing) > 1:
-        console.print(describe_sharing(status.sharing, at_once=trials_at_once(progress.facts)), soft_wrap=True)
+        words = describe_sharing(status.sharing, at_once=trials_at_once(progress.facts))
+        console.print(on_screen(words, sys.stdout), soft_wrap=True)
     parts = {"under way": status.under_way, "broken off": status.waiting, "left out": status.left_out}
     for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
         for line in lines:
-            console.print(f"{title}: {line}", markup=False, soft_wrap=True)
+            console.print(on_screen(f"{title}: {line}", sys.stdout), markup=False, soft_wrap=True)
     if status.failed or status.waiting:
         console.print(f"tracebacks: {failures_command(folder)}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:

@@ -11,6 +11,7 @@ from rich.live import Live
 
 from study.decisions.scheduler import Scheduler
 from study.facts.durations import clock
+from study.facts.plain_words import on_screen
 from study.facts.record import epochs_in_words
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
@@ -49,7 +50,7 @@ class LiveView:
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
-        self._console = console_on(output)
+        self._output, self._console = output, console_on(output)
         self._clock, self._started = clock, clock()
         self._trial_clocks = TrialClocks(clock)
         self._at_work, self._awaited = frozenset[str](), ""
@@ -95,13 +96,13 @@ class LiveView:
 
     def say(self, line: str) -> None:
         """Prints a line, above the table where there is one."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(on_screen(line, self._output), markup=False, soft_wrap=True)
 
     def _print_ended(self) -> None:
         now = self._clock()
         if now > self._next_sign_of_life:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
-            self._console.print(f"{self._under_way()}  {self._time_line()}", markup=False, soft_wrap=True)
+            self.say(f"{self._under_way()}  {self._time_line()}")
         new = self._progress.facts.records[self._printed :]
         time_line = self._time_line() if new else ""  # takes milliseconds, and trials may end by the dozen
         for record in new:
@@ -109,8 +110,7 @@ class LiveView:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
             ended = self._progress.ended_trials - (len(self._progress.facts.records) - self._printed)
             place = f"{ended}/{self._progress.total_trials}"
-            line = f"[{place}] {describe_record(record)}  {time_line}"
-            self._console.print(line, markup=False, soft_wrap=True)
+            self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _under_way(self) -> str:
         """Trials by how far they are, those last that wait for a slot."""
