@@ -13,13 +13,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from study.facts.plain_words import on_screen
+from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.storage.secrets import masked
 from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
+
+
+class _Help(argparse.HelpFormatter):
+    """Help whose lines fit: argparse itself breaks neither titles of groups nor menus."""
+
+    def format_help(self) -> str:
+        lines = super().format_help().split("\n")
+        return "\n".join(line if len(line) <= self._width else _broken(line, self._width) for line in lines)
+
+
+def _broken(line: str, width: int) -> str:
+    """At blanks, and behind the bars of a menu."""
+    return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
-        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Help)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
