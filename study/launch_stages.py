@@ -248,7 +248,10 @@ def analyse(folder: Path) -> str:
     """
     (folder / DEV_TABLE).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
-    if subprocess.run(run, stdout=subprocess.DEVNULL).returncode:
+    with waiting_for("tables and report", output=sys.stderr):
+        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
+    if done.returncode:
         print(f"the study is safe; again later: {python()} -m analysis.report {folder}", file=sys.stderr)
     return dev_table(folder)
 
@@ -274,7 +277,9 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
     words = "writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."
     print(on_screen(words, sys.stderr), file=sys.stderr)
     try:
-        if mirror.wait() != 0:
+        with waiting_for("MLflow", output=sys.stderr):
+            status = mirror.wait()
+        if status != 0:
             print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
     except KeyboardInterrupt:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
