@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -20,6 +21,7 @@ from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
+SEVERAL = ("method", "task")  # options that take a,b,c
 
 
 class _Help(argparse.HelpFormatter):
@@ -57,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         """Offers these values of options, by name, to a shell that completes a line."""
         for action in self._actions:
             if action.dest in values:
-                setattr(action, "completer", lambda *, names=values[action.dest], **_: names)
+                setattr(action, "completer", partial(_completed, values[action.dest]))
 
     def options(self, kind: type[T], arguments: Sequence[str] | None) -> T:
         """The options of a command line as a `kind`, whose fields are the options' names.
@@ -80,6 +82,15 @@ class Parser(argparse.ArgumentParser):
         except ValueError as error:
             field, _, fault = str(error).removeprefix("--: ").partition(" ")
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
+
+
+def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
+    """Names that the word could become; of an option that takes several behind each other, the last of them."""
+    before, comma, _last = prefix.rpartition(",")
+    if comma and action.dest not in SEVERAL:
+        return []
+    given = before.split(",")
+    return [f"{before}{comma}{name}" for name in names if name not in given]
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
