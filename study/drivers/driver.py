@@ -127,7 +127,11 @@ class Driver(ABC):
         """What there is before the first trial; nothing once that is over."""
         if self._smoke is None or self._smoke.are_over:
             return ""
-        return "one step of each arm is tried" if self._training and self._smoke.have_steps else "workers are starting"
+        return (
+            "workers get ready: one step of each arm is tried"
+            if self._training and self._smoke.have_steps
+            else "workers are starting"
+        )
 
     def take_in(self, work_id: str, message: Message) -> bool:
         """Takes in what a worker says, and tells whether its work is over.

@@ -37,7 +37,9 @@ def test_before_the_first_trial_workers_start_and_then_take_their_steps(
     (first,) = cluster.hand_out()
     assert cluster.driver.awaited == "workers are starting"
     cluster.driver.begun(first)
-    assert cluster.driver.awaited == "one step of each arm is tried" and cluster.driver.at_work == set()
+    assert (
+        cluster.driver.awaited == "workers get ready: one step of each arm is tried" and cluster.driver.at_work == set()
+    )
     taken = SmokeReport(failures={}, code_digest="", versions={})
     cluster.driver.reported(first, Message(news=(), smoke=taken, node="node-a"))
     assert cluster.driver.awaited == ""
