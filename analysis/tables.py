@@ -154,7 +154,7 @@ def _main(argv: Sequence[str] | None) -> int:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
     text = written.text(options.format)
-    print(for_screen(text) if options.format == "md" and sys.stdout.isatty() else text, end="")
+    print(for_screen(text, sys.stdout) if options.format == "md" else text, end="")
     return 0
 
 

@@ -48,6 +48,7 @@ from study.cluster.ray_connection import RAY_SETTINGS, loopback_only
 from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
+from study.drivers.driver import Driver
 from study.drivers.messages import Message
 from study.drivers.provenance import provenance
 from study.drivers.tune_driver import TuneDriver
@@ -151,8 +152,8 @@ class WindowedDriver(TuneDriver):
         super().__init__(scheduler, actor=synthetic.StudyTrial, on_progress=self._look, **arguments)
         self._window, self._full, self._view = window, slots, view
 
-    def _look(self) -> None:
-        self._view.update()
+    def _look(self, driver: Driver) -> None:
+        self._view.update(driver)
         facts = self.scheduler.facts
         asha = sum(len(scores) for arm in facts.arms.values() for scores in arm.rungs.values())
         decisions = len(facts.trials) + asha + len(facts.records)

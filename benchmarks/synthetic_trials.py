@@ -33,6 +33,7 @@ from study.cluster.ray_nodes import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.proposals import distributions_of
 from study.decisions.scheduler import Scheduler
+from study.drivers.driver import Driver
 from study.drivers.messages import ASSIGNMENTS, Message, News, SmokeReport
 from study.drivers.provenance import provenance
 from study.drivers.smoke_steps import SmokeSteps
@@ -298,8 +299,8 @@ def run_driver(scheduler: Scheduler, folder: Path, on_progress: Callable[[Schedu
     resources = Resources(nodes=RayNodes(), cpus=1, gpus=0)
     with open(os.devnull, "w") as nowhere, LiveView(scheduler, slots=resources.slots, output=nowhere) as view:
 
-        def progress() -> None:
-            view.update()
+        def progress(driver: Driver) -> None:
+            view.update(driver)
             if on_progress:
                 on_progress(scheduler)
 

@@ -10,15 +10,31 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.storage.secrets import masked
 from trainables.schema import from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T")
+SEVERAL = ("method", "task")  # options that take a,b,c
+
+
+class _Help(argparse.HelpFormatter):
+    """Help whose lines fit: argparse itself breaks neither titles of groups nor menus."""
+
+    def format_help(self) -> str:
+        lines = super().format_help().split("\n")
+        return "\n".join(line if len(line) <= self._width else _broken(line, self._width) for line in lines)
+
+
+def _broken(line: str, width: int) -> str:
+    """At blanks, and behind the bars of a menu."""
+    return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
-        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Help)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
@@ -43,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         """Offers these values of options, by name, to a shell that completes a line."""
         for action in self._actions:
             if action.dest in values:
-                setattr(action, "completer", lambda *, names=values[action.dest], **_: names)
+                setattr(action, "completer", partial(_completed, values[action.dest]))
 
     def options(self, kind: type[T], arguments: Sequence[str] | None) -> T:
         """The options of a command line as a `kind`, whose fields are the options' names.
@@ -66,6 +82,15 @@ class Parser(argparse.ArgumentParser):
         except ValueError as error:
             field, _, fault = str(error).removeprefix("--: ").partition(" ")
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
+
+
+def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
+    """Names that the word could become; of an option that takes several behind each other, the last of them."""
+    before, comma, _last = prefix.rpartition(",")
+    if comma and action.dest not in SEVERAL:
+        return []
+    given = before.split(",")
+    return [f"{before}{comma}{name}" for name in names if name not in given]
 
 
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
@@ -93,7 +118,7 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
         message, status = f"{error}{after_interrupt}", 1
-    print(f"{command}: {masked(message)}", file=sys.stderr)
+    print(on_screen(f"{command}: {masked(message)}", sys.stderr), file=sys.stderr)
     return status
 
 

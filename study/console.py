@@ -63,7 +63,14 @@ def build_parser(command: str | None = None) -> Parser:
 def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser:
     parser = Parser(prog, "") if module is None else importlib.import_module(module).build_parser()
     methods = [name for method in search_spaces.available() for name in (method, *search_spaces.variants(method))]
-    parser.complete(method=methods, task=TRAINABLE_TASKS, profile=["auto", *profiles.available()], baseline=methods)
+    arms = [f"{method}/{task}" for method in methods for task in TRAINABLE_TASKS]
+    parser.complete(
+        method=methods,
+        task=TRAINABLE_TASKS,
+        profile=["auto", *profiles.available()],
+        baseline=methods,
+        explain=arms,
+    )
     return parser
 
 

@@ -21,6 +21,7 @@ from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.cluster.nodes import local_gpus
 from study.command_line import guarded
+from study.facts.plain_words import on_screen
 from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser, check_options
 from study.launch_plan import (
@@ -156,21 +157,20 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
         return 0
     forecast = forecast_plan(resolved, folder, with_probe=options.probe)
     for line in unknown_in_words(resolved):
-        print(line, file=sys.stderr)
+        print(on_screen(line, sys.stderr), file=sys.stderr)
     if options.json:
         print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
         return 0
-    print(first_line(folder, resolved, why))
     launched = launched_arms(plan, options, resolved)
-    for line in plan_notes(options, resolved, folder, launched=launched):
-        print(line)
-    for line in forecast.lines:
-        print(line)
+    notes = plan_notes(options, resolved, folder, launched=launched)
+    for line in [first_line(folder, resolved, why), *notes, *forecast.lines]:
+        print(on_screen(line, sys.stdout))
     for line in departures_in_words(resolved):
         print(line)
     if unchecked:
-        print(f"not checked, because the hub cannot be reached: {', '.join(unchecked)}")
-    print("nothing was run; this plan as a file for --plan: --dry-run --toml")
+        words = f"not checked, because the hub cannot be reached: {', '.join(unchecked)}"
+        print(on_screen(words, sys.stdout))
+    print(on_screen("nothing was run; this plan as a file for --plan: --dry-run --toml", sys.stdout))
     return 0
 
 

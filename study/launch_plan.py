@@ -26,6 +26,7 @@ from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import is_folder
 from trainables.schema import to_plain
 
+MOST_STUDIES = 3  # that are named in a line
 MOST_FAULTS = 10  # of data, that are told at once
 
 
@@ -101,10 +102,10 @@ def _not_launched(
 
 
 def _same_arms_elsewhere(resolved: ResolvedPlan, folder: Path) -> list[str]:
-    """A line for each study beside a new one that has arms of it, made of the same."""
+    """A line if studies beside a new one have arms of it, made of the same: which, or of several the first ones."""
     if plan_on_disk(folder) is not None:
         return []
-    said = []
+    having: dict[Path, str] = {}
     for file in sorted(folder.parent.glob(f"*/{PLAN}")):
         try:
             other = require_plan(file.parent).plan
@@ -112,9 +113,20 @@ def _same_arms_elsewhere(resolved: ResolvedPlan, folder: Path) -> list[str]:
             continue
         names = {arm.name for arm in other.arms} & {arm.name for arm in resolved.arms}
         if names and not plan_changes(other, resolved):
-            has = ", ".join(sorted(names))
-            said.append(f"{file.parent} has {has} too, under this protocol; to add to it: --continue {file.parent}")
-    return said
+            having[file.parent] = ", ".join(sorted(names))
+    if len(having) > 1:
+        return [_several(folder.parent, [study.name for study in having])]
+    return [
+        f"{study} has {arms} too, under this protocol; to add to it: --continue {study}"
+        for study, arms in having.items()
+    ]
+
+
+def _several(beside: Path, studies: list[str]) -> str:
+    more = len(studies) - MOST_STUDIES
+    shown = ", ".join(studies[:MOST_STUDIES]) + f" and {more} more" * (more > 0)
+    to_add = f"to add to one of them: --continue {beside}/NAME"
+    return f"{len(studies)} studies in {beside} have arms of this one too, under this protocol: {shown}; {to_add}"
 
 
 def resolve_in(

@@ -28,7 +28,7 @@ from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, for_screen
+from study.facts.plain_words import counted, for_screen, on_screen
 from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
@@ -40,6 +40,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
+from study.screen.terminal import can_redraw, console_on
 from study.screen.waiting import waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, python
 from study.storage.addresses import join, make_writable, storage_address
@@ -85,18 +86,18 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
         notes = plan_notes(options, resolved, folder, launched=arms)
         keep_plan(folder, resolved, code, is_over=is_over)
         for line in notes:
-            print(line, file=sys.stderr)
+            print(on_screen(line, sys.stderr), file=sys.stderr)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
             said = nothing_left(scheduler.progress, folder)
-            print(f"{said}{_not_stored(options.storage, storage)}", file=sys.stderr)
-            for line in trained_otherwise(scheduler.progress, folder, code):
-                print(line, file=sys.stderr)
+            said = f"{said}{_not_stored(options.storage, storage)}"
+            for line in [said, *trained_otherwise(scheduler.progress, folder, code)]:
+                print(on_screen(line, sys.stderr), file=sys.stderr)
             table = dev_table(folder) or analyse(folder)
         else:
             check_pretrained(folder, journal.facts)
             for line in [first_line(folder, resolved, why), *unknown_in_words(resolved)]:
-                print(line, file=sys.stderr)
+                print(on_screen(line, sys.stderr), file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options, until=until)
     return conclude(scheduler, folder, table, options)
 
@@ -210,7 +211,7 @@ def _run_trials(
     try:
         starts_ray = options.driver == "ray" and options.address is None
         awaited = "Ray to start" if starts_ray else "the trials to start"
-        if not sys.stderr.isatty():  # a terminal is shown how long it takes
+        if not can_redraw(console_on(sys.stderr)):  # elsewhere it is shown how long it takes
             print(f"waiting for {awaited}", file=sys.stderr, flush=True)
         with waiting_for(awaited, output=sys.stderr) as no_more:
             from study.launch_trials import run_trials
@@ -247,7 +248,10 @@ def analyse(folder: Path) -> str:
     """
     (folder / DEV_TABLE).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
-    if subprocess.run(run, stdout=subprocess.DEVNULL).returncode:
+    with waiting_for("tables and report", output=sys.stderr):
+        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
+    if done.returncode:
         print(f"the study is safe; again later: {python()} -m analysis.report {folder}", file=sys.stderr)
     return dev_table(folder)
 
@@ -270,9 +274,12 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
 
 
 def wait_for_mirror(mirror: subprocess.Popen) -> None:
-    print("writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ...", file=sys.stderr)
+    words = "writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."
+    print(on_screen(words, sys.stderr), file=sys.stderr)
     try:
-        if mirror.wait() != 0:
+        with waiting_for("MLflow", output=sys.stderr):
+            status = mirror.wait()
+        if status != 0:
             print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
     except KeyboardInterrupt:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
@@ -313,15 +320,15 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
         print(json.dumps({**facts, **trials}, indent=1))
         return status
-    print(f"\n{for_screen(table) if sys.stdout.isatty() else table}")
+    print(f"\n{for_screen(table, sys.stdout)}")
     for line in failed:
-        print(f"failed: {line}")
+        print(on_screen(f"failed: {line}", sys.stdout))
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
         print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
     if not progress.is_done:
         for line in broken_off(scheduler):
-            print(line)
+            print(on_screen(line, sys.stdout))
         word = "paused" if scheduler.has_given_up else "interrupted"
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():

@@ -17,6 +17,7 @@ from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.watchdog import Watchdog
 from study.launch_options import LaunchOptions
 from study.screen.live_view import LiveView
+from study.screen.waiting import waiting_for
 
 
 @contextmanager
@@ -69,11 +70,12 @@ def run_trials(
     """
     with _machines(options):
         resources = resources_for(options)
+        driver = _driver(options)  # takes seconds to import
         on_start()
         with LiveView(scheduler, slots=resources.slots, output=sys.stderr) as view:
             if waiting := check_room(resources, address=options.address):
                 view.say(waiting)
-            _driver(options)(
+            driver(
                 scheduler,
                 folder=folder.resolve(),
                 storage=storage,
@@ -94,10 +96,22 @@ def _machines(options: LaunchOptions) -> Iterator[None]:
             if mps.is_of_use(gpus=local_gpus(), per_trial=options.gpus_per_trial):
                 stack.enter_context(mps.multi_process_service(say=partial(print, file=sys.stderr)))
             if options.driver == "ray":
-                from study.cluster.ray_connection import ray_cluster
-
-                stack.enter_context(ray_cluster(None))
+                stack.enter_context(_ray_here())
         yield
+
+
+@contextmanager
+def _ray_here() -> Iterator[None]:
+    """A Ray of the launch's own; a terminal is shown how long it takes to stop."""
+    from study.cluster.ray_connection import ray_cluster
+
+    with ExitStack() as stack:
+        stack.enter_context(ray_cluster(None))
+        try:
+            yield
+        finally:
+            with waiting_for("Ray to stop", output=sys.stderr):
+                stack.close()
 
 
 def _nodes(options: LaunchOptions) -> Nodes:

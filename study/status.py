@@ -25,10 +25,10 @@ from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import alike, failed_attempts
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
-from study.facts.plain_words import counted
+from study.facts.plain_words import counted, on_screen
 from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.record import epochs_in_words
-from study.facts.study_facts import read_facts
+from study.facts.study_facts import TrialFacts, read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
 from study.screen.words import (
@@ -166,16 +166,16 @@ def read_progress(folder: Path) -> StudyProgress:
 
 
 def status_of(progress: StudyProgress, folder: Path) -> Status:
-    facts = progress.facts
+    facts, holder = progress.facts, lock_holder(folder)
     failed = [describe_failure(record) for record in progress.failures]
     return Status(
         study=folder.resolve().name,
         protocol_hash=progress.plan.protocol_hash,
-        launch=lock_holder(folder),
+        launch=holder,
         trials=dict(Counter(trial.record.status for trial in facts.trials.values() if trial.record)),
         total=progress.total_trials,
         under_way=[
-            f"{trial_name(trial)} at epoch {epochs_in_words(trial.epochs)}" for trial in facts.under_way.values()
+            f"{trial_name(trial)}{_how_far(trial, is_run=holder is not None)}" for trial in facts.under_way.values()
         ],
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
@@ -188,30 +188,44 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
     )
 
 
+def _how_far(trial: TrialFacts, *, is_run: bool) -> str:
+    """Where a trial under way is, or, where no launch runs, what the next one goes on from."""
+    if is_run:
+        return f" at epoch {epochs_in_words(trial.epochs)}"
+    return f", saved at epoch {trial.epochs}" if trial.epochs >= 1 else ", nothing saved yet"
+
+
 def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     console = Console(highlight=False)
     counts = ", ".join(f"{number} {word}" for word, number in status.trials.items()) or "none ended"
     total = f"{counts} of {counted(status.total, 'trial')}"
-    console.print(f"study {status.study} ({status.protocol_hash}): {total}", markup=False, soft_wrap=True)
+    words = f"study {status.study} ({status.protocol_hash}): {total}"
+    console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
     console.print(f"run by {status.launch}" if status.launch else "not being run", markup=False, soft_wrap=True)
-    console.print(arms_table(progress, width=console.width))
+    console.print(arms_table(progress, width=console.width, under_way=_title(status)))
     if precision := progress.plan.protocol.search_precision:
         words = f"best is of search trials in {precision}, median of confirm trials in the configured precision"
-        console.print(words, markup=False, soft_wrap=True)
+        console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
         for line in _shared(progress):
             console.print(line, markup=False)
     if len(status.sharing) > 1:
-        console.print(describe_sharing(status.sharing, at_once=trials_at_once(progress.facts)), soft_wrap=True)
-    parts = {"under way": status.under_way, "broken off": status.waiting, "left out": status.left_out}
+        words = describe_sharing(status.sharing, at_once=trials_at_once(progress.facts))
+        console.print(on_screen(words, sys.stdout), soft_wrap=True)
+    parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
     for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
         for line in lines:
-            console.print(f"{title}: {line}", markup=False, soft_wrap=True)
+            console.print(on_screen(f"{title}: {line}", sys.stdout), markup=False, soft_wrap=True)
     if status.failed or status.waiting:
         console.print(f"tracebacks: {failures_command(folder)}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:
         console.print(f"left: about {clock(status.remaining_seconds)} of one slot")
+
+
+def _title(status: Status) -> str:
+    """Of trials that have begun and not ended."""
+    return "under way" if status.launch else "begun"
 
 
 def _tell_failures(folder: Path, *, as_json: bool) -> None:

@@ -47,7 +47,7 @@ class Driver(ABC):
         folder: Path,
         storage: str,
         resources: Resources,
-        on_progress: Callable[[], None],
+        on_progress: Callable[[Driver], None],
         watchdog: Watchdog,
         smoke: SmokeSteps | None = None,
         until: float = math.inf,
@@ -76,6 +76,7 @@ class Driver(ABC):
             launch_marks(self._storage, self._folder) as self._assignments.marks,
             drain_on_interrupt(self.scheduler),
         ):
+            self.on_progress(self)
             self._run()
 
     # ---- what each driver has its own way for
@@ -115,6 +116,22 @@ class Driver(ABC):
     def drained(self) -> bool:
         """Whether Ctrl-C was pressed, or the time is over, and every trial has saved the epoch that it was in."""
         return self.scheduler.draining and not self._training
+
+    @property
+    def at_work(self) -> set[str]:
+        """Keys of the trials that have a worker; all others under way wait for one."""
+        return {key for work_id in self._training for key in self._keys[work_id]}
+
+    @property
+    def awaited(self) -> str:
+        """What there is before the first trial; nothing once that is over."""
+        if self._smoke is None or self._smoke.are_over:
+            return ""
+        return (
+            "workers get ready: one step of each arm is tried"
+            if self._training and self._smoke.have_steps
+            else "workers are starting"
+        )
 
     def take_in(self, work_id: str, message: Message) -> bool:
         """Takes in what a worker says, and tells whether its work is over.

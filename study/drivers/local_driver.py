@@ -41,7 +41,7 @@ class LocalDriver(Driver):
                 if self.drained or (self.has_ended and not self._training):
                     return
                 self._hear()
-                self.on_progress()
+                self.on_progress(self)
         finally:
             processes = [slot.process for slot in self._slots if slot.process]
             for process in processes:

@@ -56,6 +56,11 @@ class SmokeSteps:
         self._held = set[str]()  # work ids of the workers that have a part
 
     @property
+    def have_steps(self) -> bool:
+        """Whether any arm takes one: where all have trained with this code, workers only start."""
+        return bool(self._specs)
+
+    @property
     def are_left(self) -> bool:
         """Whether a part is still to be handed out."""
         return bool(self._parts)

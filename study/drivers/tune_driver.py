@@ -220,5 +220,5 @@ class _Progress(_StaysHere, tune.Callback):
         self._driver.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
 
     def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
-        self._driver.on_progress()
+        self._driver.on_progress(self._driver)
         self._driver.watch()

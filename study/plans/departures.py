@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
+import sys
 from collections.abc import Sequence
 
 from msgspec import UNSET
 
 import trainables
-from study.facts.plain_words import counted
+from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
 from trainables.encoders.backbones import MINI_BACKBONES
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
+WIDTH = 120  # of what is said of departures where there is no terminal
 OF_TINY_RECIPE = "steps, packing and optimiser are for a tiny random backbone, and of no publication"
 
 
@@ -35,10 +35,10 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     if len(own) > 1:
         told["all methods"] = tuple(shared)
         own = {who: tuple(line for line in lines if line not in shared) for who, lines in own.items()}
-    width = shutil.get_terminal_size((120, 24)).columns
-    paragraphs = [f"{who}: {'; '.join(lines)}" for who, lines in (told | own).items() if lines]
-    wrapped = [textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ") for text in paragraphs]
-    return ["where this is not what the papers and their code did:", *wrapped] if wrapped else []
+    width = columns(sys.stdout) or WIDTH
+    paragraphs = [f"  {who}: {'; '.join(lines)}" for who, lines in (told | own).items() if lines]
+    told_of = [wrapped(text, width) for text in paragraphs]
+    return ["where this is not what the papers and their code did:", *told_of] if told_of else []
 
 
 def _of_pretraining(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:

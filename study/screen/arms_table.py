@@ -10,17 +10,23 @@ from rich.table import Table
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.screen.words import points
 
-COLUMNS = ("arm", "search", "stopped", "failed", "under way", "confirm", "best", "median")
-_DISPENSABLE = ("stopped", "under way", "best", "failed", "median")  # where the width is short, the first one first
+UNDER_WAY = "under way"
+COLUMNS = ("arm", "search", "stopped", "failed", UNDER_WAY, "confirm", "best", "median")
+_DISPENSABLE = ("stopped", UNDER_WAY, "best", "failed", "median")  # where the width is short, the first one first
 _BETWEEN = 2  # blanks
 
 
-def arms_table(progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None) -> Table:
-    """Of these arms, or of all, with the columns that fit: names are never cut."""
+def arms_table(
+    progress: StudyProgress, *, width: int, arms: Sequence[ArmProgress] | None = None, under_way: str = UNDER_WAY
+) -> Table:
+    """Of these arms, or of all, with the columns that fit: names are never cut. `under_way`: what trials are called
+    that have begun and not ended."""
     rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
     if progress.pretraining:
         rows.insert(0, (progress.pretraining.arm.name, *_pretraining_cells(progress.pretraining)))
-    return table_of(COLUMNS, rows, width=width, dispensable=_DISPENSABLE)
+    renamed = {UNDER_WAY: under_way}
+    columns, dispensable = ([renamed.get(name, name) for name in names] for names in (COLUMNS, _DISPENSABLE))
+    return table_of(columns, rows, width=width, dispensable=dispensable)
 
 
 def table_of(

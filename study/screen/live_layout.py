@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -20,21 +22,48 @@ _RUNNING = ("running", "epoch", "score", "time")
 _LEAST_ARMS = 3  # that are shown, however many trials run
 
 
-def live_layout(progress: StudyProgress, *, time_line: str, draining: bool, width: int, height: int) -> Group:
-    """At most `height` lines of `width` columns: the bar, trials that run, arms; of many a line says how many more."""
+def live_layout(
+    progress: StudyProgress,
+    *,
+    seconds: Mapping[str, float],
+    awaited: str,
+    waits_for: str,
+    time_line: str,
+    draining: bool,
+    width: int,
+    height: int,
+) -> Group:
+    """At most `height` lines of `width` columns: the bar, trials that run, arms; of many a line says how many more.
+
+    `seconds`: how long each trial has run that runs now, by key; `awaited`: what there is before the first;
+    `waits_for`: what trials wait for that do not run.
+    """
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
-    running = list(progress.under_way.values())
     left = height - 1  # the bar is one line
+    if awaited and left:
+        parts.append(Text(awaited, style="dim"))
+        left -= 1
+    under_way = progress.under_way.values()
+    running = [trial for trial in under_way if trial.key in seconds]
+    waiting = len(under_way) - len(running)
     arms = len(progress.arms) + (progress.pretraining is not None)
     room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # under the arms' own header
-    if running and room >= 2:
-        shown = running if len(running) + 1 <= room else running[: room - 2]
-        parts.append(_running_table(shown, progress, width=width) if shown else Text())
-        left -= 1 + len(shown)
-        if len(shown) < len(running):
-            parts.append(Text(f"and {len(running) - len(shown)} trials more", style="dim"))
+    if room >= 2:
+        shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
+        if shown:
+            parts.append(_running_table(shown, progress, seconds, width=width))
+            left -= 1 + len(shown)
+        if others := _others(len(running) - len(shown), waiting, waits_for):
+            parts.append(Text(others, style="dim"))
             left -= 1
     return Group(*parts, *_arms(progress, width=width, room=left - 1))
+
+
+def _others(more: int, waiting: int, waits_for: str) -> str:
+    """Trials that run and have no line, and those that wait."""
+    words = [f"and {counted(more, 'trial')} more"] if more else []
+    words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
+    return "; ".join(words)
 
 
 def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: int) -> Table:
@@ -46,18 +75,19 @@ def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: 
     return line
 
 
-def _running_table(trials: list[TrialFacts], progress: StudyProgress, *, width: int) -> Table:
-    rows = [(trial_name(trial), *_running_cells(trial, progress)) for trial in trials]
+def _running_table(
+    trials: list[TrialFacts], progress: StudyProgress, seconds: Mapping[str, float], *, width: int
+) -> Table:
+    rows = [(trial_name(trial), *_running_cells(trial, progress), clock(seconds[trial.key])) for trial in trials]
     return table_of(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 
-def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str, str]:
+def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str]:
     epochs = progress.arm(trial.started.arm).arm.epochs
     if trial.last is None:
-        return f"0/{epochs}", "", ""
-    report = trial.last.report
-    score = "" if trial.phase == "pretrain" else points(report.row.selection_score)
-    return f"{epochs_in_words(trial.epochs)}/{epochs}", score, clock(report.wall_seconds)
+        return f"0/{epochs}", ""
+    score = "" if trial.phase == "pretrain" else points(trial.last.report.row.selection_score)
+    return f"{epochs_in_words(trial.epochs)}/{epochs}", score
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

@@ -1,24 +1,28 @@
-"""What a person sees while a study runs: a live table in a terminal, plain lines elsewhere."""
+"""What a person sees while a study runs: a live table in a terminal that can move its cursor, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol, TextIO
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
 from study.decisions.scheduler import Scheduler
 from study.facts.durations import clock
+from study.facts.plain_words import on_screen
 from study.facts.record import epochs_in_words
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
+from study.screen.terminal import can_redraw, console_on
+from study.screen.trial_clocks import TrialClocks
 from study.screen.words import describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
-_SIGN_OF_LIFE_SECONDS = 30.0  # without a terminal, when no trial ends
+_SIGN_OF_LIFE_SECONDS = 30.0  # without a table, when no trial ends
 _NAMED = 3  # trials of those that are equally far
+_A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what trials under way wait for that have no worker
 
 
 class Slots(Protocol):
@@ -27,20 +31,35 @@ class Slots(Protocol):
     def __call__(self, *, without: Collection[str]) -> int: ...
 
 
+class Workers(Protocol):
+    """What a driver knows of its workers: `Driver`."""
+
+    @property
+    def at_work(self) -> Collection[str]: ...  # keys of the trials that have one
+
+    @property
+    def awaited(self) -> str: ...  # what there is before the first trial
+
+
 class LiveView:
     """Shows how far a study is; `update` is cheap and may be called all the time."""
 
-    def __init__(self, scheduler: Scheduler, *, slots: Slots, output: TextIO):
+    def __init__(
+        self, scheduler: Scheduler, *, slots: Slots, output: TextIO, clock: Callable[[], float] = time.monotonic
+    ):
         self._scheduler = scheduler
         self._progress = scheduler.progress
         self._slots = slots
-        self._console = Console(file=output, highlight=False)
-        self._started = time.monotonic()
+        self._output, self._console = output, console_on(output)
+        self._clock, self._started = clock, clock()
+        self._trial_clocks = TrialClocks(clock)
+        self._at_work, self._awaited = frozenset[str](), ""
+        self._waits_for = _A_SLOT
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
         self._printed = len(scheduler.facts.records)  # records that were told of
         self._noticed = 0  # notices
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._live = Live(console=self._console, auto_refresh=False) if can_redraw(self._console) else None
 
     def __enter__(self) -> LiveView:
         if self._live:
@@ -48,18 +67,21 @@ class LiveView:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._at_work, self._awaited, self._waits_for = frozenset(), "", _THE_NEXT_LAUNCH
         if self._live:
             self._live.update(self._table(), refresh=True)
             self._live.stop()
         else:
             self._print_ended()
 
-    def update(self) -> None:
+    def update(self, workers: Workers) -> None:
         """Shows what is new, at most twice a second."""
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next_refresh:
             return
         self._next_refresh = now + _REFRESH_SECONDS
+        self._at_work, self._awaited = frozenset(workers.at_work), workers.awaited
+        self._waits_for = _THE_NEXT_LAUNCH if self._scheduler.draining else _A_SLOT
         self._print_notices()
         if self._live:
             self._live.update(self._table(), refresh=True)
@@ -74,13 +96,13 @@ class LiveView:
 
     def say(self, line: str) -> None:
         """Prints a line, above the table where there is one."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(on_screen(line, self._output), markup=False, soft_wrap=True)
 
     def _print_ended(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now > self._next_sign_of_life:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
-            self._console.print(f"{self._under_way()}  {self._time_line()}", markup=False, soft_wrap=True)
+            self.say(f"{self._under_way()}  {self._time_line()}")
         new = self._progress.facts.records[self._printed :]
         time_line = self._time_line() if new else ""  # takes milliseconds, and trials may end by the dozen
         for record in new:
@@ -88,21 +110,27 @@ class LiveView:
             self._next_sign_of_life = now + _SIGN_OF_LIFE_SECONDS
             ended = self._progress.ended_trials - (len(self._progress.facts.records) - self._printed)
             place = f"{ended}/{self._progress.total_trials}"
-            line = f"[{place}] {describe_record(record)}  {time_line}"
-            self._console.print(line, markup=False, soft_wrap=True)
+            self.say(f"[{place}] {describe_record(record)}  {time_line}")
 
     def _under_way(self) -> str:
-        """Trials by how far they are."""
-        alike: dict[float, list[str]] = {}
+        """Trials by how far they are, those last that wait for a slot."""
+        running: dict[float, list[str]] = {}
+        waiting: list[str] = []
         for trial in self._progress.under_way.values():
-            alike.setdefault(trial.epochs, []).append(trial_name(trial))
-        words = [f"{_how_far(epochs, len(names))}: {_some_of(names)}" for epochs, names in sorted(alike.items())]
-        return f"under way: {'; '.join(words) or 'nothing yet'}"
+            alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
+            alike.append(trial_name(trial))
+        words = [f"{_how_far(epochs, len(names))}: {_some_of(names)}" for epochs, names in sorted(running.items())]
+        words += [f"waiting for {self._waits_for}: {_some_of(waiting)}"] if waiting else []
+        return f"under way: {'; '.join(words) or self._awaited or 'nothing yet'}"
 
     def _table(self) -> Group:
         size = self._console.size
+        running = [trial for key, trial in self._progress.under_way.items() if key in self._at_work]
         return live_layout(
             self._progress,
+            seconds=self._trial_clocks.seconds(running),
+            awaited=self._awaited,
+            waits_for=self._waits_for,
             time_line=self._time_line(),
             draining=self._scheduler.draining,
             width=size.width,
@@ -110,7 +138,7 @@ class LiveView:
         )
 
     def _time_line(self) -> str:
-        elapsed = time.monotonic() - self._started
+        elapsed = self._clock() - self._started
         left = remaining_seconds(self._progress)
         slots = max(1, self._slots(without=self._progress.facts.left_out))
         eta = f", about {clock(left / slots)} left" if left is not None else ""
@@ -119,7 +147,7 @@ class LiveView:
 
 def _how_far(epochs: float, trials: int) -> str:
     if not epochs:
-        return f"in {'their' if trials > 1 else 'its'} first epoch or waiting for a slot"
+        return f"in {'their' if trials > 1 else 'its'} first epoch"
     return f"past epoch {epochs_in_words(epochs)}"
 
 

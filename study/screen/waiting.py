@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from study.screen.terminal import can_redraw, console_on
 
 
 @contextmanager
 def waiting_for(what: str, *, output: TextIO) -> Iterator[Callable[[], None]]:
-    """A line that moves, until it is over or what this gives is called; nothing where there is no terminal."""
-    console = Console(file=output, highlight=False)
+    """A line that moves, until it is over or what this gives is called; nothing where no line can move."""
+    console = console_on(output)
     words = f"waiting for {what}"
-    if not console.is_terminal:
+    if not can_redraw(console):
         yield lambda: None
         return
     columns = (SpinnerColumn(), TextColumn(words, markup=False), TimeElapsedColumn())

@@ -35,7 +35,7 @@ class Cluster:
             folder=folder,
             storage=str(folder),
             resources=Resources(nodes=RayNodes(), cpus=1, gpus=0),
-            on_progress=lambda: None,
+            on_progress=lambda driver: None,
             watchdog=Watchdog(say=print),
         )
 

@@ -5,6 +5,10 @@ import sys
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
+import study.launch_options
+from study import profiles
+from study.command_line import Parser
+
 COMMAND = """
 import atexit, time
 from study.command_line import guarded
@@ -52,3 +56,22 @@ def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():
             process.send_signal(signal.SIGINT)
         assert process.wait(timeout=PATIENCE_SECONDS) == 1
         assert process.stderr.read() == "study.launch: interrupted\n"
+
+
+@pytest.mark.parametrize("columns", [60, 70, 100])
+def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    said = study.launch_options.build_parser().format_help()
+    assert max(map(len, said.splitlines())) <= columns - 2
+    menu = "|".join(["auto", *profiles.available()])
+    assert said.replace("\n", "").replace(" ", "").count(menu) == 2
+
+
+def test_help_is_broken_behind_bars_and_at_blanks(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "42")
+    parser = Parser("study.launch", "")
+    group = parser.add_argument_group("what to study (by default as the profile)")
+    group.add_argument("--data", metavar="mini|mini-shuffled|hub:NAME[@REVISION]")
+    said = parser.format_help()
+    assert "\nwhat to study (by default as the\n  profile):\n" in said
+    assert "\n  --data mini|mini-shuffled|\n    hub:NAME[@REVISION]\n" in said

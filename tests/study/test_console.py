@@ -68,7 +68,11 @@ def completions(line: str) -> set[str]:
         ("glue-study la", {"launch"}),
         ("glue-study launch --meth", {"--method"}),
         ("glue-study launch --method palbert:e", {"palbert:expectation"}),
+        ("glue-study launch --method albert,palbert:e", {"albert,palbert:expectation"}),
         ("glue-study launch --task st", {"stsb"}),
+        ("glue-study launch --task rte,cola,m", {"rte,cola,mnli", "rte,cola,mrpc"}),
+        ("glue-study launch --baseline albert,pal", set()),
+        ("glue-study launch --dry-run --explain pabee/st", {"pabee/stsb"}),
         ("glue-study launch --profile ab", {"ablation"}),
     ],
 )

@@ -1,5 +1,7 @@
 """--continue, and launches of some of a study's arms, without Ray: pytest tests/study/test_continued_studies.py"""
 
+import shutil
+
 import pytest
 from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
@@ -202,6 +204,19 @@ def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):
     assert beside in capsys.readouterr().out.splitlines()
     assert launch.main([*what, "--selection", "holdout"]) == 0
     assert "--continue" not in capsys.readouterr().out
+
+
+def test_several_studies_beside_a_new_one_are_named_in_a_line(study, tmp_path, capsys):
+    for name in "abcde":
+        shutil.copytree(study, tmp_path / name)
+    (method, *_), (task, *_) = require_plan(study).plan.asked.methods, require_plan(study).plan.asked.tasks
+    what = ["--method", method, "--task", task, "--sampler", "random", "--epochs", "4"]
+    assert launch.main([*what, "--out", str(tmp_path), "--name", "new", "--dry-run"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "under this protocol" in line]
+    assert line == (
+        f"5 studies in {tmp_path} have arms of this one too, under this protocol: a, b, c and 2 more; "
+        f"to add to one of them: --continue {tmp_path}/NAME"
+    )
 
 
 def test_a_continued_study_is_named_once(study, capsys):

@@ -100,7 +100,21 @@ def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path)
 def test_what_is_missing_and_under_way_is_named(tmp_path, capsys):
     assert status.main([str(study_folder(tmp_path, events=8))]) == 1
     printed = capsys.readouterr().out
-    assert "missing: albert/rte: search 0 of 3" in printed and "under way: albert/rte search 0 at epoch" in printed
+    assert "missing: albert/rte: search 0 of 3" in printed
+
+
+def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_where_none_does(
+    tmp_path, capsys, monkeypatch
+):
+    folder = str(study_folder(tmp_path, events=8))
+    assert status.main([folder]) == 1
+    printed = capsys.readouterr().out
+    assert "begun: albert/rte search 0, saved at epoch 1\n" in printed and "under way" not in printed
+    assert ", nothing saved yet\n" in printed
+    monkeypatch.setattr(status, "lock_holder", lambda folder: "somebody")
+    assert status.main([folder]) == 1
+    printed = capsys.readouterr().out
+    assert "under way: albert/rte search 0 at epoch 1\n" in printed and "begun: " not in printed
 
 
 def test_a_dry_run_says_what_of_the_plan_is_done(tmp_path, capsys):

@@ -40,7 +40,7 @@ def driver_of(scheduler: Scheduler, folder: Path) -> TuneDriver:
     """That packs trials of half a CPU."""
     resources, watchdog = Resources(nodes=RayNodes(), cpus=0.5, gpus=None), Watchdog(say=print)
     where = {"folder": folder, "storage": str(folder), "resources": resources}
-    return TuneDriver(scheduler, **where, on_progress=lambda: None, watchdog=watchdog, actor=SharingTrial)
+    return TuneDriver(scheduler, **where, on_progress=lambda driver: None, watchdog=watchdog, actor=SharingTrial)
 
 
 @pytest.mark.long

@@ -122,7 +122,7 @@ def handed_out(folder: Path, resources: Resources) -> tuple[Assignment, dict]:
     """The first assignment of a study that pretrains, and what Ray is told."""
     scheduler = Scheduler("s", mini_plan(tasks=("rte",), pretraining=PRETRAINING), MadeJournal(), PROVENANCE)
     scheduler.begin_launch(command="", host="", pid=0)
-    given = {"storage": str(folder), "on_progress": lambda: None, "watchdog": Watchdog(say=print)}
+    given = {"storage": str(folder), "on_progress": lambda driver: None, "watchdog": Watchdog(say=print)}
     told = TuneDriver(scheduler, folder=folder, resources=resources, **given).suggest("ray-0")
     return ASSIGNMENTS.read(told[MESSAGE].encode(), where="an assignment"), told
 

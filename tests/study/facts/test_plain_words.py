@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
+import os
+import struct
+import termios
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
 from study.facts.durations import to_second
-from study.facts.plain_words import counted, for_screen
+from study.facts.plain_words import counted, for_screen, on_screen, wrapped
 
 
 def test_one_is_not_several() -> None:
@@ -14,5 +24,43 @@ def test_times_are_to_the_second() -> None:
     assert to_second("2026-11-24T02:09:53.896600+00:00") == "2026-11-24T02:09:53+00:00"
 
 
-def test_a_terminal_is_shown_no_escapes() -> None:
-    assert for_screen(r"KL(prior \|\| posterior), \[CLS], 2 \* 3, \\d") == r"KL(prior || posterior), [CLS], 2 * 3, \d"
+@pytest.fixture
+def terminal() -> Iterator[TextIO]:
+    """One of 30 columns."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
+    with open(theirs, "w") as output:
+        yield output
+    os.close(ours)
+
+
+def test_a_terminal_is_shown_no_escapes(terminal: TextIO) -> None:
+    assert for_screen(r"KL(p \|\| q), \[CLS], 2 \* 3, \\d", terminal) == r"KL(p || q), [CLS], 2 * 3, \d"
+
+
+def test_a_terminal_is_shown_prose_by_words_and_tables_as_they_are(terminal: TextIO) -> None:
+    row = "| method | RTE | CoLA | MRPC | STS-B |"
+    text = f"## GLUE dev scores on mini-GLUE, median\n\n{row}\n\n- trained on AMD EPYC (AVX512), 1 thread\n"
+    shown = f"""## GLUE dev scores on
+mini-GLUE, median
+
+{row}
+
+- trained on AMD EPYC
+  (AVX512), 1 thread
+"""
+    assert for_screen(text, terminal) == shown
+    assert for_screen(text, io.StringIO()) == text
+
+
+def test_lines_are_broken_between_words_in_a_terminal_alone(terminal: TextIO) -> None:
+    line = "study runs/s1, profile mini: this machine has no GPUs"
+    assert on_screen(line, terminal) == "study runs/s1, profile mini:\n  this machine has no GPUs"
+    assert on_screen(line, io.StringIO()) == line
+
+
+@pytest.mark.parametrize(
+    "command", ["`analysis.tables runs/s1`", "bin/python -m study.status runs/s1", "--continue runs/s1"]
+)
+def test_what_is_to_be_pasted_stays_whole(command: str) -> None:
+    assert wrapped(f"  or again: {command}; as before", 20) == f"  or again:\n    {command};\n    as before"

@@ -1,6 +1,7 @@
 """The live view fits whatever terminal there is: pytest tests/study/screen/test_live_layout.py"""
 
 import io
+from collections.abc import Mapping
 
 import pytest
 from helpers.simulation import Simulation, scheduler_of
@@ -14,6 +15,7 @@ from study.plans.resolution import resolve
 from study.screen.arms_table import COLUMNS, arms_table
 from study.screen.live_layout import live_layout
 from study.screen.waiting import waiting_for
+from study.screen.words import trial_name
 
 METHODS = ("palbert", "palbert:expectation", "pabee", "electra-small")
 TASKS = ("sst2", "cola", "rte", "mrpc")
@@ -29,10 +31,22 @@ def progress_of(*, events: int, slots: int = 3, methods=METHODS, pretraining=Non
     return scheduler_of(simulation.resolved, simulation.journal).progress
 
 
-def lines_of(progress: StudyProgress, *, width: int, height: int, draining: bool = False) -> list[str]:
+def lines_of(
+    progress: StudyProgress,
+    *,
+    width: int,
+    height: int,
+    draining: bool = False,
+    seconds: Mapping[str, float] | None = None,
+    awaited: str = "",
+) -> list[str]:
+    """Of the view; all trials under way run for a minute where nothing else is said."""
+    if seconds is None:
+        seconds = dict.fromkeys(progress.facts.under_way, 60.0)
+    how = {"awaited": awaited, "waits_for": "a slot", "time_line": TIME, "draining": draining}
     output = io.StringIO()
     console = Console(file=output, width=width, height=height, highlight=False)
-    console.print(live_layout(progress, time_line=TIME, draining=draining, width=width, height=height))
+    console.print(live_layout(progress, seconds=seconds, **how, width=width, height=height))
     return output.getvalue().splitlines()
 
 
@@ -40,9 +54,12 @@ def lines_of(progress: StudyProgress, *, width: int, height: int, draining: bool
 @pytest.mark.parametrize("slots", [1, 3, 40])
 @pytest.mark.parametrize("events", [1, 30, 120, 400])
 @pytest.mark.parametrize(("width", "height"), [(70, 20), (200, 60), (80, 24), (60, 8), (70, 5)])
-def test_it_fits_and_the_bar_with_the_time_left_is_always_there(width, height, events, slots):
+@pytest.mark.parametrize("awaited", ["", "workers are starting"])
+@pytest.mark.parametrize("waiting", [0, 1, 3])
+def test_it_fits_and_the_bar_with_the_time_left_is_always_there(width, height, events, slots, waiting, awaited):
     progress = progress_of(events=events, slots=slots)
-    lines = lines_of(progress, width=width, height=height)
+    seconds = dict.fromkeys(list(progress.facts.under_way)[waiting:], 60.0)
+    lines = lines_of(progress, width=width, height=height, seconds=seconds, awaited=awaited)
     assert len(lines) <= height and max(map(len, lines)) <= width
     assert f"/{progress.total_trials} trials  {TIME}" in lines[0]
 
@@ -81,6 +98,22 @@ def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
         + (lines[-1].partition(": ")[2])
     )
     assert "complete" in lines[-1]
+
+
+def test_trials_that_wait_are_counted_and_do_not_stand_among_those_that_run():
+    progress = progress_of(events=120)
+    first, *waiting = progress.facts.under_way
+    lines = lines_of(progress, width=100, height=40, seconds={first: 75.0})
+    header = lines.index(next(line for line in lines if line.startswith("running")))
+    assert lines[header + 1].startswith(trial_name(progress.facts.trials[first])) and lines[header + 1].endswith("1:15")
+    assert len(waiting) == 2 and lines[header + 2] == "2 trials wait for a slot"
+    none_runs = lines_of(progress, width=100, height=40, seconds={})
+    assert none_runs[1] == "3 trials wait for a slot" and "running" not in " ".join(none_runs)
+
+
+def test_what_there_is_before_the_first_trial_is_said_below_the_bar():
+    lines = lines_of(progress_of(events=1), width=70, height=20, awaited="workers are starting")
+    assert lines[1] == "workers are starting"
 
 
 def test_trials_that_do_not_fit_are_counted():

@@ -1,7 +1,10 @@
 """What a person sees while a study runs: pytest tests/study/screen/test_live_view.py"""
 
 import io
+from collections.abc import Collection
+from dataclasses import dataclass
 
+import pytest
 from helpers.journals import failure_of
 from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
@@ -13,7 +16,17 @@ from study.forecast.remaining_time import remaining_seconds
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView
+from study.screen.trial_clocks import TrialClocks
+from study.screen.waiting import waiting_for
 from study.screen.words import describe_record
+
+
+@dataclass
+class WorkersOf:
+    """What a driver would say."""
+
+    at_work: Collection[str] = ()
+    awaited: str = ""
 
 
 def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
@@ -44,13 +57,76 @@ def test_trials_that_are_equally_far_are_told_together():
     scheduler = scheduler_of(simulation.resolved, simulation.journal)
     scheduler.begin_launch(command="", host="", pid=0)
     view = LiveView(scheduler, slots=lambda *, without: 8, output=io.StringIO())
+    view.update(WorkersOf(awaited="workers are starting"))
+    assert view._under_way() == "under way: workers are starting"
     first = scheduler.next_trial()
-    one = "in its first epoch or waiting for a slot: albert/rte search 0"
-    assert view._under_way() == f"under way: {one}"
-    for _ in range(7):
-        scheduler.next_trial()
+    view._at_work = {first.key}
+    assert view._under_way() == "under way: in its first epoch: albert/rte search 0"
+    others = [scheduler.next_trial().key for _ in range(7)]
     scheduler.report(first.key, report(first, 1))
-    several = (
-        "in their first epoch or waiting for a slot: albert/rte search 1, albert/rte search 2, albert/rte search 3"
-    )
-    assert view._under_way() == f"under way: {several} and 4 more; past epoch 1: albert/rte search 0"
+    view._at_work = {first.key, *others[:-1]}
+    several = "in their first epoch: albert/rte search 1, albert/rte search 2, albert/rte search 3"
+    waiting = "waiting for a slot: albert/rte search 7"
+    assert view._under_way() == f"under way: {several} and 3 more; past epoch 1: albert/rte search 0; {waiting}"
+
+
+def test_the_time_of_a_trial_goes_on_between_its_reports():
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    scheduler.begin_launch(command="", host="", pid=0)
+    now = [100.0]
+    clocks = TrialClocks(lambda: now[0])
+    trial = scheduler.next_trial()
+    found = []
+    for _ in range(2):
+        found += clocks.seconds([trial]).values()
+        now[0] += 5
+    assert found == [0.0, 5.0]
+    scheduler.report(trial.key, report(trial, 1))  # its first epoch took a second
+    assert clocks.seconds([trial]) == {trial.key: 1.0}
+    now[0] += 3
+    assert clocks.seconds([trial]) == {trial.key: 4.0}
+    assert clocks.seconds([]) == {}  # its worker is lost
+    now[0] += 50
+    assert clocks.seconds([trial]) == {trial.key: 1.0}
+
+
+def test_trials_that_are_left_at_the_end_wait_for_the_next_launch(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    monkeypatch.setenv("TERM", "xterm")
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    scheduler.begin_launch(command="", host="", pid=0)
+    output = io.StringIO()
+    with LiveView(scheduler, slots=lambda *, without: 1, output=output) as view:
+        view.update(WorkersOf(at_work=[scheduler.next_trial().key]))
+        assert "running" in output.getvalue()
+        shown = len(output.getvalue())
+    assert "1 trial waits for the next launch" in output.getvalue()[shown:]
+
+
+@pytest.mark.parametrize(("term", "is_live"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_cannot_move_its_cursor_gets_a_line_for_each_trial(term, is_live, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    monkeypatch.setenv("TERM", term)
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=2)))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    output = io.StringIO()
+    view = LiveView(scheduler, slots=lambda *, without: 1, output=output)
+    scheduler.begin_launch(command="", host="", pid=0)
+    with view:
+        trial = scheduler.next_trial()
+        scheduler.report(trial.key, report(trial, 1))
+        scheduler.end(trial.key)
+        view.update(WorkersOf())
+    assert ("] albert/rte search 0: " in output.getvalue()) != is_live
+    assert ("arm  " in output.getvalue()) == is_live
+
+
+def test_what_is_waited_for_does_not_move_where_the_cursor_cannot(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    output = io.StringIO()
+    with waiting_for("Ray to start", output=output):
+        pass
+    assert output.getvalue() == ""

@@ -1,0 +1,45 @@
+"""What a driver says of its workers while a study runs: pytest tests/study/drivers/test_workers_at_work.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.driven_cluster import Cluster
+
+from study.cluster.nodes import ThisMachine
+from study.cluster.resources import Resources
+from study.drivers.messages import Message, SmokeReport
+from study.drivers.smoke_steps import SmokeSteps
+
+
+def test_a_trial_is_at_work_once_it_has_its_actor_and_until_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "node-a", "node-b")
+    first, second = cluster.hand_out()
+    keys = [cluster.trial_of(ray_id).key for ray_id in (first, second)]
+    assert {*cluster.scheduler.facts.under_way} == {*keys} and cluster.driver.at_work == set()
+    cluster.driver.begun(first)
+    cluster.driver.begun(second)
+    assert cluster.driver.at_work == {*keys} and cluster.driver.awaited == ""
+    cluster.driver.failed(first, "the actor died", preempted=False)
+    assert cluster.driver.at_work == {keys[1]}
+
+
+def test_before_the_first_trial_workers_start_and_then_take_their_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "node-a")
+    resources = Resources(nodes=ThisMachine(), cpus=1, gpus=0)
+    cluster.driver._smoke = SmokeSteps(cluster.scheduler, resources)
+    cluster.driver._smoke._parts = cluster.driver._smoke._parts[:1]  # of one worker, however many there is room for
+    (first,) = cluster.hand_out()
+    assert cluster.driver.awaited == "workers are starting"
+    cluster.driver.begun(first)
+    assert (
+        cluster.driver.awaited == "workers get ready: one step of each arm is tried" and cluster.driver.at_work == set()
+    )
+    taken = SmokeReport(failures={}, code_digest="", versions={})
+    cluster.driver.reported(first, Message(news=(), smoke=taken, node="node-a"))
+    assert cluster.driver.awaited == ""

@@ -1,0 +1,49 @@
+"""What a launch shows once its trials are over: pytest tests/study/test_launch_ending.py"""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from study import launch_trials
+from study.launch_options import LaunchOptions, build_parser
+from study.launch_stages import analyse
+
+
+@pytest.fixture
+def report_that_fails(monkeypatch):
+    command = [sys.executable, "-c", "import sys; print('no picture', file=sys.stderr); sys.exit(1)"]
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda _, **how: run(command, **how))
+
+
+def test_a_terminal_is_shown_that_the_report_is_being_made(report_that_fails, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, to rich
+    monkeypatch.setenv("TERM", "xterm")
+    analyse(tmp_path)
+    assert "waiting for tables and report" in capsys.readouterr().err
+
+
+def test_what_a_report_that_fails_says_is_told(report_that_fails, tmp_path, capsys):
+    analyse(tmp_path)
+    said = capsys.readouterr().err
+    assert said.startswith("no picture\nthe study is safe; again later: ")
+
+
+def test_a_terminal_is_shown_that_ray_stops(monkeypatch, capsys):
+    """Ray is not started."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    shown = []
+
+    @contextmanager
+    def ray_cluster(address):
+        yield
+        shown.append(capsys.readouterr().err)
+
+    monkeypatch.setattr("study.cluster.ray_connection.ray_cluster", ray_cluster)
+    with launch_trials._machines(build_parser().options(LaunchOptions, [])):
+        assert capsys.readouterr().err == ""
+    assert "waiting for Ray to stop" in shown[0]
