@@ -253,6 +253,13 @@ def test_whatever_may_be_wider_than_a_phone_scrolls_in_a_box_of_its_own(parsed):
     assert parsed.unboxed == []
 
 
+def test_titles_and_headings_over_several_columns_are_no_part_of_a_tables_width(page):
+    assert re.findall("<caption>(?!<div>)", page) == [] and re.findall('class="block">(?!<div>)', page) == []
+    (rule,) = re.findall(r"\ncaption div, th\.block div {([^}]*)}", page)
+    assert " width: var(--wide);" in rule and "margin-right: calc(-1 * var(--wide));" in rule
+    assert "100vw" in rule and "position: sticky; left: 0;" in rule
+
+
 def test_long_tables_are_folded_and_the_dev_table_is_not(page):
     assert re.search(r'<details class="folded"><summary>Learning curves of palbert', page)
     assert not re.search(r'</summary>\s*<figure class="table" id="table-dev"', page)
