@@ -260,6 +260,11 @@ def test_titles_and_headings_over_several_columns_are_no_part_of_a_tables_width(
     assert "100vw" in rule and "position: sticky; left: 0;" in rule
 
 
+def test_what_scrolls_fades_at_its_right_edge_until_it_is_scrolled_to_its_end(page):
+    assert "animation-timeline: scroll(self inline);" in page.partition(".scroll {")[2].partition("@keyframes")[0]
+    assert "100% { mask-image: none; }" in page
+
+
 def test_long_tables_are_folded_and_the_dev_table_is_not(page):
     assert re.search(r'<details class="folded"><summary>Learning curves of palbert', page)
     assert not re.search(r'</summary>\s*<figure class="table" id="table-dev"', page)
