@@ -130,7 +130,7 @@ def hyperparameters_picture(subject: Subject, row: Row) -> Picture | None:
     figure, panels = panel_grid(len(fields))
     for axes, field in zip(panels, fields, strict=True):
         _draw_slice(axes, row, field, subject.styles[row.label])
-    figure.supylabel(f"{row.label}: points below the best trial of a task", fontsize=9)
+    figure.supylabel("points below\nthe best trial of a task", fontsize=9)
     caption = f"Search trials of {row.label}, all tasks together. Filled: completed; open: stopped by ASHA."
     alt = " ".join(_slice_seen(row, field) for field in fields)
     return finished(f"hyperparameters-{row.label}", f"Search of {row.label} by hyperparameter", caption, alt, figure)
