@@ -24,7 +24,7 @@ from analysis.layouts.notes import seed_notes
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Table
-from analysis.page.caveats import caveats, departures_of, other_data
+from analysis.page.caveats import caveats, completeness, departures_of, other_data
 from analysis.page.cell_runs import cells_with_runs, linked
 from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import findings, headline, sentence
@@ -101,7 +101,7 @@ def report_page(
         sections=sections(parts),
         has_comparisons=bool(evidence.comparisons),
         incomplete=seed_notes(rows),
-        num_cells=len(evidence.cells),
+        completeness=completeness(evidence),
         other_data=other_data(evidence),
         departures=departures_of(study),
         cells=cells_with_runs(rows),

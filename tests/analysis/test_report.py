@@ -287,7 +287,7 @@ def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, s
 def test_report_names_what_is_missing(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 3), tasks=["rte", "cola"])
     page = report.write_report(folder).read_text()
-    assert "What is missing: 2 of 2 cells do not follow the protocol." in page
+    assert "1 of 2 cells is missing, 1 of 2 cells does not follow the protocol." in page
     assert "palbert/cola: missing" in page
 
 
