@@ -38,6 +38,7 @@ from study.screen.words import (
     describe_retries,
     describe_sharing,
     failures_command,
+    missing_cells,
     trial_name,
 )
 from trainables.schema import Typed, to_plain
@@ -180,7 +181,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
-        missing=progress.missing,
+        missing=missing_cells(progress),
         ledger=ledger(facts.records),
         sharing=measured_rates(facts),
         remaining_seconds=remaining_seconds(progress),

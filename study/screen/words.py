@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from study.decisions.progress import StudyProgress
 from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
@@ -40,6 +41,11 @@ def describe_record(record: Record) -> str:
     verb = f"stopped at epoch {epochs}" if record.status == "stopped" else f"{epochs} epochs"
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
+
+
+def missing_cells(progress: StudyProgress) -> list[str]:
+    """What is missing from the table: a line for each cell."""
+    return [f"{name}: {reason}" for name, reason in progress.missing.items()]
 
 
 def describe_failure(record: Record) -> str:
