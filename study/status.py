@@ -34,6 +34,7 @@ from study.screen.arms_table import arms_table
 from study.screen.words import (
     describe_attempts,
     describe_failure,
+    describe_missing,
     describe_notice,
     describe_retries,
     describe_sharing,
@@ -206,7 +207,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     if len(status.sharing) > 1:
         console.print(describe_sharing(status.sharing, at_once=trials_at_once(progress.facts)), soft_wrap=True)
     parts = {"under way": status.under_way, "broken off": status.waiting, "left out": status.left_out}
-    for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
+    for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
         for line in lines:
             console.print(f"{title}: {line}", markup=False, soft_wrap=True)
     if status.failed or status.waiting:
