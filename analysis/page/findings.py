@@ -69,7 +69,8 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         ]
         if told:
             parts.append(f"{'Better' if verb == 'above' else 'Worse'} than {baseline}: {', '.join(told)}.")
-    return " ".join(parts) or f"No difference to {baseline} was found in any of {counted(number, 'comparison')}."
+    where = "the one comparison" if number == 1 else f"any of {number} comparisons"
+    return " ".join(parts) or f"No difference to {baseline} was found in {where}."
 
 
 def sentence(finding: Finding, baseline: str | None) -> str:

@@ -155,7 +155,7 @@ def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_foun
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
-    assert headline_of(evidence_of(folder)) == "No difference to albert was found in any of 1 comparison."
+    assert headline_of(evidence_of(folder)) == "No difference to albert was found in the one comparison."
 
 
 def test_the_best_difference_stands_first_after_the_baseline(evidence):
