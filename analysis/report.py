@@ -31,12 +31,20 @@ from analysis.page.findings import findings, headline, sentence
 from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
-from analysis.statistics.costs import hours, ledger_notes, pretraining_spent, row_ledger
+from analysis.statistics.costs import (
+    TimeUnit,
+    ledger_notes,
+    pretraining_spent,
+    row_ledger,
+    time_in_words,
+    time_unit,
+    unit_of,
+)
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
-from study.facts.ledger import in_words
+from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
@@ -89,7 +97,7 @@ def report_page(
     shown = [*tables, *comparison_tables(evidence)]
     parts = [Part.of_table(table, _table_html(table, evidence)) for table in shown]
     parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
-    ledger = row_ledger(rows)
+    ledger, pretraining = row_ledger(rows), pretraining_spent(study)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
@@ -106,12 +114,19 @@ def report_page(
         departures=departures_of(study),
         cells=cells_with_runs(rows),
         ledger=ledger,
-        pretraining_spent=pretraining_spent(study),
+        pretraining_spent=pretraining,
         ledger_notes=ledger_notes(ledger),
-        hours=hours,
+        time_unit=unit_of(entry.total for entry in ledger),
+        spent_unit=_longest_unit([*pretraining, *(spent for entry in ledger for spent in entry.spent)]),
+        time_in_words=time_in_words,
         trials_in_words=in_words,
         provenance=_provenance(study),
     )
+
+
+def _longest_unit(ledger: Sequence[Spent]) -> TimeUnit:
+    """The unit of a table with all times of each arm and phase, of which those by the clock are the longest."""
+    return time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in ledger), default=0.0))
 
 
 def _about(study: Study) -> str:

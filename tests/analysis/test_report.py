@@ -138,8 +138,8 @@ def test_first_screen_has_the_costs_of_the_tables(evidence, sidecars):
     layers = sum(cell["mean_layers"] for cell in cells) / len(cells)
     ratio = 12 / layers  # as one would compute it from what stands there
     (compute,) = [one for one in sidecars["dev"]["compute"] if one["row"] == "palbert"]
-    hours = compute["total"]["gpu_seconds"] / 3600
-    expected = f"runs {layers:.2f} of 12 layers (speed-up {ratio:.2f}); {hours:.3g} h of GPU in all."
+    minutes = compute["total"]["gpu_seconds"] / 60
+    expected = f"runs {layers:.2f} of 12 layers (speed-up {ratio:.2f}); {minutes:.3g} min of GPU in all."
     assert sentences_of(evidence)["palbert"].endswith(expected)
     assert "runs all 12 layers" in sentences_of(evidence)["albert"]
 
