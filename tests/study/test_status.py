@@ -127,7 +127,7 @@ def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
     journal = Journal(folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     status.main([str(folder)])
-    assert "run by process" in capsys.readouterr().out
+    assert re.search(r"run by process \d+ on \S+ since \S+T\d\d:\d\d:\d\d\+00:00\n", capsys.readouterr().out)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     journal.close()
 
