@@ -9,7 +9,6 @@ The page needs no network and no other file. Its tables and pictures are also wr
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,10 +45,11 @@ from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
 from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
+from study.facts.record import Record
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed, to_plain
+from trainables.schema import Typed
 
 PAGE = "report.html"
 TEMPLATES = Path(__file__).with_name("templates")
@@ -170,13 +170,17 @@ def _provenance(study: Study) -> dict[str, str]:
             sorted({f"{TASKS[record.task].title} {record.data_fingerprint}" for record in records})
         ),
         "devices": ", ".join(sorted({f"{record.host} {record.device}" for record in records})),
-        "versions": " | ".join(sorted({json.dumps(to_plain(record.versions), sort_keys=True) for record in records})),
+        "versions": " | ".join(sorted({_versions_in_words(record) for record in records})),
         "ran": f"{min(record.started for record in records)} to {max(record.ended for record in records)}"
         if records
         else "",
         "records, SHA-256": study.records_digest,
     }
     return {name: str(value) for name, value in facts.items() if value}
+
+
+def _versions_in_words(record: Record) -> str:
+    return ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))
 
 
 class Options(Typed, frozen=True, kw_only=True):

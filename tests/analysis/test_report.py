@@ -282,6 +282,7 @@ def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, s
     assert "Nothing is missing: all 6 cells" in page
     assert "Time of all trials, stopped and failed ones too." in page
     assert load_study(study).protocol_hash in page
+    assert "<dt>versions</dt><dd>torch 2.13.0</dd>" in page
 
 
 def test_report_names_what_is_missing(tmp_path):
