@@ -9,7 +9,6 @@ The page needs no network and no other file. Its tables and pictures are also wr
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,24 +23,33 @@ from analysis.layouts.notes import seed_notes
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.rendering import render
 from analysis.layouts.table import Table
-from analysis.page.caveats import caveats, departures_of, other_data
+from analysis.page.caveats import caveats, completeness, departures_of, other_data
 from analysis.page.cell_runs import cells_with_runs, linked
 from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import findings, headline, sentence
 from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
-from analysis.statistics.costs import hours, ledger_notes, pretraining_spent, row_ledger
+from analysis.statistics.costs import (
+    TimeUnit,
+    ledger_notes,
+    pretraining_spent,
+    row_ledger,
+    time_in_words,
+    time_unit,
+    unit_of,
+)
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
-from study.facts.ledger import in_words
+from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
+from study.facts.record import Record
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
-from trainables.schema import Typed, to_plain
+from trainables.schema import Typed
 
 PAGE = "report.html"
 TEMPLATES = Path(__file__).with_name("templates")
@@ -89,7 +97,7 @@ def report_page(
     shown = [*tables, *comparison_tables(evidence)]
     parts = [Part.of_table(table, _table_html(table, evidence)) for table in shown]
     parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
-    ledger = row_ledger(rows)
+    ledger, pretraining = row_ledger(rows), pretraining_spent(study)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
@@ -101,17 +109,24 @@ def report_page(
         sections=sections(parts),
         has_comparisons=bool(evidence.comparisons),
         incomplete=seed_notes(rows),
-        num_cells=len(evidence.cells),
+        completeness=completeness(evidence),
         other_data=other_data(evidence),
         departures=departures_of(study),
         cells=cells_with_runs(rows),
         ledger=ledger,
-        pretraining_spent=pretraining_spent(study),
+        pretraining_spent=pretraining,
         ledger_notes=ledger_notes(ledger),
-        hours=hours,
+        time_unit=unit_of(entry.total for entry in ledger),
+        spent_unit=_longest_unit([*pretraining, *(spent for entry in ledger for spent in entry.spent)]),
+        time_in_words=time_in_words,
         trials_in_words=in_words,
         provenance=_provenance(study),
     )
+
+
+def _longest_unit(ledger: Sequence[Spent]) -> TimeUnit:
+    """The unit of a table with all times of each arm and phase, of which those by the clock are the longest."""
+    return time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in ledger), default=0.0))
 
 
 def _about(study: Study) -> str:
@@ -155,13 +170,17 @@ def _provenance(study: Study) -> dict[str, str]:
             sorted({f"{TASKS[record.task].title} {record.data_fingerprint}" for record in records})
         ),
         "devices": ", ".join(sorted({f"{record.host} {record.device}" for record in records})),
-        "versions": " | ".join(sorted({json.dumps(to_plain(record.versions), sort_keys=True) for record in records})),
+        "versions": " | ".join(sorted({_versions_in_words(record) for record in records})),
         "ran": f"{min(record.started for record in records)} to {max(record.ended for record in records)}"
         if records
         else "",
         "records, SHA-256": study.records_digest,
     }
     return {name: str(value) for name, value in facts.items() if value}
+
+
+def _versions_in_words(record: Record) -> str:
+    return ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))
 
 
 class Options(Typed, frozen=True, kw_only=True):

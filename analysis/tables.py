@@ -47,7 +47,7 @@ class WrittenTables:
 
     tables: list[Table]
     files: list[Path]
-    incomplete: list[str]  # one line per cell: its name, and how its seeds differ from the protocol's
+    incomplete: list[str]  # cells, and how their seeds differ from the protocol's; those of a row alike share a line
 
     def text(self, format: Format = "md") -> str:
         """The first table (the dev table), for a terminal."""

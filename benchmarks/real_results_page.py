@@ -28,7 +28,7 @@ from analysis.page.findings import findings, headline, sentence
 from analysis.statistics.across_tasks import by_task, macro_test
 from analysis.statistics.comparisons import Comparison
 from analysis.statistics.constant_answer import not_shown_above_constant
-from analysis.statistics.costs import hours
+from analysis.statistics.costs import time_in_words, time_unit
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
 from benchmarks.real_results import DONE, RATES
@@ -284,7 +284,8 @@ def trials_in_words(study: Study) -> str:
     counted = Counter(f"{record.phase} {record.status}" for record in records)
     told = ", ".join(f"{number} {status}" for status, number in sorted(counted.items()))
     began, ended = min(record.started for record in records), max(record.ended for record in records)
-    return f"{told}; {hours(sum(record.wall_seconds for record in records))}, {began[:16]} to {ended[:16]} UTC"
+    seconds = sum(record.wall_seconds for record in records)
+    return f"{told}; {time_in_words(seconds, time_unit(seconds))}, {began[:16]} to {ended[:16]} UTC"
 
 
 def command_in_words(command: str) -> str:

@@ -42,7 +42,7 @@ from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
 from study.screen.terminal import can_redraw, console_on
 from study.screen.waiting import waiting_for
-from study.screen.words import describe_failure, describe_retries, failures_command, python
+from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, storage_address
 from study.storage.secrets import masked
 from study.storage.stored_models import model_exists, where_it_lies
@@ -313,7 +313,7 @@ def broken_off(scheduler: Scheduler) -> list[str]:
 def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOptions) -> int:
     """Prints the table and the ways on; the launch's exit status."""
     progress = scheduler.progress
-    failed, missing = [describe_failure(record) for record in progress.failures], progress.missing
+    failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
     status = 1 if failed or missing else 0
     if options.json:
         facts = {"study": folder.name, "folder": str(folder), "complete": not status}

@@ -34,10 +34,12 @@ from study.screen.arms_table import arms_table
 from study.screen.words import (
     describe_attempts,
     describe_failure,
+    describe_missing,
     describe_notice,
     describe_retries,
     describe_sharing,
     failures_command,
+    missing_cells,
     trial_name,
 )
 from trainables.schema import Typed, to_plain
@@ -180,7 +182,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
-        missing=progress.missing,
+        missing=missing_cells(progress),
         ledger=ledger(facts.records),
         sharing=measured_rates(facts),
         remaining_seconds=remaining_seconds(progress),
@@ -214,7 +216,7 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         words = describe_sharing(status.sharing, at_once=trials_at_once(progress.facts))
         console.print(on_screen(words, sys.stdout), soft_wrap=True)
     parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
-    for title, lines in (parts | {"failed": status.failed, "missing": status.missing}).items():
+    for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
         for line in lines:
             console.print(on_screen(f"{title}: {line}", sys.stdout), markup=False, soft_wrap=True)
     if status.failed or status.waiting:

@@ -16,7 +16,7 @@ from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import protocol_in_words, setting_notes
 from study.facts.other_code import code_in_words, first_code, other_code_of
-from study.facts.plain_words import counted
+from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
 
@@ -29,13 +29,19 @@ def origin_in_words(studies: Sequence[Study]) -> str:
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """A line for every cell whose seeds are not exactly the protocol's."""
-    return [
-        cell.describe() if row.label == row.method else f"{row.label}, {cell.describe()}"
-        for row in rows
-        for cell in row.cells.values()
-        if cell.state != "complete"
-    ]
+    """The cells whose seeds are not exactly the protocol's; those of a row that miss the same share a line."""
+    return shortfalls(
+        [
+            CellInWords(
+                row=row.label,
+                column=TASKS[cell.task].title,
+                name=cell.name if row.label == row.method else f"{row.label}, {cell.name}",
+                shortfall="" if cell.state == "complete" else cell.shortfall,
+            )
+            for row in rows
+            for cell in row.cells.values()
+        ]
+    )
 
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analysis.layouts.evidence import Evidence
-from analysis.layouts.notes import seed_notes
 from analysis.page.findings import Finding, search_in_words
 from analysis.statistics.costs import ledger_notes, row_ledger
 from analysis.studies.load import Study
@@ -24,11 +23,7 @@ class Caveat:
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """Incomplete and untested cells, other data than the official GLUE, marks, unlike compute, departures."""
-    incomplete = seed_notes(evidence.rows)
-    number = counted(len(evidence.cells), "cell")
-    whole = f"Nothing is missing: all {number} have the seeds of the protocol."
-    missing = f"{len(incomplete)} of {number} do not follow the protocol."
-    told = [Caveat(missing if incomplete else whole, "missing"), *_untested(evidence, found), *_data(evidence)]
+    told = [Caveat(completeness(evidence), "missing"), *_untested(evidence, found), *_data(evidence)]
     if searched := search_in_words(evidence.comparisons):
         told.append(Caveat(searched, "comparisons"))
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
@@ -37,6 +32,16 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     if departures:
         told.append(Caveat(f"{counted(departures, 'departure')} from the papers and their code.", "departures"))
     return told
+
+
+def completeness(evidence: Evidence) -> str:
+    """How many cells are empty, and how many have other seeds than the protocol's."""
+    states = [cell.state for _, cell in evidence.cells]
+    number, missing = counted(len(states), "cell"), states.count("missing")
+    others = len(states) - missing - states.count("complete")
+    parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
+    parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not follow the protocol"] * (others > 0)
+    return f"{', '.join(parts)}." if parts else f"Nothing is missing: all {number} have the seeds of the protocol."
 
 
 def departures_of(study: Study) -> dict[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from analysis.layouts.paper_tables import macro
 from analysis.layouts.table import number_text
 from analysis.statistics.across_tasks import by_task, macro_test
 from analysis.statistics.comparisons import Comparison, baseline_method, marks
-from analysis.statistics.costs import Compute, row_ledger, speed_facts, speed_up
+from analysis.statistics.costs import Compute, TimeUnit, row_ledger, speed_facts, speed_up, unit_of
 from analysis.statistics.power import POWER
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row
@@ -41,13 +41,15 @@ class Finding:
     depths: tuple[int, ...]  # layers of its models, each number once
     speed_up: float | None  # all layers / layers run, both summed over the tasks
     compute: Compute
+    unit: TimeUnit  # of the compute, the same for all rows
 
 
 def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     arrows = marks(evidence.rows, evidence.comparisons)
-    found = [_finding(evidence, row, arrows, computes[row.label]) for row in evidence.rows]
+    unit = unit_of(computes.values())
+    found = [_finding(evidence, row, arrows, computes[row.label], unit) for row in evidence.rows]
     return sorted(found, key=_place)
 
 
@@ -69,14 +71,15 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         ]
         if told:
             parts.append(f"{'Better' if verb == 'above' else 'Worse'} than {baseline}: {', '.join(told)}.")
-    return " ".join(parts) or f"No difference to {baseline} was found in any of {counted(number, 'comparison')}."
+    where = "the one comparison" if number == 1 else f"any of {number} comparisons"
+    return " ".join(parts) or f"No difference to {baseline} was found in {where}."
 
 
 def sentence(finding: Finding, baseline: str | None) -> str:
     """The method's sentence, without its name: difference, marks, layers, compute."""
     parts = [_difference_in_words(finding, baseline), _layers_in_words(finding)]
     if finding.compute != Compute(0.0, 0.0):
-        parts.append(f"{finding.compute.in_words()} in all")
+        parts.append(f"{finding.compute.in_words(finding.unit)} in all")
     return "; ".join(part for part in parts if part) + "."
 
 
@@ -91,7 +94,9 @@ def search_in_words(comparisons: Sequence[Comparison]) -> str:
     return f"{told}; of {unknown} the search has too few trials to tell." if unknown else f"{told}."
 
 
-def _finding(evidence: Evidence, row: Row, arrows: dict[tuple[str, str], str], compute: Compute) -> Finding:
+def _finding(
+    evidence: Evidence, row: Row, arrows: dict[tuple[str, str], str], compute: Compute, unit: TimeUnit
+) -> Finding:
     baseline = evidence.baseline
     is_baseline = row.label == baseline
     compared = {} if baseline is None or is_baseline else by_task(evidence.comparisons, row.label, baseline)
@@ -116,6 +121,7 @@ def _finding(evidence: Evidence, row: Row, arrows: dict[tuple[str, str], str], c
         depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),
         speed_up=speed_up(speeds),
         compute=compute,
+        unit=unit,
     )
 
 

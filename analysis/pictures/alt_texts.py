@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from study.facts.plain_words import joined
+
 NOTEWORTHY = 0.5  # points: a turn or a distance that is smaller is not told
 
 
@@ -68,11 +70,6 @@ def _stretches(signs: np.ndarray) -> list[tuple[int, int, int]]:
     starts = [0, *(np.flatnonzero(np.diff(signs)) + 1).tolist()]
     ends = [*(start - 1 for start in starts[1:]), len(signs) - 1]
     return [(int(signs[start]), start, end) for start, end in zip(starts, ends, strict=True)]
-
-
-def joined(parts: Sequence[str]) -> str:
-    """The parts with commas, and "and" before the last."""
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
 def by_task(texts: dict[str, str]) -> str:

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.layouts.cell_facts import gap_entry
-from analysis.pictures import alt_texts
 from analysis.pictures.panels import Style
 from analysis.pictures.picture import STYLE, Picture, finished
 from analysis.pictures.subject import Subject
 from analysis.statistics.across_tasks import ForestLine, by_task, forest
 from analysis.statistics.comparisons import Comparison, marks
+from study.facts.plain_words import joined
 from trainables.data.tasks import TASKS
 
 WIDTH = 4.1  # inches: a phone shows it hardly shrunk
@@ -104,5 +104,5 @@ def _seen(lines: dict[str, list[ForestLine]], marked: dict[tuple[str, str], str]
             + ", marked" * ((label, line.name) in marked)
             for line in own
         ]
-        texts.append(f"{label}: {alt_texts.joined(told)}.")
+        texts.append(f"{label}: {joined(told)}.")
     return " ".join(texts)

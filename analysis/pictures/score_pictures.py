@@ -16,6 +16,7 @@ from analysis.pictures.picture import STYLE, Picture, finished
 from analysis.pictures.subject import Subject
 from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.trade_off import TradeOff, trade_off
+from study.facts.plain_words import joined
 from trainables.data.tasks import TASKS
 
 REACH = 10  # points below the lowest own exit of a task: what scores less is cut off
@@ -90,7 +91,7 @@ def seeds_picture(subject: Subject) -> Picture | None:
         axes.set_xticks(range(len(own)), [label for label, _ in own], rotation=25, ha="right", rotation_mode="anchor")
         axes.set_xlim(-0.6, len(own) - 0.4)
     caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
-    alt = alt_texts.by_task({title: "median and range of " + alt_texts.joined(texts) for title, texts in seen.items()})
+    alt = alt_texts.by_task({title: "median and range of " + joined(texts) for title, texts in seen.items()})
     return finished("seeds", "Scores of every seed", caption, alt, figure)
 
 
@@ -293,7 +294,7 @@ def _fronts_seen(
         spreads = {label: trade_offs[label, task].score_at(layers) for label in own}
         scores = [f"{label} {100 * spread.median:.1f}" for label, spread in spreads.items() if spread]
         if scores:
-            texts.append(f"at {layers:g} layers {alt_texts.joined(scores)}")
+            texts.append(f"at {layers:g} layers {joined(scores)}")
     several = {label: line for label, line in own.items() if len(line[0]) > 1}
     best = max(several, key=lambda label: float(np.mean(several[label][1])), default=None)
     texts += [

@@ -27,6 +27,7 @@ from analysis.statistics import uncertainty
 from analysis.statistics.costs import seconds_of_clock, seconds_on_gpu
 from analysis.statistics.importance import Importance, importances, tuned_fields
 from analysis.studies.cells import Cell, Row
+from study.facts.plain_words import joined
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from trainables.data.tasks import TASKS
@@ -130,7 +131,7 @@ def hyperparameters_picture(subject: Subject, row: Row) -> Picture | None:
     figure, panels = panel_grid(len(fields))
     for axes, field in zip(panels, fields, strict=True):
         _draw_slice(axes, row, field, subject.styles[row.label])
-    figure.supylabel(f"{row.label}: points below the best trial of a task", fontsize=9)
+    figure.supylabel("points below\nthe best trial of a task", fontsize=9)
     caption = f"Search trials of {row.label}, all tasks together. Filled: completed; open: stopped by ASHA."
     alt = " ".join(_slice_seen(row, field) for field in fields)
     return finished(f"hyperparameters-{row.label}", f"Search of {row.label} by hyperparameter", caption, alt, figure)
@@ -159,7 +160,7 @@ def importance_picture(subject: Subject) -> Picture | None:
         "Whiskers: 90 % of the bootstrap over trials."
     )
     seen = {label: [_importance_seen(*item) for item in own.items()] for label, own in found.items()}
-    texts = [f"{label}: {alt_texts.joined(fields)}." for label, fields in seen.items()]
+    texts = [f"{label}: {joined(fields)}." for label, fields in seen.items()]
     return finished("importance", "Hyperparameters that mattered", caption, " ".join(texts), figure)
 
 
@@ -276,7 +277,7 @@ def _slice_seen(row: Row, field: str) -> str:
 def _extent(values: list[float | str]) -> str:
     numbers = [value for value in values if not isinstance(value, str)]
     if len(numbers) < len(values):
-        return alt_texts.joined(sorted({str(value) for value in values}))
+        return joined(sorted({str(value) for value in values}))
     low, high = f"{min(numbers):.3g}", f"{max(numbers):.3g}"
     return low if low == high else f"{low} to {high}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import UNSET
@@ -21,6 +21,10 @@ from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
 UNITS = ("gpu_seconds", "cpu_seconds")  # of `Compute`
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+LEAST_TIME = 0.001  # in any unit; what is shorter is only called so
+
+TimeUnit = Literal["s", "min", "h"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,12 @@ class Compute:
     gpu_seconds: float
     cpu_seconds: float
 
-    def in_words(self) -> str:
-        told = [f"{hours(self.gpu_seconds)} of GPU"] * (self.gpu_seconds > 0)
-        told += [f"{hours(self.cpu_seconds)} by the clock on CPU"] * (self.cpu_seconds > 0)
-        return " and ".join(told) or hours(0.0)
+    def in_words(self, unit: TimeUnit | None = None) -> str:
+        """In the unit of what it stands beside; in its own where it stands alone."""
+        unit = unit or unit_of([self])
+        told = [f"{time_in_words(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
+        told += [f"{time_in_words(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
+        return " and ".join(told) or time_in_words(0.0, unit)
 
 
 @dataclass(frozen=True)
@@ -97,10 +103,10 @@ class Entry:
         """What its trials spent on these tasks."""
         return _total(spent for spent in self.spent if spent.task in tasks)
 
-    def in_words(self) -> str:
-        pretraining = f", pretraining {self.pretraining.in_words()}" if self.pretrained else ""
-        parts = f"search {self.search.in_words()}{pretraining}"
-        return f"{self.row} {self.total.in_words()} ({parts}; {in_words(self.trials)})"
+    def in_words(self, unit: TimeUnit) -> str:
+        pretraining = f", pretraining {self.pretraining.in_words(unit)}" if self.pretrained else ""
+        parts = f"search {self.search.in_words(unit)}{pretraining}"
+        return f"{self.row} {self.total.in_words(unit)} ({parts}; {in_words(self.trials)})"
 
     def to_json(self) -> dict[str, Any]:
         parts = ["search", "confirm", *(["pretraining"] if self.pretrained else []), "total"]
@@ -159,7 +165,8 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
     spent = [entry for entry in entries if entry.trials]
     if not spent:
         return []
-    notes = ["compute: " + "; ".join(entry.in_words() for entry in spent), *_pretraining_warnings(spent)]
+    unit = unit_of(entry.total for entry in spent)
+    notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent), *_pretraining_warnings(spent)]
     common = set.intersection(*(entry.tasks for entry in spent))
     return notes + _warnings({entry.row: entry.on(common) for entry in spent}) if common else notes
 
@@ -169,7 +176,10 @@ def _pretraining_warnings(entries: list[Entry]) -> list[str]:
     excesses = [uncertainty.largest_excess([getattr(own, unit) for own in wholes.values()]) for unit in UNITS]
     if max(excesses) <= LARGEST_EXCESS:
         return []
-    told = ", ".join(f"{entry.row} {wholes[entry.row].in_words() if entry.pretrained else 'none'}" for entry in entries)
+    unit = unit_of(wholes.values())
+    told = ", ".join(
+        f"{entry.row} {wholes[entry.row].in_words(unit) if entry.pretrained else 'none'}" for entry in entries
+    )
     return [f"warning: the pretraining of the rows' backbones differs by more than 20 %: {told}"]
 
 
@@ -177,25 +187,39 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
     computes = {row: own for row, own in computes.items() if own.gpu_seconds or own.cpu_seconds}
     if len(computes) < 2:
         return []
+    unit = unit_of(computes.values())
     devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
     if len(set(devices.values())) > 1:
-        told = ", ".join(f"{row} {compute.in_words()}" for row, compute in computes.items())
+        told = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {told}"]
     warnings = []
-    for unit in UNITS:
-        ordered = sorted(computes, key=lambda row: getattr(computes[row], unit))
+    for kind in UNITS:
+        ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
         least, most = computes[ordered[0]], computes[ordered[-1]]
-        if uncertainty.largest_excess([getattr(least, unit), getattr(most, unit)]) > LARGEST_EXCESS:
+        if uncertainty.largest_excess([getattr(least, kind), getattr(most, kind)]) > LARGEST_EXCESS:
             warnings.append(
                 "warning: compute on the tasks that all rows ran differs by more than 20 %: "
-                f"{ordered[-1]} had {most.in_words()}, {ordered[0]} {least.in_words()}"
+                f"{ordered[-1]} had {most.in_words(unit)}, {ordered[0]} {least.in_words(unit)}"
             )
     return warnings
 
 
-def hours(seconds: float) -> str:
-    """One unit, however little it is: numbers beside each other are compared."""
-    return f"{seconds / 3600:.3g} h"
+def unit_of(computes: Iterable[Compute]) -> TimeUnit:
+    """That of the largest of them, for all: numbers beside each other are compared."""
+    return time_unit(max((getattr(compute, kind) for compute in computes for kind in UNITS), default=0.0))
+
+
+def time_unit(seconds: float) -> TimeUnit:
+    """Seconds below a minute, minutes below an hour."""
+    return "s" if seconds < 60 else "min" if seconds < 3600 else "h"
+
+
+def time_in_words(seconds: float, unit: TimeUnit) -> str:
+    """`0.25 h`, without an exponent however little or much it is."""
+    number = seconds / SECONDS[unit]
+    if 0 < number < LEAST_TIME:
+        return f"<{LEAST_TIME} {unit}"
+    return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:

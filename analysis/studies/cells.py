@@ -90,11 +90,24 @@ class Cell:
         """The study that holds the record."""
         return next(study for study in self.studies if record.key in study.by_key)
 
+    @property
+    def shortfall(self) -> str:
+        """How its seeds differ from the protocol's, and of an empty cell why, where that is known."""
+        failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
+        if self.state == "missing" and (reason := self._waits_for):
+            return f"missing: {reason}{failed}"
+        wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
+        return f"{self.state}: found {found}; the protocol wants {wanted}{failed}"
+
+    @property
+    def _waits_for(self) -> str:
+        """What it waits for in the studies that have its arm, by the journals; those that know nothing are left out."""
+        reasons = dict.fromkeys(study.waits_for(self.name) for study in self.studies)
+        return " and ".join(reason for reason in reasons if reason)
+
     def describe(self) -> str:
         """One line that names the cell and how its seeds differ from the protocol's."""
-        wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
-        failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
-        return f"{self.name}: {self.state}: found {found}; the protocol wants {wanted}{failed}"
+        return f"{self.name}: {self.shortfall}"
 
 
 @dataclass(frozen=True)

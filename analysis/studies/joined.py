@@ -75,7 +75,8 @@ def repeats_of(cell: Cell) -> list[Cell]:
 
 
 def _repeat(cell: Cell, arm: Arm) -> Cell:
-    return made_cell(arm, list(cell.studies), _joined(list(cell.studies), arm.name), seeds_wanted=arm.seeds)
+    holders = [study for study in cell.studies if arm.name in {own.name for own in study.file.plan.arms}]
+    return made_cell(arm, holders, _joined(holders, arm.name), seeds_wanted=arm.seeds)
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:

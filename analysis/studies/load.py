@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.studies.record_checks import check_record
+from study.decisions.progress import StudyProgress
 from study.facts.json_lines import read_lines
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import READER, Record
@@ -110,6 +111,16 @@ class Study:
     def facts(self) -> StudyFacts:
         """What the journal says; nothing where there is none."""
         return read_facts(self.folder)
+
+    @cached_property
+    def progress(self) -> StudyProgress | None:
+        """How far it is, within the GPU time of its last launch; None where no journal tells."""
+        launch = self.facts.last_launch
+        return StudyProgress(self.file.plan, self.facts, max_gpu_hours=launch.began.max_gpu_hours) if launch else None
+
+    def waits_for(self, arm: str) -> str:
+        """What the arm's cell waits for, in the words of `study.status`; empty where that is nothing or not known."""
+        return self.progress.missing.get(arm, "") if self.progress else ""
 
     @cached_property
     def by_key(self) -> dict[str, Record]:

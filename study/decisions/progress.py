@@ -104,6 +104,8 @@ class ArmProgress:
     @property
     def missing(self) -> str:
         """What the arm's cell waits for, in words; empty when it is complete."""
+        if not self.facts.trials:
+            return "not begun"
         if not self.is_search_over:
             ended = sum(1 for trial in self.facts.search if trial.ended)
             return f"search {ended} of {self.arm.samples}"
@@ -237,10 +239,10 @@ class StudyProgress:
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
-    def missing(self) -> list[str]:
-        """What is missing from the table, a line for each cell."""
+    def missing(self) -> dict[str, str]:
+        """What is missing from the table: by the name of its arm, what each incomplete cell waits for, in words."""
         waits_for = self.pretraining.missing if self.pretraining else ""
-        return [f"{arm.arm.name}: {reason}" for arm in self.arms if (reason := waits_for or arm.missing)]
+        return {arm.arm.name: reason for arm in self.arms if (reason := waits_for or arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""

@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from study.facts.chain import START, checked_head, linked, seal_fault, unlinked, write_seal
+from study.facts.durations import to_second
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.record import READER as RECORD_READER
@@ -38,7 +39,8 @@ class StudyLock:
             os.close(self._descriptor)
             raise ValueError(f"study {folder} is being run by another launch: {holder or 'holder unknown'}")
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}".encode(), 0)
+        since = to_second(utc_now())
+        os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode(), 0)
 
     def _taken(self) -> bool:
         """Whether the lock is ours now. `lock_holder` takes it for a moment to look, so once is not enough."""

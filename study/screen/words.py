@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from study.decisions.progress import StudyProgress
 from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
-from study.facts.plain_words import counted
+from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
+from trainables.data.tasks import TASKS
 
 _NUMBERS = 20  # of trials that failed alike
 
@@ -40,6 +42,27 @@ def describe_record(record: Record) -> str:
     verb = f"stopped at epoch {epochs}" if record.status == "stopped" else f"{epochs} epochs"
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
+
+
+def describe_missing(progress: StudyProgress) -> list[str]:
+    """What is missing from the table; cells of a method that wait for the same share a line."""
+    missing = progress.missing
+    return shortfalls(
+        [
+            CellInWords(
+                row=arm.arm.name.replace(f"/{arm.arm.task}", "", 1),  # the repeats of a search are rows of their own
+                column=TASKS[arm.arm.task].title,
+                name=arm.arm.name,
+                shortfall=missing.get(arm.arm.name, ""),
+            )
+            for arm in progress.arms
+        ]
+    )
+
+
+def missing_cells(progress: StudyProgress) -> list[str]:
+    """The same for programs: a line for each cell."""
+    return [f"{name}: {reason}" for name, reason in progress.missing.items()]
 
 
 def describe_failure(record: Record) -> str:

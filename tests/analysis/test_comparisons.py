@@ -8,7 +8,7 @@ from helpers.made_studies import arm, predicted_study, record, scores_of, store_
 from helpers.made_studies import predictions as make_predictions
 
 from analysis.statistics.comparisons import compare, marks, samples_of
-from analysis.statistics.costs import ledger_notes, row_ledger
+from analysis.statistics.costs import Compute, ledger_notes, row_ledger, unit_of
 from analysis.statistics.resampling import plain_scores, resampled_scores
 from analysis.statistics.uncertainty import holm
 from analysis.studies.joined import rows_of
@@ -245,7 +245,7 @@ def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
 def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
     compute, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert "palbert 0.2 h of GPU (" in compute and "albert 0.2 h by the clock on CPU (" in compute
+    assert "palbert 12 min of GPU (" in compute and "albert 12 min by the clock on CPU (" in compute
     assert "not all rows ran on the same kind of device" in warning
 
 
@@ -260,9 +260,23 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
     records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
     notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
     assert (
-        any("differs by more than 20 %: palbert had 0.2 h of GPU, albert 0.15 h of GPU" in note for note in notes)
+        any("differs by more than 20 %: palbert had 12 min of GPU, albert 9 min of GPU" in note for note in notes)
         == warned
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((0.305, 40.7), ["0.305 s of GPU", "40.7 s of GPU"]),
+        ((0.01, 62.0), ["<0.001 min of GPU", "1.03 min of GPU"]),
+        ((30.0, 5400.0), ["0.00833 h of GPU", "1.5 h of GPU"]),
+        ((3.6e6, 4.5e6), ["1,000 h of GPU", "1,250 h of GPU"]),
+    ],
+)
+def test_times_beside_each_other_are_in_the_unit_of_the_largest(seconds, expected):
+    computes = [Compute(own, 0.0) for own in seconds]
+    assert [compute.in_words(unit_of(computes)) for compute in computes] == expected
 
 
 def test_hand_made_predictions_agree_with_their_records():

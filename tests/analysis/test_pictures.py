@@ -205,6 +205,15 @@ def test_seeds_picture_shows_every_confirm_score(study, subject):
     assert shown == pytest.approx(sorted(scores))
 
 
+def test_titles_of_outer_axes_lie_within_their_picture(drawn):
+    for picture in drawn:
+        picture.figure.draw_without_rendering()
+        for text in picture.figure.texts:
+            (left, bottom), (right, top) = text.get_window_extent().get_points()
+            assert left >= 0 and bottom >= 0, (picture.name, text)
+            assert right <= picture.figure.bbox.width and top <= picture.figure.bbox.height, (picture.name, text)
+
+
 def test_every_question_has_its_picture(drawn):
     of_methods = [f"{name}-{method}" for name in ("learning-curves", "hyperparameters") for method in METHODS]
     assert [picture.name for picture in drawn] == [

@@ -29,7 +29,7 @@ SMALL = {"methods": ("albert",), "tasks": ("rte",), "seeds": 1}
 HELD_OUT = "mlm_loss 4.562, mlm_accuracy 0.300, sop_accuracy 0.530"
 SENTENCE = (
     "mini-albert, pretrained by albert-mlm/pretraining on corpus mini (30 steps of 32 examples, 23,310 tokens; "
-    f"0.000694 h of GPU, shared by 1 arm; held out, in no number here: {HELD_OUT})."
+    f"2.5 s of GPU, shared by 1 arm; held out, in no number here: {HELD_OUT})."
 )
 
 
@@ -78,7 +78,7 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
         parts = entry.search.gpu_seconds + entry.confirm.gpu_seconds
         assert entry.total.gpu_seconds == parts + 1.25 and entry.on({"rte"}).gpu_seconds == parts
     text = (two_methods.folder / "tables" / "dev.md").read_text()
-    assert text.count(", pretraining 0.000347 h of GPU; ") == 2 and "0.000694 h of GPU, shared by 2 arms" in text
+    assert text.count(", pretraining 1.25 s of GPU; ") == 2 and "2.5 s of GPU, shared by 2 arms" in text
     told = json.loads((two_methods.folder / "tables" / "dev.json").read_text())
     assert [entry["pretraining"]["gpu_seconds"] for entry in told["compute"]] == [1.25, 1.25]
     assert told["pretraining"]["two"]["shared_by"] == 2
@@ -104,7 +104,7 @@ def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, pla
     notes = ledger_notes(row_ledger(rows_of(load_studies([made, plain]), separate=True)))
     assert (
         "warning: the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
-        "0.000694 h of GPU, albert (plain) none"
+        "2.5 s of GPU, albert (plain) none"
     ) in notes
 
 
@@ -115,7 +115,7 @@ def test_rows_that_had_the_same_one_are_not_warned_of_however_many_pay(made, two
 
 def test_the_page_has_what_every_method_pays_of_it(made, tmp_path):
     page = report.write_report(shutil.copytree(made, tmp_path / "pretrained")).read_text()
-    assert '<th scope="col">pretraining</th>' in page and "<td>0.000694 h of GPU</td>" in page
+    assert '<th scope="col">pretraining</th>' in page and "<td>2.5 s of GPU</td>" in page
     assert '<tr><th scope="row">albert-mlm/pretraining</th><td>pretrain</td><td>2</td>' in page
 
 
@@ -127,7 +127,7 @@ def test_it_is_explained_with_its_trial_cost_and_what_starts_from_it(two_methods
     for told in (
         f"seed 42: 30 steps of 32 examples, 23,310 tokens; held out: {HELD_OUT}; key {record.key}",
         f"model: {record.model}",
-        "cost: 0.000694 h of GPU, shared by 2 arms",
+        "cost: 2.5 s of GPU, shared by 2 arms",
         "starts from it: albert/rte, pondernet/rte",
         '"steps": 30',
         "code, digest of the sources: c0de",

@@ -138,8 +138,8 @@ def test_first_screen_has_the_costs_of_the_tables(evidence, sidecars):
     layers = sum(cell["mean_layers"] for cell in cells) / len(cells)
     ratio = 12 / layers  # as one would compute it from what stands there
     (compute,) = [one for one in sidecars["dev"]["compute"] if one["row"] == "palbert"]
-    hours = compute["total"]["gpu_seconds"] / 3600
-    expected = f"runs {layers:.2f} of 12 layers (speed-up {ratio:.2f}); {hours:.3g} h of GPU in all."
+    minutes = compute["total"]["gpu_seconds"] / 60
+    expected = f"runs {layers:.2f} of 12 layers (speed-up {ratio:.2f}); {minutes:.3g} min of GPU in all."
     assert sentences_of(evidence)["palbert"].endswith(expected)
     assert "runs all 12 layers" in sentences_of(evidence)["albert"]
 
@@ -155,7 +155,7 @@ def test_where_nothing_is_marked_the_first_screen_says_what_would_have_been_foun
 
 def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
     folder = predicted_study(tmp_path / "s", {"albert": 0.7, "palbert": 0.7}, ["rte"], num_examples=60)
-    assert headline_of(evidence_of(folder)) == "No difference to albert was found in any of 1 comparison."
+    assert headline_of(evidence_of(folder)) == "No difference to albert was found in the one comparison."
 
 
 def test_the_best_difference_stands_first_after_the_baseline(evidence):
@@ -253,6 +253,18 @@ def test_whatever_may_be_wider_than_a_phone_scrolls_in_a_box_of_its_own(parsed):
     assert parsed.unboxed == []
 
 
+def test_titles_and_headings_over_several_columns_are_no_part_of_a_tables_width(page):
+    assert re.findall("<caption>(?!<div>)", page) == [] and re.findall('class="block">(?!<div>)', page) == []
+    (rule,) = re.findall(r"\ncaption div, th\.block div {([^}]*)}", page)
+    assert " width: var(--wide);" in rule and "margin-right: calc(-1 * var(--wide));" in rule
+    assert "100vw" in rule and "position: sticky; left: 0;" in rule
+
+
+def test_what_scrolls_fades_at_its_right_edge_until_it_is_scrolled_to_its_end(page):
+    assert "animation-timeline: scroll(self inline);" in page.partition(".scroll {")[2].partition("@keyframes")[0]
+    assert "100% { mask-image: none; }" in page
+
+
 def test_long_tables_are_folded_and_the_dev_table_is_not(page):
     assert re.search(r'<details class="folded"><summary>Learning curves of palbert', page)
     assert not re.search(r'</summary>\s*<figure class="table" id="table-dev"', page)
@@ -270,12 +282,13 @@ def test_report_has_tables_pictures_protocol_compute_and_what_is_missing(page, s
     assert "Nothing is missing: all 6 cells" in page
     assert "Time of all trials, stopped and failed ones too." in page
     assert load_study(study).protocol_hash in page
+    assert "<dt>versions</dt><dd>torch 2.13.0</dd>" in page
 
 
 def test_report_names_what_is_missing(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 3), tasks=["rte", "cola"])
     page = report.write_report(folder).read_text()
-    assert "What is missing: 2 of 2 cells do not follow the protocol." in page
+    assert "1 of 2 cells is missing, 1 of 2 cells does not follow the protocol." in page
     assert "palbert/cola: missing" in page
 
 

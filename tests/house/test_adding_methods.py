@@ -114,4 +114,4 @@ def test_an_arm_without_search_runs_one_seed_and_others_start_from_it(toys: Path
     source, *others = simulation.journal.of(TrialStarted)
     assert (source.arm, source.phase, source.seed) == ("toy-pretraining/rte", "confirm", 42)
     assert {event.arm for event in others} == {"albert/rte"} and {event.start for event in others} == {source.key}
-    assert scheduler.progress.missing == [] and scheduler.progress.arm("toy-pretraining/rte").median is not None
+    assert scheduler.progress.missing == {} and scheduler.progress.arm("toy-pretraining/rte").median is not None

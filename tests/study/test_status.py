@@ -117,6 +117,17 @@ def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_wher
     assert "under way: albert/rte search 0 at epoch 1\n" in printed and "begun: " not in printed
 
 
+def test_what_is_missing_is_a_line_for_each_cell_in_json_and_for_cells_alike_on_a_screen(tmp_path, capsys):
+    folder = launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte", "cola"), search_repeats=2))
+    write_journal(folder, (folder / "events.jsonl").read_bytes().splitlines()[:1])
+    status.main([str(folder)])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("missing: ")]
+    assert lines == ["missing: albert on all 2 tasks: not begun", "missing: albert@2 on all 2 tasks: not begun"]
+    status.main([str(folder), "--json"])
+    cells = ["albert/rte", "albert/rte@2", "albert/cola", "albert/cola@2"]
+    assert sorted(json.loads(capsys.readouterr().out)["missing"]) == sorted(f"{cell}: not begun" for cell in cells)
+
+
 def test_a_dry_run_says_what_of_the_plan_is_done(tmp_path, capsys):
     study_folder(tmp_path / "study")
     arguments = ["--method", "albert", "--task", "rte,cola", "--samples", "3", "--seeds", "2", "--profile", "mini"]
@@ -130,7 +141,7 @@ def test_status_says_who_runs_the_study_and_changes_nothing(tmp_path, capsys):
     journal = Journal(folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     status.main([str(folder)])
-    assert "run by process" in capsys.readouterr().out
+    assert re.search(r"run by process \d+ on \S+ since \S+T\d\d:\d\d:\d\d\+00:00\n", capsys.readouterr().out)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     journal.close()
 

@@ -120,7 +120,7 @@ def test_what_is_not_paid_for_is_missing_and_a_larger_limit_goes_on():
     simulation.max_gpu_hours = None
     scheduler = simulation.launch()
     assert before.keys() < simulation.journal.facts.trials.keys()
-    assert scheduler.progress.missing == []
+    assert scheduler.progress.missing == {}
     assert all(numbers[0] == SAMPLES for numbers in cells(simulation).values())
 
 
@@ -130,8 +130,8 @@ def test_confirm_trials_that_nothing_is_left_for_are_not_started():
     simulation.epoch_gpu_seconds = lambda trial: cost(trial) * (10 if trial.phase == "confirm" else 1)
     scheduler = simulation.launch()
     closed = {name for event in simulation.journal.of(ConfirmClosed) for name in event.arms}
-    assert closed and closed == {line.partition(":")[0] for line in scheduler.progress.missing}
-    assert all("confirm" in line for line in scheduler.progress.missing)
+    assert closed and closed == scheduler.progress.missing.keys()
+    assert all("confirm" in reason for reason in scheduler.progress.missing.values())
     assert scheduler.progress.is_finished
 
 

@@ -85,9 +85,8 @@ def test_where_it_failed_cells_are_missing_with_its_error_until_it_is_run_again(
     assert scheduler.next_trial() is None
     scheduler.end(trial.key, failure=failure_of("method", error="loss is nan at step 3"))
     assert scheduler.next_trial() is None and scheduler.progress.is_finished
-    assert scheduler.progress.missing == [
-        f"{arm}/rte: pretraining failed: loss is nan at step 3" for arm in ("albert", "pabee")
-    ]
+    reason = "pretraining failed: loss is nan at step 3"
+    assert scheduler.progress.missing == {"albert/rte": reason, "pabee/rte": reason}
     assert [record.key for record in scheduler.progress.failures] == [trial.key]
     assert scheduler.progress.total_trials == scheduler.progress.ended_trials == 1
     reopen_failed(journal, scheduler.progress, NO_PROVENANCE, asked=True)
@@ -122,7 +121,7 @@ def test_without_any_time_it_does_not_start_and_a_larger_limit_opens_it():
     scheduler = simulation.launch()
     assert scheduler.progress.is_finished and phases(simulation) == []
     assert [event.arms for event in simulation.journal.of(ConfirmClosed)] == [[NAME]]
-    assert scheduler.progress.missing[0] == "albert/rte: pretraining has no GPU time"
+    assert scheduler.progress.missing["albert/rte"] == "pretraining has no GPU time"
     simulation.max_gpu_hours = None
     simulation.launch()
     assert phases(simulation)[0] == "pretrain" and len(phases(simulation)) == 9

@@ -13,11 +13,35 @@ from typing import TextIO
 import pytest
 
 from study.facts.durations import to_second
-from study.facts.plain_words import counted, for_screen, on_screen, wrapped
+from study.facts.plain_words import CellInWords, counted, for_screen, joined, on_screen, shortfalls, wrapped
 
 
 def test_one_is_not_several() -> None:
     assert [counted(number, "cell") for number in (0, 1, 2)] == ["0 cells", "1 cell", "2 cells"]
+
+
+def test_the_last_of_several_stands_behind_an_and() -> None:
+    told = [joined(parts) for parts in ([], ["RTE"], ["RTE", "CoLA"], ["RTE", "MRPC", "CoLA"])]
+    assert told == ["", "RTE", "RTE and CoLA", "RTE, MRPC and CoLA"]
+
+
+def test_cells_of_a_row_that_miss_the_same_share_a_line() -> None:
+    missing = {
+        "albert": {"RTE": "", "CoLA": "confirm 0 of 5", "MRPC": "confirm 1 of 5", "QNLI": "confirm 0 of 5"},
+        "pabee": dict.fromkeys(("RTE", "CoLA", "MRPC", "QNLI"), "not begun"),
+        "palbert": {"RTE": "not begun"},
+    }
+    cells = [
+        CellInWords(row, column, f"{row}/{column.lower()}", shortfall)
+        for row, own in missing.items()
+        for column, shortfall in own.items()
+    ]
+    assert shortfalls(cells) == [
+        "albert on CoLA and QNLI: confirm 0 of 5",
+        "albert/mrpc: confirm 1 of 5",
+        "pabee on all 4 tasks: not begun",
+        "palbert/rte: not begun",
+    ]
 
 
 def test_times_are_to_the_second() -> None:

@@ -1,0 +1,34 @@
+"""python -m pytest tests/analysis/test_empty_cells.py"""
+
+import pytest
+from helpers.launched_studies import launch, mini_plan
+from helpers.made_studies import write_study
+
+from analysis.layouts.notes import seed_notes
+from analysis.studies.joined import rows_of
+from analysis.studies.load import load_study
+from analysis.tables import write_tables
+from study.status import read_progress
+
+
+def test_empty_cell_says_what_it_waits_for_in_the_words_of_the_status(tmp_path):
+    plan = mini_plan(methods=("albert", "pondernet"), tasks=("rte",))
+    launch(tmp_path, plan, broken=dict.fromkeys(range(3), "method"))
+    assert read_progress(tmp_path).missing == {"albert/rte": "no search trial completed"}
+    (note,) = seed_notes(rows_of([load_study(tmp_path)]))
+    assert note == "albert/rte: missing: no search trial completed"
+
+
+def test_cells_of_a_launch_that_was_killed_before_them_have_not_begun(tmp_path):
+    launch(tmp_path, mini_plan(tasks=("rte",)), killed_after=3)
+    notes = seed_notes(rows_of([load_study(tmp_path)]))
+    assert notes == ["albert/rte: missing: search 1 of 3", "pondernet/rte: missing: not begun"]
+
+
+def test_empty_cells_of_a_row_share_a_note_and_so_they_do_where_that_is_an_error(tmp_path):
+    study = write_study(tmp_path / "s", [], methods=["albert", "palbert"], tasks=["rte", "cola", "mrpc"])
+    wanted = "missing: found none; the protocol wants 42, 43, 44, 45, 46"
+    notes = [f"{method} on all 3 tasks: {wanted}" for method in ("albert", "palbert")]
+    assert write_tables([study], tmp_path).incomplete == notes
+    with pytest.raises(ValueError, match=f"--strict: {'; '.join(notes)}$"):
+        write_tables([study], tmp_path, strict=True)
