@@ -34,6 +34,7 @@ from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions, default_driver, is_installed
 from study.launch_plan import first_line, launched_arms, plan_notes, resolve_in
+from study.mlflow_mirror.answering_server import silence_of
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.mlflow_mirror.views import SERVER, experiment_in, links, search_for
 from study.plans.plan import Plan
@@ -191,11 +192,15 @@ def _launch(
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
+    uri = options.tracking_uri or ""  # the study's own store
+    if silence := silence_of(uri):
+        words = f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"
+        print(on_screen(words, sys.stderr), file=sys.stderr)
     mirror = start_mirror(folder, options.tracking_uri)
     status = _run_trials(scheduler, journal, folder, storage, options, until=until)
     table = analyse(folder)
     scheduler.end_launch(status)
-    if mirror:
+    if mirror and not silence_of(uri):
         wait_for_mirror(mirror)
     return table
 
@@ -280,7 +285,7 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         with waiting_for("MLflow", output=sys.stderr):
             status = mirror.wait()
         if status != 0:
-            print("not all of it is in MLflow; see mirror.log in the study's folder", file=sys.stderr)
+            print("not all of it is in MLflow; mirror.log in the study's folder says why", file=sys.stderr)
     except KeyboardInterrupt:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
@@ -288,14 +293,25 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
 def browse(folder: Path, tracking_uri: str | None, progress: StudyProgress) -> list[str]:
     """How to look at the runs: what serves them, links to the views of them, and how to search for those of an arm."""
     if tracking_uri is not None:
-        is_server = tracking_uri.startswith("http")
-        return [f"browse:      {masked(tracking_uri)}, links in {folder / 'mirror.log'}"] if is_server else []
+        return _browse_server(folder, tracking_uri) if tracking_uri.startswith("http") else []
     experiment = experiment_in(folder / "mlflow.db", folder.resolve().name)
     served = f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}"
     if experiment is None:
         return [served]
     found = [*links(SERVER, experiment, progress), f"{'One arm:':<31}{search_for(progress.plan.arms[0].name)}"]
     return [served, *(f"  {line}" for line in found)]
+
+
+def _browse_server(folder: Path, uri: str) -> list[str]:
+    """Where the links are, or, where the server is away, how the runs come there later."""
+    if not (silence := silence_of(uri)):
+        return [f"browse:      {masked(uri)}, links in {folder / 'mirror.log'}"]
+    later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
+    return [f"not all of it is in MLflow: {_unanswered(uri, silence)}", f"mirror it:   {later}"]
+
+
+def _unanswered(uri: str, silence: str) -> str:
+    return f"{masked(uri)} does not answer ({silence})"
 
 
 def broken_off(scheduler: Scheduler) -> list[str]:

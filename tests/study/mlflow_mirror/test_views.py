@@ -14,8 +14,9 @@ import pytest
 from helpers.journals import CONFIG, MadeJournal
 from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_server import Server
-from helpers.mlflow_stores import planned, stored_runs
+from helpers.mlflow_stores import free_port, planned, stored_runs
 
+from study import launch_stages
 from study.launch_stages import browse
 from study.mirror import main
 from study.mlflow_mirror.follower import mirror
@@ -195,11 +196,19 @@ def test_no_link_opens_a_view_without_runs(tmp_path: Path) -> None:
     assert views_with_runs(read_progress(journal.folder)) == [BEST, ARMS, SEEDS]
 
 
-def test_a_launch_says_where_the_links_into_a_server_are(tmp_path: Path) -> None:
+def test_a_launch_says_where_the_links_into_a_server_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     progress = read_progress(planned(tmp_path / "mine").folder)
+    monkeypatch.setattr(launch_stages, "silence_of", lambda uri: None)
     (line,) = browse(tmp_path, "http://anna:secret@host:5000", progress)
     assert line == f"browse:      http://anna:***@host:5000, links in {tmp_path / 'mirror.log'}"
     assert browse(tmp_path, "none", progress) == []
+
+
+def test_of_a_server_that_is_away_a_launch_prints_no_link_but_how_to_write_there_later(tmp_path: Path) -> None:
+    uri = f"http://127.0.0.1:{free_port()}"
+    fault, later = browse(tmp_path, uri, read_progress(planned(tmp_path / "mine").folder))
+    assert fault == f"not all of it is in MLflow: {uri} does not answer (Connection refused)"
+    assert later.endswith(f"python -m study.mirror {tmp_path} --tracking-uri {uri}")
 
 
 @pytest.mark.long

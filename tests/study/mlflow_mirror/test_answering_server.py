@@ -1,0 +1,45 @@
+"""Which servers answer: pytest tests/study/mlflow_mirror/test_answering_server.py"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from helpers.mlflow_stores import free_port
+
+from study.mlflow_mirror import answering_server
+from study.mlflow_mirror.answering_server import silence_of
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Lets nobody in."""
+
+    def do_GET(self) -> None:
+        self.send_error(401)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_a_server_that_refuses_answers() -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert silence_of(f"http://127.0.0.1:{server.server_port}/") is None
+        server.shutdown()
+
+
+def test_nobody_behind_a_port_is_silence() -> None:
+    assert silence_of(f"http://127.0.0.1:{free_port()}") == "Connection refused"
+
+
+def test_somebody_who_never_answers_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering_server, "SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert "timed out" in (silence_of(f"http://127.0.0.1:{listener.getsockname()[1]}") or "")
+
+
+@pytest.mark.parametrize("uri", ["", "none", "sqlite:///runs/x/mlflow.db", "postgresql://host/db", "databricks"])
+def test_only_web_servers_are_asked(uri: str) -> None:
+    assert silence_of(uri) is None
