@@ -23,7 +23,7 @@ from study.decisions.progress import StudyProgress
 from study.facts.durations import clock
 from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import alike, failed_attempts
-from study.facts.journal import lock_holder
+from study.facts.journal import check_has_events, lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plain_words import counted, on_screen
 from study.facts.plan_on_disk import plan_on_disk, require_plan
@@ -38,6 +38,7 @@ from study.screen.words import (
     describe_notice,
     describe_retries,
     describe_sharing,
+    describe_smoke_failure,
     failures_command,
     missing_cells,
     trial_name,
@@ -163,6 +164,7 @@ def read_progress(folder: Path) -> StudyProgress:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
         facts = read_facts(folder)
+    check_has_events(folder, facts)
     limit = facts.last_launch.began.max_gpu_hours if facts.last_launch else None
     return StudyProgress(plan, facts, max_gpu_hours=limit)
 
@@ -170,6 +172,7 @@ def read_progress(folder: Path) -> StudyProgress:
 def status_of(progress: StudyProgress, folder: Path) -> Status:
     facts, holder = progress.facts, lock_holder(folder)
     failed = [describe_failure(record) for record in progress.failures]
+    failed += [describe_smoke_failure(event) for event in facts.smoke_failed.values()]
     return Status(
         study=folder.resolve().name,
         protocol_hash=progress.plan.protocol_hash,

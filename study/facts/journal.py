@@ -160,12 +160,22 @@ def derive_records(folder: Path, facts: StudyFacts) -> None:
     Raises:
         ValueError: there are records and no events.
     """
+    check_has_events(folder, facts)
     path, records = folder / RECORDS, facts.records
     expected = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     found = path.read_bytes() if path.exists() else b""
     if found == expected:
         return
-    if not facts.launches:
-        raise ValueError(f"{path} has records, {folder / FILE} no events; copy that too, or choose another --name")
     warnings.warn(f"{path} was not what the journal gives: written anew, {len(records)} records", stacklevel=3)
     write_bytes(path, expected)
+
+
+def check_has_events(folder: Path, facts: StudyFacts) -> None:
+    """Passes unless the folder has records and, in these facts, no event that made them.
+
+    Raises:
+        ValueError: a part of a study was copied.
+    """
+    path = folder / RECORDS
+    if not facts.launches and path.exists() and path.stat().st_size:
+        raise ValueError(f"{path} has records, {folder / FILE} no events; copy that too, or choose another --name")

@@ -26,6 +26,7 @@ from study.facts.events import (
     NodeTakenBack,
     Report,
     SearchClosed,
+    SmokeStepFailed,
     StartChosen,
     StudyPaused,
     TrialEnded,
@@ -251,6 +252,7 @@ class StudyFacts:
         self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
         self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
+        self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
         self.notices: list[Notice] = []  # what the launch under way has to tell
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
@@ -277,6 +279,7 @@ class StudyFacts:
                 self.launches[event.launch] = LaunchFacts(event)
                 self.launch_number = max(self.launch_number, event.launch)
                 self.left_out, self.notices = {}, []  # a launch looks at its nodes afresh
+                self.smoke_failed = {}
                 for trial in self.under_way.values():
                     trial.on_gpu = None
             case LaunchEnded():
@@ -313,7 +316,8 @@ class StudyFacts:
             case ConfirmClosed():
                 for name in event.arms:
                     self.arm(name).confirm_closed.append(event)
-            # SmokeStepFailed: nothing ran; `failed_attempts` has it
+            case SmokeStepFailed():
+                self.smoke_failed[event.arm] = event
 
     def _heard_of(self, key: str) -> TrialFacts:
         if key not in self.trials:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from study.decisions.progress import StudyProgress
 from study.facts.durations import clock, to_second
-from study.facts.events import NodeLeftOut, NodeTakenBack, StudyPaused, TrialReopened, TrialRestarted
+from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record, epochs_in_words, held_out_scores
@@ -68,6 +68,11 @@ def missing_cells(progress: StudyProgress) -> list[str]:
 def describe_failure(record: Record) -> str:
     """A failed trial and its error in a line."""
     return f"{_record_name(record)}: {record.error}"
+
+
+def describe_smoke_failure(event: SmokeStepFailed) -> str:
+    """An arm whose first step failed before any trial, and why, in a line."""
+    return f"{event.arm} smoke step, before any trial: {event.failure.error}"
 
 
 def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:

@@ -91,6 +91,7 @@ def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_pat
     )
     (line,) = [line for line in out.splitlines() if line.startswith("mend it, then:  ")]
     assert line.endswith(f"-m study.launch --continue {folder} --retry-failed --tracking-uri none")
+    assert "extend:" not in out  # before that is mended
 
 
 def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, monkeypatch, capsys):

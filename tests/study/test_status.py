@@ -19,7 +19,7 @@ from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles, status
-from study.facts.events import EpochReported, LaunchBegan, SearchClosed, TrialEnded, read_events
+from study.facts.events import EpochReported, LaunchBegan, SearchClosed, SmokeStepFailed, TrialEnded, read_events
 from study.facts.journal import Journal
 from study.launch_stages import plan_file
 from study.plans.plan_file import write_plan
@@ -243,6 +243,27 @@ def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys):
     assert last["failure"]["traceback"] == failure.traceback and first["failure"]["traceback"] is None
     status.main([str(tmp_path / "mine")])
     assert f"tracebacks: {python()} -m study.status {tmp_path}/mine --failures" in capsys.readouterr().out
+
+
+def test_a_smoke_step_that_failed_is_told_until_the_next_launch(tmp_path, capsys):
+    journal = planned(tmp_path / "mine")
+    journal.begin()
+    failure = failure_of("method", error="KeyError: 'gain'")
+    journal.append(SmokeStepFailed(time=journal.now(), arm="palbert/rte", config={}, failure=failure))
+    journal.end(status="interrupted")
+    assert status.main([str(tmp_path / "mine")]) == 1
+    told = capsys.readouterr().out
+    assert "failed: palbert/rte smoke step, before any trial: KeyError: 'gain'\n" in told and "tracebacks: " in told
+    journal.begin(launch=2)
+    status.main([str(tmp_path / "mine")])
+    assert "smoke step" not in capsys.readouterr().out
+
+
+def test_records_without_the_events_that_made_them_are_refused(tmp_path, capsys):
+    folder = launched_study(tmp_path / "mine")
+    (folder / "events.jsonl").unlink()
+    assert status.main([str(folder)]) == 2
+    assert "records.jsonl has records, " in capsys.readouterr().err
 
 
 def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
