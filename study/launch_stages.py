@@ -36,7 +36,7 @@ from study.launch_options import LaunchOptions, default_driver, is_installed
 from study.launch_plan import first_line, launched_arms, plan_notes, resolve_in
 from study.mlflow_mirror.answering_server import silence_of
 from study.mlflow_mirror.tracking import sqlite_uri
-from study.mlflow_mirror.views import SERVER, experiment_in, links, search_for
+from study.mlflow_mirror.views import PORT, experiment_in, free_port, links, search_for
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -294,11 +294,15 @@ def browse(folder: Path, tracking_uri: str | None, progress: StudyProgress) -> l
     """How to look at the runs: what serves them, links to the views of them, and how to search for those of an arm."""
     if tracking_uri is not None:
         return _browse_server(folder, tracking_uri) if tracking_uri.startswith("http") else []
-    experiment = experiment_in(folder / "mlflow.db", folder.resolve().name)
+    experiment, port = experiment_in(folder / "mlflow.db", folder.resolve().name), free_port()
     served = f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}"
+    served += f" --port {port}" * (port != PORT)
     if experiment is None:
         return [served]
-    found = [*links(SERVER, experiment, progress), f"{'One arm:':<31}{search_for(progress.plan.arms[0].name)}"]
+    found = [
+        *links(f"http://127.0.0.1:{port}", experiment, progress),
+        f"{'One arm:':<31}{search_for(progress.plan.arms[0].name)}",
+    ]
     return [served, *(f"  {line}" for line in found)]
 
 
@@ -336,7 +340,8 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
         print(json.dumps({**facts, **trials}, indent=1))
         return status
-    print(f"\n{for_screen(table, sys.stdout)}")
+    if progress.facts.records:  # else the table has published numbers alone
+        print(f"\n{for_screen(table, sys.stdout)}")
     for line in failed:
         print(on_screen(f"failed: {line}", sys.stdout))
     if failed:

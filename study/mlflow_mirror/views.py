@@ -7,6 +7,7 @@ shown, in which order and with which columns: without one, a table of runs has n
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -18,7 +19,7 @@ from urllib.parse import quote
 from study.decisions.progress import StudyProgress
 
 TAG = "mlflow.sharedViewState."
-SERVER = "http://127.0.0.1:5000"  # where `mlflow ui` listens unless it is told otherwise
+PORT = 5000  # where `mlflow ui` listens unless it is told otherwise
 WHAT = ("tags.`method`", "tags.`task`")
 NUMBERS = ("metrics.`score`", "metrics.`mean_layers`")
 SEED = ("params.`seed`",)
@@ -118,6 +119,16 @@ def link(server: str, experiment_id: str, view: View) -> str:
 def search_for(arm: str) -> str:
     """What finds the runs of an arm, typed into the search field of a view."""
     return f"tags.arm = '{arm}'"
+
+
+def free_port() -> int:
+    """The first from MLflow's own on that nobody answers on here: macOS has a service on 5000."""
+    for port in range(PORT, PORT + 100):
+        with socket.socket() as asking:
+            asking.settimeout(1.0)
+            if asking.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    return PORT
 
 
 def experiment_in(store: Path, name: str) -> str | None:

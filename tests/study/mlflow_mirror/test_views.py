@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from helpers.mlflow_stores import free_port, planned, stored_runs
 from study import launch_stages
 from study.launch_stages import browse
 from study.mirror import main
+from study.mlflow_mirror import views
 from study.mlflow_mirror.follower import mirror
 from study.mlflow_mirror.tracking import default_uri
 from study.mlflow_mirror.views import ARMS, BEST, FAILURES, SEEDS, TAG, VIEWS, views_with_runs
@@ -172,7 +174,10 @@ def test_a_view_that_somebody_deleted_comes_back_and_others_stay(journal: MadeJo
     assert set(tags) >= {TAG + "own", *(TAG + view.key for view in VIEWS)}
 
 
-def test_a_launch_prints_links_into_the_studys_own_store(journal: MadeJournal, uri: str) -> None:
+def test_a_launch_prints_links_into_the_studys_own_store(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_stages, "free_port", lambda: 5000)
     assert len(browse(journal.folder, None, read_progress(journal.folder))) == 1  # nothing is mirrored yet
     shutil.move(uri.removeprefix("sqlite:///"), journal.folder)
     mirror(journal.folder, default_uri(journal.folder))
@@ -185,6 +190,18 @@ def test_a_launch_prints_links_into_the_studys_own_store(journal: MadeJournal, u
     searched = {"searchFilter": condition, "orderByKey": "attributes.start_time", "orderByAsc": True}
     wanted = ["palbert/rte", *(letter * 16 for letter in "abfcd")]
     assert sorted(found(default_uri(journal.folder), searched)) == sorted(wanted)
+
+
+def test_where_another_listens_on_the_port_of_mlflow_command_and_links_have_the_next_one(
+    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.move(uri.removeprefix("sqlite:///"), journal.folder)
+    mirror(journal.folder, default_uri(journal.folder))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(views, "PORT", taken.getsockname()[1])
+        served, first, *_ = browse(journal.folder, None, read_progress(journal.folder))
+        port = int(served.rpartition(" --port ")[2])
+        assert port > taken.getsockname()[1] and f"http://127.0.0.1:{port}/#/" in first
 
 
 def test_no_link_opens_a_view_without_runs(tmp_path: Path) -> None:
