@@ -100,10 +100,10 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     reader of the output that goes away (`| head`) ends the command without a word.
     """
     warnings.formatwarning = _one_line
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
         check_own("study", *{command.partition(".")[0]} & {*PACKAGES})
         status = main()
         sys.stdout.flush()

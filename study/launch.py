@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    from study.early_interrupt import end_in_one_line
-
-    end_in_one_line("study.launch")
-
 import json
 import math
 import sys
