@@ -97,6 +97,13 @@ def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
     assert said.replace("\n", "").replace(" ", "").count(menu) == 2
 
 
+def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    said = study.launch_options.build_parser().format_help()
+    assert "all (the profile's); default in mini: palbert; in paper: palbert" in said
+    assert "or all; default in mini: sst2, cola; in paper: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb\n" in said
+
+
 def test_help_is_broken_behind_bars_and_at_blanks(monkeypatch):
     monkeypatch.setenv("COLUMNS", "42")
     parser = Parser("study.launch", "")
