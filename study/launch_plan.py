@@ -40,6 +40,11 @@ def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None =
         folder = Path(options.continue_study)
     else:
         folder = Path(options.out or OUT) / (options.name or default_name(resolve(plan, unchecked=unknown)))
+    if options.retry_failed and plan_on_disk(folder) is None:
+        raise ValueError(
+            f"--retry-failed is of a study that is there, and {folder} is none; allowed: --continue runs/NAME, or "
+            "leave it out"
+        )
     check_files(plan, folder)
     resolved = resolve_in(folder, plan, is_continued=options.continue_study is not None, unchecked=unchecked)
     if options.baseline and resolved.asked.baseline not in resolved.asked.methods:
