@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             if "" in (given if isinstance(given := values.get(action.dest), list) else [given]):
                 name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
-                raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * bool(action.option_strings)}")
+                raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * (not action.required)}")
         try:
             return from_plain(kind, values, where="--")
         except ValueError as error:

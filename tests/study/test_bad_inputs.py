@@ -151,6 +151,10 @@ def test_a_plan_of_another_version_is_said_to_be_one_with_the_fields_that_are_kn
     assert line.endswith("; another version of glue-exit-study wrote it")
 
 
+def test_an_option_that_is_needed_cannot_be_left_out(capsys, here):
+    assert refused(capsys, here, "export", "runs/first", "--to", "") == "study.export: --to is ''; allowed: some text"
+
+
 @pytest.mark.parametrize(
     ("file", "command", "message"),
     [
