@@ -145,7 +145,7 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
-        method, _, task = meant(options.explain, names, what="arm", known=known).partition("/")
+        method, _, task = meant(options.explain, names, what="arm of this study", known=known).partition("/")
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     if options.toml:

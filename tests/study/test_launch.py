@@ -102,7 +102,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "--baseline PABEE is not studied; allowed: albert, palbert, or add it by --method",
         ),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
-        (["--dry-run", "--explain", "rte"], "no arm named 'rte'; available: palbert/sst2, palbert/cola"),
+        (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
         (["--backbone", ""], "--backbone is ''; allowed: some text, or leave it out"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),

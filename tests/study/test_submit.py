@@ -233,7 +233,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
         (
             arm("albert", "rte", [0.7]),
             ["--method", "pabee"],
-            "no method with completed confirm trials named 'pabee', which exists elsewhere; available: albert",
+            "'pabee' is no method with completed confirm trials; available: albert",
         ),
     ],
 )
