@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         for action in self._actions:
             if "" in (given if isinstance(given := values.get(action.dest), list) else [given]):
                 name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
-                raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * bool(action.option_strings)}")
+                raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * (not action.required)}")
         try:
             return from_plain(kind, values, where="--")
         except ValueError as error:
@@ -100,10 +100,10 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     reader of the output that goes away (`| head`) ends the command without a word.
     """
     warnings.formatwarning = _one_line
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
         check_own("study", *{command.partition(".")[0]} & {*PACKAGES})
         status = main()
         sys.stdout.flush()

@@ -12,7 +12,6 @@ from typing import cast
 import search_spaces
 from study import profiles
 from study.command_line import Parser, guarded
-from study.early_interrupt import end_in_one_line
 from study.own_packages import CONSOLE
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.spelling import no_such
@@ -41,7 +40,6 @@ eval "$(register-python-argcomplete glue-study)"."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status of the command that is named."""
-    end_in_one_line(CONSOLE)
     arguments = [*(sys.argv[1:] if argv is None else argv)]
     if "_ARGCOMPLETE" in os.environ:
         _complete()

@@ -53,7 +53,7 @@ def check_tracking(uri: str) -> list[Finding]:
     except outages() as error:
         advice = "start the server, mend --tracking-uri, or go on without: python -m study.mirror catches up later"
         return [Finding("tracking", f"{masked(uri)} does not answer ({reason(error)}): {advice}", True)]
-    return [Finding("tracking", f"{masked(uri)}, {count} experiments")]
+    return [Finding("tracking", f"{masked(uri)}, {counted(count, 'experiment')}")]
 
 
 def check_cluster(

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    from study.early_interrupt import end_in_one_line
-
-    end_in_one_line("study.launch")
-
 import json
 import math
 import sys
@@ -38,7 +33,8 @@ from study.plans.included_folder import include_folder
 from study.plans.plan import EarlyStopping, Plan, Pretraining
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
-from study.plans.toml_file import plan_as_toml, read_toml
+from study.plans.resolved_plan import ResolvedPlan
+from study.plans.toml_file import of_settings_in_file, plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
 from trainables import base_method, method_files, objectives
 from trainables.data.tasks import TRAINABLE_TASKS
@@ -59,7 +55,7 @@ def _main(argv: Sequence[str] | None) -> int:
     plan, why = plan_from(options)
     if options.dry_run:
         return dry_run(plan, options, why=why)
-    resolved, folder = prepare(plan, options)
+    resolved, folder = _prepared(plan, options)
     check_processes(options, resolved)
     check_tensorfloat32(options, resolved)
     from study.launch_stages import run_study  # Ray, where trials are to be run
@@ -75,7 +71,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
     else:
         include_folder(base.methods, base.include)
     if options.plan:
-        base = replace(base, methods=tuple(map(meant_method, base.methods)), tasks=tuple(map(_meant_task, base.tasks)))
+        base = _as_meant(base, options.plan)
     overrides = {
         "methods": options.method and _names(options.method, profiles.methods(base.profile), _meant_method),
         "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),
@@ -143,13 +139,13 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     from study.forecast.forecast import forecast_plan
 
     unchecked: list[str] = []
-    resolved, folder = prepare(plan, options, unchecked=unchecked)
+    resolved, folder = _prepared(plan, options, unchecked=unchecked)
     check_processes(options, resolved)
     check_tensorfloat32(options, resolved)
     if options.explain is not None:
         names = [arm.name for arm in resolved.all_arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
-        method, _, task = meant(options.explain, names, what="arm", known=known).partition("/")
+        method, _, task = meant(options.explain, names, what="arm of this study", known=known).partition("/")
         print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
         return 0
     if options.toml:
@@ -174,6 +170,17 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     return 0
 
 
+def _prepared(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None = None) -> tuple[ResolvedPlan, Path]:
+    """As `prepare`; what is wrong with a setting of the file of --plan is told of that file."""
+    try:
+        return prepare(plan, options, unchecked=unchecked)
+    except ValueError as error:
+        if options.plan is None:
+            raise
+        typed = [_setting(text)[0] for text in [*options.set, *options.pretrain_set]]
+        raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
+
+
 def _base(options: LaunchOptions) -> tuple[Plan, str]:
     if options.continue_study is not None:
         return require_plan(Path(options.continue_study)).plan.asked, "continued"
@@ -195,6 +202,22 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
         gpus, where = local_gpus(), "this machine"
     profile = "paper" if gpus else "mini"
     return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
+
+
+def _as_meant(plan: Plan, file: str) -> Plan:
+    """The plan of a file with the names that are meant."""
+    meanings: dict[str, Callable[[], object]] = {
+        "methods": lambda: tuple(map(meant_method, plan.methods)),
+        "tasks": lambda: tuple(map(_meant_task, plan.tasks)),
+        "baseline": lambda: plan.baseline and meant_method(plan.baseline),
+    }
+    found = dict[str, object]()
+    for field, meaning in meanings.items():
+        try:
+            found[field] = meaning()
+        except ValueError as error:
+            raise ValueError(f"--plan {file}: {field}: {error}") from None
+    return replace(plan, **found)
 
 
 def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:

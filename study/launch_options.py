@@ -37,6 +37,7 @@ MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is ad
 _CONTINUE = (
     "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
 )
+_NAMES = "repeatable, or a,b,c, or {}; default in {}"
 _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
@@ -107,8 +108,9 @@ def build_parser() -> Parser:
     what.add_argument(
         "--plan", metavar="FILE.toml", help="what to study, as --dry-run --toml prints it; options over it"
     )
-    what.add_argument("--method", action="append", metavar="NAME", help="repeatable, or a,b,c, or all (the profile's)")
-    what.add_argument("--task", action="append", metavar="NAME", help="repeatable, or a,b,c, or all")
+    of_profile = _NAMES.format("all (the profile's)", _defaults("methods"))
+    what.add_argument("--method", action="append", metavar="NAME", help=of_profile)
+    what.add_argument("--task", action="append", metavar="NAME", help=_NAMES.format("all", _defaults("tasks")))
     menu = "|".join(["auto", *profiles.available()])
     what.add_argument("--profile", metavar=menu, help="default: auto, which is paper where there are GPUs, else mini")
     what.add_argument("--include", metavar="FOLDER", help=INCLUDE)
@@ -183,6 +185,11 @@ def build_parser() -> Parser:
     how.add_argument("--toml", action="store_true", help="with --dry-run: the plan alone, as a file for --plan")
     how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
     return parser
+
+
+def _defaults(field: Literal["methods", "tasks"]) -> str:
+    """What runs where nothing is named, in the profiles that auto chooses from."""
+    return "; in ".join(f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "paper"))
 
 
 def check_options(options: LaunchOptions) -> None:

@@ -13,7 +13,7 @@ from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.study_facts import read_facts
 from study.launch_options import OUT, LaunchOptions
 from study.plans.identity import digest, in_file_names
-from study.plans.included_folder import include_folder
+from study.plans.included_folder import check_in_one_folder, include_folder
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes, with_earlier
@@ -40,6 +40,11 @@ def prepare(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None =
         folder = Path(options.continue_study)
     else:
         folder = Path(options.out or OUT) / (options.name or default_name(resolve(plan, unchecked=unknown)))
+    if options.retry_failed and plan_on_disk(folder) is None:
+        raise ValueError(
+            f"--retry-failed is of a study that is there, and {folder} is none; allowed: --continue runs/NAME, or "
+            "leave it out"
+        )
     check_files(plan, folder)
     resolved = resolve_in(folder, plan, is_continued=options.continue_study is not None, unchecked=unchecked)
     if options.baseline and resolved.asked.baseline not in resolved.asked.methods:
@@ -147,6 +152,7 @@ def resolve_in(
         raise another_study(folder, [other_data(earlier.plan.asked, plan)], is_continued=is_continued)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
+    check_in_one_folder(earlier.plan.asked.methods, plan, earlier.plan.asked)
     resolved = resolve(plan, unchecked=unchecked, pins=pins)
     if not unchecked and plan_changes(earlier.plan, resolved):
         settled = {trial.started.arm for trial in read_facts(folder).trials.values()}

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from study.command_line import Parser, guarded
 from study.facts import events
+from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, prepare_environment
@@ -66,7 +67,7 @@ def _main(argv: Sequence[str] | None) -> int:
         print(f"study.mirror: {error}. Nothing is lost; mirror later: {later}", file=sys.stderr)
         return 1
     seconds = time.monotonic() - began
-    print(f"mirrored {len(mirrored.facts.trials)} trials of {folder} to {masked(uri)} in {seconds:.1f} s")
+    print(f"mirrored {counted(len(mirrored.facts.trials), 'trial')} of {folder} to {masked(uri)} in {seconds:.1f} s")
     if mirrored.tracking and uri.startswith("http"):
         print("\n".join(links(masked(uri), mirrored.tracking.experiment_id, mirrored.progress())))
     return 0

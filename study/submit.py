@@ -218,17 +218,30 @@ def _model_answers(file: SubmissionFile, model: Path, data: str) -> tuple[Sequen
 
 
 def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], np.ndarray]:
-    """The majority class of train (STS-B: its mean) for every row; without data the first class, official rows."""
+    """The majority class of train (STS-B: its mean) for every row; the first class without train, and without the test
+    set the official rows."""
     task, source = TASKS[file.task], TASKS[file.answered_by]
+    missing: list[str] = []
     try:
         ids: Sequence[int] = load_split(task, file.split, data).ids
+    except ValueError as error:
+        ids = range(task.sizes[file.split])
+        missing.append(_fault(error))
+    try:
         value, what = _majority(source, data), "the mean score" if task.is_regression else "the majority class"
     except ValueError as error:
-        ids, value = range(task.sizes[file.split]), HIGHEST_SCORE / 2 if task.is_regression else 0
-        what = f"the same for the official {len(ids):,} rows ({error})"
+        value, what = HIGHEST_SCORE / 2 if task.is_regression else 0, "the same"
+        missing.append(_fault(error))
+    rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
+    rows += f" ({', '.join(missing)})" * bool(missing)
     answer = label_text(task, value)
-    print(f"{file.name}: warning: {file.answered_by} was not studied; every answer is {what}: {answer}")
+    print(f"{file.name}: warning: {file.answered_by} was not studied; every answer is {what}{rows}: {answer}")
     return ids, np.full(len(ids), value)
+
+
+def _fault(error: ValueError) -> str:
+    """Without what is allowed of --data, with which nothing is wrong."""
+    return str(error).partition("; ")[0]
 
 
 def _majority(task: Task, data: str) -> float:

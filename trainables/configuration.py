@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
-from trainables.schema import Typed
+from trainables.schema import MOST, Typed
 
 if TYPE_CHECKING:
     from trainables.data.tasks import Task
@@ -20,7 +20,6 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Inside = Annotated[float, Meta(gt=0, lt=1)]
 Precision = Literal["float32", "tensorfloat32", "bfloat16"]  # what each is: matrix_products.py
-MOST = 10**9  # of anything that is counted: every file and process reads such a number
 AtLeastOne = Annotated[int, Meta(ge=1, le=MOST)]
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 

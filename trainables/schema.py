@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 T = TypeVar("T")
+MOST = 10**9  # of anything that is counted: every file and process reads such a number
 
 Value = bool | int | float | str | None  # of a field of a configuration
 Configuration = Mapping[str, Value]  # every field of a method's configuration by name
@@ -80,6 +81,7 @@ def _in_words(message: str, kind: Any, value: object) -> str:
         return rule  # a check of the kind's own
     menu = ", ".join(_menu(kind, names, value)) if rule.startswith("Invalid ") else ""
     allowed = menu or re.sub("`([^`]+)`", _type_in_words, rule.removeprefix("Expected ").partition(", got ")[0])
+    allowed = _with_both_bounds(allowed, _bounds(_kind_at(kind, names, value)))
     return f"{'.'.join(names) or 'the value'} is {_at(value, names)!r}; allowed: {allowed}"
 
 
@@ -125,14 +127,41 @@ def _structs(kind: Any) -> list[Any]:
 
 def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
     """The choices of the field at the end of the path: those of a `Literal`, or the tags of a union."""
+    found = _kind_at(kind, names, value)
+    literals = [member for member in _members(found) if get_origin(member) is Literal]
+    tags = [str(member.__struct_config__.tag) for member in _structs(found)]
+    return [str(choice) for literal in literals for choice in get_args(literal)] or tags
+
+
+def _kind_at(kind: Any, names: list[str], value: Any) -> Any:
+    """What is to stand at the end of the path, or on the way to it, where that goes through no struct that fits."""
     for name in names:
-        members = _structs(kind)
-        matching = [member for member in members if _tag_fits(member, value)]
+        matching = [member for member in _structs(kind) if _tag_fits(member, value)]
         if not matching:
-            return [str(member.__struct_config__.tag) for member in members]
-        kind, value = get_type_hints(matching[0]).get(name), value[name]
-    literals = [member for member in _members(kind) if get_origin(member) is Literal]
-    return [str(choice) for literal in literals for choice in get_args(literal)]
+            return kind
+        kind, value = get_type_hints(matching[0], include_extras=True).get(name), value[name]
+    return kind
+
+
+def _bounds(kind: Any) -> list[str]:
+    """The least and the most of a number, each where there is one: `>= 0`, `< 1`."""
+    of_numbers = [member.__metadata__ for member in _members(kind) if get_origin(member) is Annotated]
+    metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    bounds = [(sign, getattr(meta, name)) for meta in metas for name, sign in signs.items()]
+    return [f"{sign} {bound}" for sign, bound in bounds if bound is not None]
+
+
+def _with_both_bounds(allowed: str, bounds: Sequence[str]) -> str:
+    """`a number <= 1.0`, which names the bound that was overstepped, with the other one too.
+
+    Beside what is too small `MOST` is not named: it is no rule of the field's own.
+    """
+    overstepped = re.search(" ([<>])=? ", allowed)
+    if overstepped is None or len(bounds) < 2:
+        return allowed
+    is_own = overstepped[1] == "<" or f"<= {MOST}" not in bounds
+    return f"{allowed[: overstepped.start()]} {' and '.join(bounds)}" if is_own else allowed
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

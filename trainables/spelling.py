@@ -26,11 +26,11 @@ def meant(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = (
 
 
 def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """The error that says which name is none, which there are, and which is nearest or that it is known elsewhere."""
+    """The error that says which name is none, which there are and, unless it is a known one, which is nearest."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(same(other, name) for other in known):
-        return ValueError(f"no {what} named {name!r}, which exists elsewhere; available: {menu_in_words}")
+        return ValueError(f"{name!r} is no {what}; available: {menu_in_words}")
     return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
 
 

@@ -91,7 +91,7 @@ def describe_estimate(item: ArmEstimate) -> str:
     if is_pretraining(arm.task):
         return f"{arm.name:24} {_steps_in_words(arm)}  {_cost_in_words(item)}  on {arm.backbone}"
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
-    search = f"{arm.samples:4} search{precision} ({item.bound} {item.search_epochs:.0f} epochs)"
+    search = f"{arm.samples:4} search{precision} ({item.bound} {counted(round(item.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
     return f"{arm.name:24} {trials}  {_cost_in_words(item)}  {_beginning_in_words(arm)}"
 
@@ -117,7 +117,7 @@ def _cost_in_words(item: ArmEstimate) -> str:
 
 def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
     """Epochs, time and disk of the whole plan, each as far as it is known."""
-    epochs = f"{estimates[0].bound} {sum(item.epochs for item in estimates):.0f} epochs"
+    epochs = f"{estimates[0].bound} {counted(round(sum(item.epochs for item in estimates)), 'epoch')}"
     seconds = [item.slot_seconds for item in estimates if item.slot_seconds is not None]
     if len(seconds) < len(estimates):
         unmeasured = f"{len(estimates) - len(seconds)} of {counted(len(estimates), 'arm')}"

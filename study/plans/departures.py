@@ -60,7 +60,7 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
         "part of the grid": asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms),
         "selected on a slice of train, where the papers select on dev": asked.selection == "holdout",
         f"{counted(asked.seeds, 'seed')}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
-        f"at most {asked.epochs} epochs, whatever is said of epochs below": asked.epochs is not None,
+        f"at most {counted(asked.epochs or 0, 'epoch')}, whatever is said of epochs below": asked.epochs is not None,
         f"set by hand, whatever is said of these fields below: {', '.join(asked.settings)}": bool(asked.settings),
         f"search trials compute in {asked.search_precision}, whatever is said of precision below": (
             asked.search_precision is not UNSET

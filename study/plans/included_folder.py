@@ -10,7 +10,7 @@ from msgspec import UNSET
 from study.plans.plan import Plan
 from trainables import base_method, method_files
 
-INCLUDE = "folder of your own methods, each NAME.py and NAME_space.py; the study remembers it"
+INCLUDE = "the one folder of all your own methods, each NAME.py and NAME_space.py; the study remembers it"
 INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of an exported model: its folder methods"
 
 
@@ -31,6 +31,22 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
         raise ValueError(
             f"{needed[0]} is a method of the folder {folder}, which is gone; allowed: put it back, or say where it is "
             "now by --include FOLDER"
+        )
+
+
+def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
+    """Passes unless a study has a method of another folder than the one that it is to go on with.
+
+    Raises:
+        ValueError: it has; a study has one folder.
+    """
+    if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
+        return
+    missing = [method for method in methods if base_method(method) not in method_files.names()]
+    if missing:
+        raise ValueError(
+            f"the study's method {missing[0]} is of the folder {earlier.include}, and not in {asked.include}; allowed: "
+            "one folder with the files of all methods"
         )
 
 

@@ -57,9 +57,8 @@ def read_plan(folder: Path) -> PlanFile | None:
         raise ValueError(f"{path} cannot be read: {error.strerror}; allowed: the folder of a study") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fault = f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path} is not a plan: {fault}; without it, the same launch makes it from the journal"
-        ) from None
+        again = "delete it and give the same launch again, which makes it from the journal"
+        raise ValueError(f"{path} is not a plan: {fault}; {again}") from None
     if digest(content) != written:
         raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
     try:

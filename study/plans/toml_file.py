@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
+
+from msgspec import UNSET
 
 from study import profiles
 from study.plans.plan import Plan
@@ -43,8 +47,32 @@ def read_toml(path: Path) -> Plan:
     profile = fields.get("profile", "mini")
     if not isinstance(profile, str):
         raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
+    try:
+        default = to_plain(profiles.load(profile))
+    except ValueError as error:
+        raise ValueError(f"--plan {path}: profile: {error}") from None
     said = {name: None if value == NONE else value for name, value in fields.items()}
     try:
-        return from_plain(Plan, {**to_plain(profiles.load(profile)), **said}, where=f"--plan {path}")
+        return from_plain(Plan, {**default, **said}, where=f"--plan {path}")
     except ValueError as error:  # in the words of TOML
         raise ValueError(str(error).replace(" or null", ' or "none"').replace(" an object", " a table")) from None
+
+
+def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
+    """What is wrong with a plan, with file and field where it is of a setting that the file says.
+
+    Args:
+        fault: in the words of options: `--set NAME: ...`, or `METHOD: NAME is ...`.
+        typed: the settings that the command line has laid over the file.
+    """
+    tables = [("settings", "--set", plan.methods, plan.settings)]
+    if plan.pretraining is not UNSET:
+        asked = plan.pretraining
+        tables.append(("pretraining.settings", "--pretrain-set", (asked.objective,), asked.settings))
+    for table, option, names, settings in tables:
+        found = re.match(rf"(?:{option} (\w+)|(?:{'|'.join(map(re.escape, names))}): (\w+) is\b)", fault)
+        field = found and (found[1] or found[2])
+        if found and field in settings and field not in typed:
+            rest = fault.removeprefix(f"{option} {field}: ")
+            return f"--plan {path}: {f'{table}.{field}: ' if found[1] else f'{table}: '}{rest}"
+    return fault

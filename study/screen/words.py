@@ -38,8 +38,9 @@ def describe_record(record: Record) -> str:
     if record.phase == "pretrain":
         scores = ", ".join(f"{name} {value:.3f}" for name, value in held_out_scores(record).items())
         return f"{_record_name(record)}: {scores} ({record.metrics['steps']:,.0f} steps)"
-    epochs = epochs_in_words(record.epochs)
-    verb = f"stopped at epoch {epochs}" if record.status == "stopped" else f"{epochs} epochs"
+    verb = counted(round(record.epochs), "epoch")
+    if record.status == "stopped":  # perhaps within the first one
+        verb = f"stopped at epoch {epochs_in_words(record.epochs)}"
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
 

@@ -46,7 +46,8 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --set= --dry-run", "--set is ''; allowed: some text, or leave it out"),
         ("status ", "runs/NAME is ''; allowed: some text"),
         ("launch --samples 99999999999999999999 --dry-run", "--samples is 99999999999999999999; allowed: a whole numb"),
-        ("launch --max-failures 9999999999 --dry-run", "--max-failures is 9999999999; allowed: a whole number <= 1000"),
+        ("launch --max-failures 9999999999 --dry-run", "; allowed: a whole number >= 0 and <= 1000000000"),
+        ("launch --set q=2 --dry-run", ": q is 2; allowed: a number >= 0 and <= 1"),
         ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
         ("launch --pretrain mlm --corpus mini --pretrain-set stepz=3 --dry-run", "; did you mean steps?"),
         ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),
@@ -58,17 +59,18 @@ def refused(capsys, here: Path, *arguments: str) -> str:
             "launch --seeds 42,43 --dry-run",
             "--seeds is '42,43'; allowed: a whole number, not a list: how many confirm tr",
         ),
-        ("launch --task rte --dry-run --explain pabee/mnli", "named 'pabee/mnli', which exists elsewhere; available: "),
+        ("launch --name new --retry-failed", "and runs/new is none; allowed: --continue runs/NAME, or leave it out"),
+        ("launch --task rte --dry-run --explain pabee/mnli", "'pabee/mnli' is no arm of this study; available: "),
         (
             "explain runs/first albert/sst2",
-            "named 'albert/sst2', which exists elsewhere; available: albert/rte",
+            "'albert/sst2' is no cell of runs/first; available: albert/rte",
         ),
         (
             "explain runs/first palbert/rte",
-            "named 'palbert/rte', which exists elsewhere; available: albert/rte",
+            "'palbert/rte' is no cell of runs/first; available: albert/rte",
         ),
         ("explain runs/first albrt/rte", "named 'albrt/rte'; available: albert/rte; did you mean albert/rte?"),
-        ("submit runs/first --method pabee", "named 'pabee', which exists elsewhere; available: albert"),
+        ("submit runs/first --method pabee", "'pabee' is no method with completed confirm trials; available: albert"),
         ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
         ("launch --toml --json --dry-run", "--toml and --json are two forms of one answer; allowed: one of the two"),
         (f"launch --name {'x' * 300} --dry-run", "... of 300 bytes; allowed: at most 200"),
@@ -149,6 +151,10 @@ def test_a_plan_of_another_version_is_said_to_be_one_with_the_fields_that_are_kn
     assert line.endswith("; another version of glue-exit-study wrote it")
 
 
+def test_an_option_that_is_needed_cannot_be_left_out(capsys, here):
+    assert refused(capsys, here, "export", "runs/first", "--to", "") == "study.export: --to is ''; allowed: some text"
+
+
 @pytest.mark.parametrize(
     ("file", "command", "message"),
     [
@@ -168,7 +174,7 @@ def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, com
 def test_a_plan_cut_short_says_how_it_comes_back_and_nothing_is_made(capsys, here, command):
     path = here / "runs" / "first" / "plan.json"
     path.write_bytes(path.read_bytes()[:400])
-    assert "; without it, the same launch makes it from the journal" in refused(capsys, here, *command.split())
+    assert "; delete it and give the same launch again, which makes it" in refused(capsys, here, *command.split())
 
 
 @pytest.mark.parametrize("name", ["Mine", "my-own", "1st"])

@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -6,7 +7,7 @@ import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 import study.launch_options
-from study import profiles
+from study import console, profiles
 from study.command_line import Parser
 
 COMMAND = """
@@ -22,17 +23,18 @@ raise SystemExit(guarded("study.launch", main))
 """
 
 
-EARLY = """
-import os, runpy, signal, sys
+INTERRUPTING = """
+import os, signal, sys
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "study.launch_options":
-            os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        if name == os.environ["INTERRUPTED_AT"]:
+            os.kill(os.getpid(), getattr(signal, os.environ["INTERRUPTED_BY"]))
 
 sys.meta_path.insert(0, Interrupting())
-runpy.run_module("study.launch", run_name="__main__")
-"""
+"""  # Python imports it as sitecustomize, before all else
+
+COMMANDS = [module for module, _ in console.COMMANDS.values()]
 
 
 def hear_interrupts():
@@ -40,11 +42,39 @@ def hear_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def interrupted(command, folder, *, at, by):
+    """A command that gets the signal `by` as it begins to import the module `at`."""
+    (folder / "sitecustomize.py").write_text(INTERRUPTING)
+    environment = {**os.environ, "PYTHONPATH": str(folder), "INTERRUPTED_AT": at, "INTERRUPTED_BY": by}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, preexec_fn=hear_interrupts
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interrupt_before_a_command_is_imported_ends_it_in_one_line(command, tmp_path):
+    done = interrupted([sys.executable, "-m", command, "runs/NAME"], tmp_path, at=command, by="SIGINT")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted, nothing was begun\n")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_an_interrupt_while_a_launch_is_imported_ends_it_in_one_line(name):
-    command = [sys.executable, "-c", EARLY, name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=hear_interrupts)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "study.launch: interrupted, nothing was begun\n")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interrupt_while_a_command_is_imported_ends_it_in_one_line(command, name, tmp_path):
+    done = interrupted([sys.executable, "-m", command], tmp_path, at="study.command_line", by=name)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{command}: interrupted, nothing was begun\n")
+
+
+def test_an_interrupt_before_the_console_is_imported_ends_it_in_one_line(tmp_path):
+    script = tmp_path / "glue-study"
+    script.write_text("import sys\nsys.path.insert(0, '.')\nfrom study.console import main\nsys.exit(main())\n")
+    done = interrupted([sys.executable, str(script), "status", "runs"], tmp_path, at="study.console", by="SIGINT")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "glue-study: interrupted, nothing was begun\n")
+
+
+def test_an_interrupt_of_a_process_that_is_no_command_is_its_own(tmp_path):
+    program = [sys.executable, "-c", "import study\nimport study.facts"]
+    assert interrupted(program, tmp_path, at="study.facts", by="SIGINT").stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():
@@ -65,6 +95,13 @@ def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
     assert max(map(len, said.splitlines())) <= columns - 2
     menu = "|".join(["auto", *profiles.available()])
     assert said.replace("\n", "").replace(" ", "").count(menu) == 2
+
+
+def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    said = study.launch_options.build_parser().format_help()
+    assert "all (the profile's); default in mini: palbert; in paper: palbert" in said
+    assert "or all; default in mini: sst2, cola; in paper: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb\n" in said
 
 
 def test_help_is_broken_behind_bars_and_at_blanks(monkeypatch):

@@ -203,7 +203,7 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
         ([], "several arms have models, name one by --method and --task: albert/rte, albert/mrpc, pondernet/rte, po"),
         (
             ["--method", "pabee"],
-            "no method with a model named 'pabee', which exists elsewhere; available: albert-mlm, albert, pondernet",
+            "'pabee' is no method with a model; available: albert-mlm, albert, pondernet",
         ),
         (
             ["--method", "pondrnet"],

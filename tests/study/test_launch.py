@@ -102,7 +102,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "--baseline PABEE is not studied; allowed: albert, palbert, or add it by --method",
         ),
         (["--explain", "palbert/rte"], "ignored without --dry-run; add --dry-run"),
-        (["--dry-run", "--explain", "rte"], "no arm named 'rte'; available: palbert/sst2, palbert/cola"),
+        (["--dry-run", "--explain", "rte"], "no arm of this study named 'rte'; available: palbert/sst2, palbert/cola"),
         (["--set", "lambda_layer_arch=conv"], "'conv'; allowed: linear, linear_cat, linear_diff, rnn"),
         (["--backbone", ""], "--backbone is ''; allowed: some text, or leave it out"),
         (["--name", "a/b"], "--name is 'a/b'; allowed: the name of a folder"),
@@ -127,7 +127,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "--gpus-per-trial is auto, but this machine has no GPU; leave it out",
             marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
         ),
-        (["--first-epoch-parts", "17", "--task", "mnli"], "--first-epoch-parts is 17; allowed: a whole number <= 16"),
+        (["--first-epoch-parts", "17", "--task", "mnli"], "is 17; allowed: a whole number >= 2 and <= 16"),
         (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
         (
             ["--storage", "/proc/nowhere"],

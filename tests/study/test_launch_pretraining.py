@@ -96,7 +96,7 @@ PRETRAINED_WITH_NYSTROM = [
         (["--pretrain", "mlm", "--pretrain-set", "steps=1e999"], "mlm: steps is '1e999'; allowed: a whole number"),
         (
             ["--pretrain", "mlm", "--pretrain-set", "mask_probability=1e0"],
-            "_probability is 1; allowed: a number < 1",
+            "_probability is 1; allowed: a number > 0 and < 1",
         ),
         (
             ["--pretrain", "mlm", "--pretrain-set", "mask_probability=nan"],

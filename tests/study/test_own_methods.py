@@ -264,6 +264,22 @@ def test_a_launch_says_that_the_folder_is_gone_and_takes_the_new_one(
     assert launch.main([*again, "--include", str(methods)]) == 0
 
 
+def test_a_method_in_another_folder_than_the_studys_is_refused(
+    tmp_path: Path, whole_study: tuple[Path, Path], study_of_a_gone_method: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_methods(tmp_path / "other")
+    for file in sorted(other.iterdir()):
+        file.rename(other / file.name.replace("entropy", "confidence"))
+    again = ["--continue", str(study_of_a_gone_method), "--include", str(other), "--dry-run"]
+    capsys.readouterr()
+    for methods in ([], ["--method", "confidence"]):
+        assert launch.main([*again, *methods]) == 2
+        assert capsys.readouterr().err == (
+            f"study.launch: the study's method entropy is of the folder {whole_study[1]}, and not in {other}; allowed: "
+            "one folder with the files of all methods\n"
+        )
+
+
 def test_a_method_that_was_taken_out_of_the_package_leaves_its_study_readable(
     study_of_a_gone_method: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,10 +124,24 @@ def test_task_without_data_gets_the_official_number_of_rows(study, models, tmp_p
         files = submitted(study, "--data", str(tmp_path), "--any-length")
     assert (len(files["RTE"]), len(files["WNLI"]), len(files["AX"])) == (1, 146, 1104)
     said = capsys.readouterr()
-    assert "WNLI.tsv: warning: wnli was not studied; every answer is the same for the official 146" in said.out
+    none, train = f"no file {tmp_path}/WNLI/test.tsv", f"no file {tmp_path}/WNLI/train.tsv"
+    same = "was not studied; every answer is the same"
+    assert f"WNLI.tsv: warning: wnli {same} for the official 146 rows ({none}, {train}): 0\n" in said.out
     assert said.err == (  # these are no generated tasks
         f"warning: {tmp_path / 'submission.zip'} has answers of models that were trained on generated sentences alone\n"
     )
+
+
+def test_the_rows_are_those_of_the_test_set_where_train_alone_is_missing(study, models, tmp_path, capsys):
+    write(study, arm("albert", "rte", [0.7], model=models["rte"]))
+    for folder, columns in {"RTE": "sentence1\tsentence2", "QNLI": "question\tsentence"}.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "test.tsv").write_text(f"index\t{columns}\n3\ta dog\tan animal\n")
+    with pytest.warns(UserWarning, match="1 rows; the official "):
+        files = submitted(study, "--data", str(tmp_path), "--any-length")
+    assert files["QNLI"] == [("3", "entailment")]
+    told = f"every answer is the same (no file {tmp_path}/QNLI/train.tsv): entailment"
+    assert f"QNLI.tsv: warning: qnli was not studied; {told}\n" in capsys.readouterr().out
 
 
 def test_a_test_set_of_another_length_is_refused_before_anything_is_answered(study, models, tmp_path, capsys):
@@ -219,7 +233,7 @@ def test_several_methods_need_a_choice(study, models, capsys):
         (
             arm("albert", "rte", [0.7]),
             ["--method", "pabee"],
-            "no method with completed confirm trials named 'pabee', which exists elsewhere; available: albert",
+            "'pabee' is no method with completed confirm trials; available: albert",
         ),
     ],
 )

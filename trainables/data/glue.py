@@ -6,6 +6,7 @@ offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...)
 
 import codecs
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -287,9 +288,10 @@ def _place_of(column: str, header: Sequence[str], file: Path) -> int:
 
 
 def _existing_file(task: Task, split: str, folder: str) -> Path:
-    file = Path(folder) / task.folder / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
+    inside = Path(task.folder) / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
+    file, above = Path(folder) / inside, Path(os.path.abspath(folder)).parent
     if not file.is_file():
-        near = nearest_in_words(folder, ("mini", "hub"))
+        near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
         raise ValueError(f"no {missing}; data is mini, hub or a folder in the original GLUE layout{near}")
     return file

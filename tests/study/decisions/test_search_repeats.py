@@ -101,7 +101,7 @@ def test_repeats_beyond_their_seeds_are_refused():
 
 def test_too_many_repeats_are_refused(capsys):
     assert command.main(["--search-repeats", "10", "--dry-run"]) == 2
-    assert "--search-repeats is 10; allowed: a whole number <= 9" in capsys.readouterr().err
+    assert "--search-repeats is 10; allowed: a whole number >= 1 and <= 9" in capsys.readouterr().err
 
 
 def test_a_study_with_repeats_verifies(tmp_path):

@@ -57,6 +57,12 @@ def test_a_dry_run_says_that_it_does_not_know_the_time(tmp_path, capsys):
     assert "time and disk are not known for 1 of 1 arm: --probe measures them" in capsys.readouterr().out
 
 
+def test_a_dry_run_says_one_epoch_as_one(tmp_path, capsys):
+    one = ["--samples", "1", "--seeds", "1", "--epochs", "1", "--early-stopping", "none"]
+    assert launch.main(["--profile", "mini", "--task", "rte", "--dry-run", "--out", str(tmp_path), *one]) == 0
+    assert "1 search (at most 1 epoch) " in capsys.readouterr().out
+
+
 def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     runs = tmp_path / "runs"

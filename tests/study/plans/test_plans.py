@@ -248,9 +248,10 @@ def test_what_all_methods_share_is_said_once():
     assert departures_in_words(shared)[1:] == ["  all methods: two", "  albert: one", "  pabee: three"]
 
 
-def test_one_seed_is_said_as_one():
-    plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), seeds=1))
+def test_one_seed_and_one_epoch_are_said_as_one():
+    plan = resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), seeds=1, epochs=1))
     assert "1 seed, where the papers have 5" in plan.departures["protocol"]
+    assert "at most 1 epoch, whatever is said of epochs below" in plan.departures["protocol"]
 
 
 def test_what_is_set_by_hand_is_said_to_overrule_the_departures():

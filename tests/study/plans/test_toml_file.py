@@ -7,6 +7,8 @@ from study.launch_options import LaunchOptions, build_parser
 from study.plans.plan import Plan
 from study.plans.toml_file import plan_as_toml, read_toml
 
+PRETRAINING = '[pretraining]\nobjective = "mlm"\ncorpus = "mini"\n[pretraining.settings]\n'
+
 
 def plan_from(*arguments: str) -> Plan:
     plan, _ = launch.plan_from(build_parser().options(LaunchOptions, arguments))
@@ -49,11 +51,17 @@ def test_options_are_laid_over_the_file(tmp_path):
         ("samples = ", "Invalid value"),
         ("sampels = 3", "no field named 'sampels'; available: profile, methods, "),
         ("sampels = 3", "did you mean samples?"),
-        ('profile = "papr"', "no profile named 'papr'; available: auto, ablation"),
+        ('profile = "papr"', "plan.toml: profile: no profile named 'papr'; available: auto, ablation"),
         ("profile = 3", "profile is 3; allowed: ablation, "),
         ('samples = "many"', "samples"),
         ('methods = ["bert"]', "no method named 'bert'; available: albert"),
         ('tasks = ["rtee"]', "no task named 'rtee'"),
+        ('methods = ["plabert"]', "plan.toml: methods: no method named 'plabert'; available: albert"),
+        ('baseline = "alber"', "plan.toml: baseline: no method named 'alber'; available: albert"),
+        ("[settings]\nlerning_rate = 1", "plan.toml: settings.lerning_rate: palbert has no such field; it has adam"),
+        ("[settings]\nq = 2", "plan.toml: settings: palbert: q is 2; allowed: a number >= 0 and <= 1"),
+        (f"{PRETRAINING}stepz = 1", "plan.toml: pretraining.settings.stepz: mlm has no such field; it has adam_beta2"),
+        (f"{PRETRAINING}steps = 0", "plan.toml: pretraining.settings: mlm: steps is 0; allowed: a whole number >= 1"),
     ],
 )
 def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, message):
@@ -62,6 +70,14 @@ def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, 
     assert launch.main(["--plan", str(path), "--dry-run", "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_setting_that_was_typed_is_told_of_the_command_line(tmp_path, capsys):
+    (tmp_path / "plan.toml").write_text("[settings]\nq = 0.5\n")
+    command = ["--plan", str(tmp_path / "plan.toml"), "--dry-run", "--set"]
+    for setting, message in {"q=2": "palbert: q is 2; ", "lerning_rate=1": "--set lerning_rate: palbert has "}.items():
+        assert launch.main([*command, setting]) == 2
+        assert capsys.readouterr().err.startswith(f"study.launch: {message}")
 
 
 def test_a_file_that_is_gone_is_named(tmp_path, capsys):

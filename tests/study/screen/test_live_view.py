@@ -50,6 +50,7 @@ def test_a_trial_that_was_stopped_within_its_first_epoch_is_told_by_the_part():
     simulation.launch()
     record = next(record for record in simulation.journal.records if record.epochs < 1)
     assert "(stopped at epoch 0.333, " in describe_record(record)
+    assert "(1 epoch, " in describe_record(replace(record, status="completed", epochs=1.0))
 
 
 def test_trials_that_are_equally_far_are_told_together():

@@ -191,6 +191,16 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         check_data(RTE, data)
 
 
+def test_the_folder_above_is_offered_where_that_of_one_task_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "RTE/train.tsv", RTE_HEADER)
+    monkeypatch.chdir(tmp_path)
+    for given in (str(tmp_path / "RTE"), "RTE", "RTE/"):
+        with pytest.raises(ValueError, match=rf"no file .*RTE/RTE/train.tsv; data is .*; did you mean {tmp_path}\?$"):
+            check_data(RTE, given)
+
+
 def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"no folder {tmp_path}/gone; data is mini, hub or a folder"):
         check_data(RTE, str(tmp_path / "gone"))
