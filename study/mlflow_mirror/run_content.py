@@ -41,6 +41,7 @@ from msgspec import UNSET
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
 from study.facts.events import EpochReported, Failure
 from study.facts.other_code import first_code, other_code_of
+from study.facts.plain_words import counted
 from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
@@ -351,7 +352,7 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Cut off after {int(trial.epochs)} epochs; the next launch goes on from its saved state."
+        return f"Cut off after {counted(int(trial.epochs), 'epoch')}; the next launch goes on from its saved state."
     if record is None:
         return ""
     if status == "failed":
