@@ -265,6 +265,22 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
     )
 
 
+def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
+    records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
+    _, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert warning == (
+        "warning: compute on the tasks that all rows ran differs by more than 20 % (by the clock, on a machine that "
+        "may have had other work): palbert had 12 min by the clock on CPU, albert 9 min by the clock on CPU"
+    )
+
+
+def test_a_row_whose_cell_has_no_number_yet_is_not_said_to_have_had_less(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5) + [record("albert", "rte", 0.7, seed=1, phase="search")]
+    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert not any("warning" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [
