@@ -181,7 +181,13 @@ def chosen_in_words(arm: ArmReplay) -> str:
         return f"not known: one of {rivals} trials" if rivals else "none: no trial completes"
     same = arm.was.chosen is not None and chosen.trial == arm.was.chosen.trial
     words = "the same" if same else _choice_in_words(chosen)
-    return f"{words}, if none of {rivals} trials is better whose epochs are not known" if rivals else words
+    return f"{words}, unless {_rivals_in_words(rivals)} would have been better" if rivals else words
+
+
+def _rivals_in_words(rivals: int) -> str:
+    """Trials that were stopped or are under way, and configurations that were never tried."""
+    which = "1 trial" if rivals == 1 else f"one of {rivals} trials"
+    return f"{which} whose end by these rules is not known"
 
 
 def _choice_in_words(chosen: Choice) -> str:
