@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,13 @@ def test_the_command_answers_in_json(study, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert answer["early_stopping"] == {"grace": 1, "factor": 4}
     assert answer["arms"][0]["was"]["trials"] == 3
+
+
+def test_a_study_without_a_journal_is_refused(study, tmp_path, capsys):
+    shutil.copy(study / "plan.json", tmp_path)
+    assert main([str(tmp_path)]) == 2
+    said = f"no events.jsonl in {tmp_path}, which has the scores of all epochs; allowed: the folder of a launch\n"
+    assert capsys.readouterr() == ("", f"study.replay: {said}")
 
 
 def test_a_rung_within_an_epoch_is_refused(tmp_path, capsys):
