@@ -166,6 +166,15 @@ def test_a_broken_record_without_a_journal_does_not_come_back(study):
         load_study(study)
 
 
+def test_the_help_fits_a_screen_and_says_where_the_whole_list_is(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert said.count("\n") < 30 and "workers.log (free text)" in said
+    assert "analysis/verification/not_covered.py" in said
+
+
 # ---- predictions and models
 
 
