@@ -7,8 +7,10 @@ python -m analysis.explain runs/NAME albert-mlm/pretraining
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import UNSET
@@ -127,6 +129,17 @@ def _search_lines(cell: Cell) -> list[str]:
     ]
     if best is not None and best.selection_score is not None:
         lines.append(f"best search trial: {best.trial}, key {best.key}, {points(best.selection_score)} points")
+    return lines + _failure_lines(cell)
+
+
+def _failure_lines(cell: Cell) -> list[str]:
+    """How many search trials failed of what, and where tracebacks are, of confirm trials too."""
+    (study,) = cell.studies
+    failed = [record for record in cell.arm_records if record.status == "failed"]
+    errors = Counter(record.error for record in failed if record.phase == "search")
+    lines = [f"  {number} failed: {error}" for error, number in errors.items()]
+    if failed and (study.folder / events.FILE).exists():
+        lines.append(f"tracebacks: python -m study.status {shlex.quote(str(study.folder))} --failures")
     return lines
 
 

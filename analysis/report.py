@@ -43,9 +43,11 @@ from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, guarded
+from study.facts.events import FILE
 from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
 from study.facts.record import Record
+from study.facts.study_folder import RECORDS
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
@@ -59,9 +61,11 @@ def write_report(folder: Path) -> Path:
     """Writes `tables/`, `pictures/` and `report.html` into the study folder; returns the page.
 
     Raises:
-        ValueError: it is no study, or cannot be written.
+        ValueError: it is no study, holds a plan alone, or cannot be written.
     """
     study = load_study(folder)
+    if not ((folder / RECORDS).exists() or (folder / FILE).exists()):
+        raise ValueError(f"no records in {folder}; allowed: the folder of a study that a launch has begun to run")
     check_folder("the study", folder)
     evidence = gather([study])
     tables = tables_of(evidence)

@@ -43,7 +43,8 @@ def verify(folder: Path) -> list[str]:
         if not (folder / plan_file.FILE).exists():
             raise
         return [str(error)]
-    return facts_drift(folder, file) + numbers_drift(folder)
+    facts = facts_drift(folder, file)
+    return facts + numbers_drift(folder, said=facts)
 
 
 def facts_drift(folder: Path, file: PlanFile) -> list[str]:
@@ -63,14 +64,24 @@ def each_facts_drift(folder: Path, file: PlanFile) -> Iterator[str]:
     yield from optuna_file.optuna_drift(folder, file, replay.facts)
 
 
-def numbers_drift(folder: Path) -> list[str]:
-    """What has drifted in the predictions, the models, the tables and the report."""
+def numbers_drift(folder: Path, *, said: Sequence[str] = ()) -> list[str]:
+    """What has drifted in the predictions, the models, the tables and the report; `said` is told already."""
     try:
         study = load_study(folder)
-        drift = predictions_drift(study) + models_drift(study)
+        drift = predictions_drift(study)
     except ValueError as error:
-        return [f"numbers cannot be made anew: {error}"]
-    return drift + tables_drift([study], folder / "tables") + report_drift(study)
+        return [f"numbers cannot be made anew: {_unless_said(error, said)}"]
+    try:
+        _ = study.facts
+    except ValueError as error:
+        return [*drift, f"models, tables and report cannot be checked: {_unless_said(error, said)}"]
+    return drift + models_drift(study) + tables_drift([study], folder / "tables") + report_drift(study)
+
+
+def _unless_said(error: ValueError, said: Sequence[str]) -> str:
+    """The error, which names a file by its whole path, or where it stands already."""
+    told = next((line for line in said if str(error).endswith(line)), None)
+    return str(error) if told is None else f"see {told.partition(': ')[0]} above"
 
 
 class Options(Typed, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from study.counterfactual.curves import epochs_of
 from study.counterfactual.searches import Bounds, Choice, Search, search_under
 from study.decisions.progress import StudyProgress
 from study.facts.durations import clock
-from study.facts.events import read_events
+from study.facts.events import FILE, read_events
 from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import StudyFacts
 from study.plans.plan import AtLeastTwo, EarlyStopping
@@ -90,9 +90,12 @@ def replay_of(folder: Path, options: Options) -> Replay:
     """The searches of the study by the rules that the options name.
 
     Raises:
-        ValueError: the folder is no study, or no rule follows from the options.
+        ValueError: the folder is no study, has no journal, or no rule follows from the options.
     """
-    file, events, facts = require_plan(folder), read_events(folder), StudyFacts()
+    file = require_plan(folder)
+    if not (folder / FILE).exists():
+        raise ValueError(f"no {FILE} in {folder}, which has the scores of all epochs; allowed: the folder of a launch")
+    events, facts = read_events(folder), StudyFacts()
     own = file.plan.protocol.early_stopping
     if own is not None and own.part is not None:
         raise ValueError(f"{folder} has a rung within the first epoch; allowed: a study whose rungs are whole epochs")
@@ -181,7 +184,13 @@ def chosen_in_words(arm: ArmReplay) -> str:
         return f"not known: one of {rivals} trials" if rivals else "none: no trial completes"
     same = arm.was.chosen is not None and chosen.trial == arm.was.chosen.trial
     words = "the same" if same else _choice_in_words(chosen)
-    return f"{words}, if none of {rivals} trials is better whose epochs are not known" if rivals else words
+    return f"{words}, unless {_rivals_in_words(rivals)} would have been better" if rivals else words
+
+
+def _rivals_in_words(rivals: int) -> str:
+    """Trials that were stopped or are under way, and configurations that were never tried."""
+    which = "1 trial" if rivals == 1 else f"one of {rivals} trials"
+    return f"{which} whose end by these rules is not known"
 
 
 def _choice_in_words(chosen: Choice) -> str:

@@ -55,11 +55,14 @@ class Reader:
     def read(self, line: bytes, *, where: str) -> Any:
         """The text as the kind; see `from_json`."""
         try:
-            return self._decoder.decode(line)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"{where}: {_in_words(str(error), self._kind, msgspec.json.decode(line))}") from None
+            try:
+                return self._decoder.decode(line)
+            except msgspec.ValidationError as error:
+                value = msgspec.json.decode(line)  # that a later byte is no JSON was not seen yet
+                raise ValueError(f"{where}: {_in_words(str(error), self._kind, value)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise ValueError(f"{where}: not a JSON object: {line[:60]!r}") from None
+            start = line[:60].decode(errors="replace").rstrip()
+            raise ValueError(f"{where}: not a JSON object: {start!r}") from None
 
 
 def to_plain(value: Any) -> Any:

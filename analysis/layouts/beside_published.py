@@ -57,8 +57,10 @@ def beside_published(
 ) -> Placed:
     """Our lines with the published ones of the same settings beneath each; the others in blocks that say why.
 
-    `metrics` are those of the table's columns, by task, in the words of `published.csv`.
+    `metrics` are those of the table's columns, by task, in the words of `published.csv`. A row without a number on the
+    tasks of ours says nothing here.
     """
+    published = [other for other in published if other.is_about(tasks_of(rows))]
     lines: list[Line] = []
     pairs: list[Beside] = []
     shown: dict[PublishedRow, set[str]] = {other: set() for other in published}
@@ -81,6 +83,11 @@ def beside_published(
     used = [other for other in published if shown[other]]
     notes = [*_sources(rows, used), *_published_notes(used, shown)]
     return Placed(lines, blocks, notes, pairs, {_label(other): other for other in published})
+
+
+def tasks_of(rows: Sequence[Row]) -> set[str]:
+    """The tasks that the rows have cells for."""
+    return {task for row in rows for task in row.cells}
 
 
 def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> dict[str, str | None]:

@@ -9,7 +9,14 @@ from analysis.layouts.beside_published import Beside
 from analysis.layouts.cell_facts import points
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import Comparison, Place, Sample, baseline_method, baseline_row
+from analysis.statistics.comparisons import (
+    Comparison,
+    Place,
+    Sample,
+    baseline_method,
+    baseline_row,
+    baseline_rows,
+)
 from analysis.statistics.constant_answer import not_shown_above_constant
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
@@ -174,13 +181,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     baseline = baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if baseline is None:
-        method = baseline_method(rows)
-        which = (
-            f"the baseline, {method}, has not exactly one row with numbers"
-            if method
-            else "the plans do not name one baseline"
-        )
-        return f"No difference is tested, because {which} (--baseline names one). {floor}"
+        return f"No difference is tested: {_why_no_baseline(rows)}. {floor}"
     if not family:
         return (
             f"No difference is tested, because {baseline} and no other row have predictions of the same examples. "
@@ -197,6 +198,16 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
         "with a search each still get a mark in 4 to 60 % of comparisons (python -m benchmarks.statistics search). The "
         f"notes below say which marks hold for the methods too. {floor}"
     )
+
+
+def _why_no_baseline(rows: list[Row]) -> str:
+    """Why not exactly one row is the baseline, and what names one."""
+    method = baseline_method(rows)
+    if method is None:
+        return "the plans do not name one baseline; --baseline names one"
+    labels = baseline_rows(rows)
+    found = counted(len(labels), "row") if labels else "no row"
+    return f"the baseline, {method}, has {found} with numbers here; --baseline names another"
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
@@ -216,15 +227,17 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
     least: dict[str, float] = {}
     for comparison in family:
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
-    told = [f"{TASKS[task].title} {points(found) if found else 'not known'}" for task, found in least.items()]
-    return [*notes, f"a true difference would get a mark four times in five from so many points on: {', '.join(told)}"]
+    told = [
+        f"{TASKS[task].title} {f'{points(found)} points' if found else 'not known'}" for task, found in least.items()
+    ]
+    return [*notes, f"the smallest true difference that would get a mark four times in five: {', '.join(told)}"]
 
 
 def constant_notes(samples: dict[Place, Sample]) -> list[str]:
     """The cells that are not shown to do better than a model that reads nothing."""
     found = not_shown_above_constant(samples)
     told = [f"{label} on {TASKS[task].title} ({points(constant)})" for (label, task), constant in found.items()]
-    head = "not shown to be better than one answer for all examples, whose score stands behind"
+    head = "not shown to be better than always giving the one answer that scores best (its score in brackets)"
     return [f"{head}: {', '.join(told)}"] if told else []
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.layouts.beside_published import Beside, Placed, beside_published
+from analysis.layouts.beside_published import Beside, Placed, beside_published, tasks_of
 from analysis.layouts.cell_facts import (
     ELECTRA_METRICS,
     PAPER_METRICS,
@@ -55,12 +55,12 @@ def dev_table(evidence: Evidence) -> Table:
         title=f"GLUE dev scores{on_mini(studies)}, median over {seeds_in_words(studies, rows)}",
         columns=task_columns(studies, PAPER_TASKS) | {"macro": "macro"},
         lines=placed.lines,
-        blocks=placed.blocks + _test_blocks(studies, _papers_with_test(rows)),
+        blocks=placed.blocks + _test_blocks(evidence, _papers_with_test(rows)),
         marks=mark_meanings(evidence.baseline),
         caption=" ".join(
             [
                 "Points (100 x score).",
-                _macro_in_words(rows),
+                *_macro_in_words(rows),
                 marks_in_words(rows, comparisons),
                 origin_in_words(studies),
             ]
@@ -134,7 +134,7 @@ def electra_table(evidence: Evidence) -> Table:
             Block(block.title, [_with_size(line, placed.published.get(line.label)) for line in block.lines])
             for block in placed.blocks
         ]
-        + _test_blocks(studies, ("lmtuners", "electra_pytorch")),
+        + _test_blocks(evidence, ("lmtuners", "electra_pytorch")),
         caption=(
             "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
             "matched and mismatched here and in lmtuners, matched only in ELECTRA's README. "
@@ -233,10 +233,13 @@ def _with_size(line: Line, published: PublishedRow | None) -> Line:
     return replace(line, entries=sizes | dict(line.entries))
 
 
-def _macro_in_words(rows: list[Row]) -> str:
+def _macro_in_words(rows: list[Row]) -> list[str]:
+    """What macro is, or why there is none; nothing where one task alone gives nobody reason to look for it."""
     if any(macro(row) is not None for row in rows):
-        return "Macro is the mean of the paper's eight tasks."
-    return "Macro, the mean of the paper's eight tasks, is left out until all eight are complete."
+        return ["Macro is the mean of the paper's eight tasks."]
+    if len(tasks_of(rows).intersection(PAPER_TASKS)) < 2:
+        return []
+    return ["Macro, the mean of the paper's eight tasks, is left out until all eight are complete."]
 
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
@@ -259,13 +262,16 @@ def _papers_with_test(rows: list[Row]) -> list[str]:
     return papers + ["COSEE Tab.3"] * ("PALBERT Tab.2" in papers)
 
 
-def _test_blocks(studies: list[Study], papers: Iterable[str]) -> list[Block]:
-    """The published test numbers beside the dev numbers; ours would come from the GLUE server, none for mini-GLUE."""
-    return [] if any(study.is_mini for study in studies) else [_test_block(paper) for paper in papers]
+def _test_blocks(evidence: Evidence, papers: Iterable[str]) -> list[Block]:
+    """The published test numbers on the tasks studied; ours would come from the GLUE server, none for mini-GLUE."""
+    if any(study.is_mini for study in evidence.studies):
+        return []
+    tasks = tasks_of(evidence.rows)
+    found = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
+    return [_test_block(rows) for rows in found if rows]
 
 
-def _test_block(paper: str) -> Block:
-    published = published_rows(paper, split="test")
+def _test_block(published: list[PublishedRow]) -> Block:
     what = dict.fromkeys(other.what for other in published)
     title = f"Published, on the test set; ours need the GLUE server, see study.submit ({' and '.join(what)})"
     return Block(title, [_with_size(_published_test_line(other), other) for other in published])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from analysis.layouts.table import Entry, deviation_entry, number_entry
 from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
+NO_STATISTIC = "n/a"  # in the file, where the source does not say of what runs a number is
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,12 @@ class PublishedRow:
     @property
     def what(self) -> str:
         """Where it is from and what it is, for a heading."""
-        return f"{self.paper}, {self.source}; {self.backbone or 'own backbone'}, {self.split}, {self.statistic}"
+        statistic = "" if self.statistic == NO_STATISTIC else f", {self.statistic}"
+        return f"{self.paper}, {self.source}; {self.backbone or 'own backbone'}, {self.split}{statistic}"
+
+    def is_about(self, tasks: Collection[str]) -> bool:
+        """Whether it has anything to say on these tasks: a number on one of them, or a figure over all."""
+        return any(task in tasks or task == "relative" for task in self.numbers)
 
 
 @cache

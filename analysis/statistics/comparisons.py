@@ -164,9 +164,14 @@ def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str,
 
 def baseline_row(rows: list[Row]) -> str | None:
     """The label of the row that marks compare with; None where not exactly one row with numbers is the baseline's."""
-    filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
-    labels = [row.label for row in filled if row.method == baseline_method(rows)]
+    labels = baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
+
+
+def baseline_rows(rows: list[Row]) -> list[str]:
+    """The labels of the rows with numbers that are of the baseline."""
+    filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
+    return [row.label for row in filled if row.method == baseline_method(rows)]
 
 
 def baseline_method(rows: list[Row]) -> str | None:

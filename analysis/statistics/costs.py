@@ -66,6 +66,7 @@ class Entry:
     row: str
     spent: list[Spent]  # per arm and phase
     pretrained: list[PretrainingCost]  # one for each of its arms in each study that pretrains
+    unfinished: frozenset[str] = frozenset()  # tasks of which there is no number yet
 
     @property
     def trials(self) -> dict[str, int]:
@@ -133,6 +134,7 @@ def _entry(row: Row) -> Entry:
         row=row.label,
         spent=ledger(record for cell in row.cells.values() for record in cell.paid),
         pretrained=[cost for cost in costs if cost is not None],
+        unfinished=frozenset(task for task, cell in row.cells.items() if cell.state == "missing"),
     )
 
 
@@ -158,7 +160,7 @@ def seconds_of_clock(record: Record) -> float:
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
-    """The ledger in words, and warnings where rows had unlike compute on the tasks that all of them ran.
+    """The ledger in words, and warnings where rows had unlike compute on the tasks that all of them ran to a number.
 
     Pretraining is compared apart: a large cost that rows share would hide how unlike their trials' is.
     """
@@ -167,20 +169,29 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
         return []
     unit = unit_of(entry.total for entry in spent)
     notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent), *_pretraining_warnings(spent)]
-    common = set.intersection(*(entry.tasks for entry in spent))
+    common = set.intersection(*(entry.tasks - entry.unfinished for entry in spent))
     return notes + _warnings({entry.row: entry.on(common) for entry in spent}) if common else notes
 
 
 def _pretraining_warnings(entries: list[Entry]) -> list[str]:
     wholes = {entry.row: entry.whole_pretraining for entry in entries}
-    excesses = [uncertainty.largest_excess([getattr(own, unit) for own in wholes.values()]) for unit in UNITS]
-    if max(excesses) <= LARGEST_EXCESS:
+    unlike = [
+        kind
+        for kind in UNITS
+        if uncertainty.largest_excess([getattr(own, kind) for own in wholes.values()]) > LARGEST_EXCESS
+    ]
+    if not unlike:
         return []
     unit = unit_of(wholes.values())
     told = ", ".join(
         f"{entry.row} {wholes[entry.row].in_words(unit) if entry.pretrained else 'none'}" for entry in entries
     )
-    return [f"warning: the pretraining of the rows' backbones differs by more than 20 %: {told}"]
+    return [f"warning: the pretraining of the rows' backbones differs by more than 20 %{_doubt(unlike)}: {told}"]
+
+
+def _doubt(kinds: Collection[str]) -> str:
+    """What else than the trials may have made the times of these kinds differ."""
+    return "" if "gpu_seconds" in kinds else " (by the clock, on a machine that may have had other work)"
 
 
 def _warnings(computes: dict[str, Compute]) -> list[str]:
@@ -198,7 +209,7 @@ def _warnings(computes: dict[str, Compute]) -> list[str]:
         least, most = computes[ordered[0]], computes[ordered[-1]]
         if uncertainty.largest_excess([getattr(least, kind), getattr(most, kind)]) > LARGEST_EXCESS:
             warnings.append(
-                "warning: compute on the tasks that all rows ran differs by more than 20 %: "
+                f"warning: compute on the tasks that all rows ran differs by more than 20 %{_doubt([kind])}: "
                 f"{ordered[-1]} had {most.in_words(unit)}, {ordered[0]} {least.in_words(unit)}"
             )
     return warnings

@@ -6,6 +6,7 @@ import hashlib
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from study.facts.json_lines import read_lines
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import READER, Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import RECORDS
+from study.facts.study_folder import RECORDS, how_records_come_back
 from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
 from study.plans.plan_file import FILE, PlanFile, changes
@@ -214,6 +215,13 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         raise ValueError(f"{path}: {error}") from None
 
 
+def _read_records(path: Path) -> Iterator[tuple[int, Record]]:
+    try:
+        yield from read_lines(path, READER)
+    except ValueError as error:
+        raise ValueError(f"{error}{how_records_come_back(path.parent)}") from None
+
+
 def _newest(path: Path) -> tuple[list[Record], list[Record]]:
     """The last record of every key, and those that it replaces: a failed trial may have been run again.
 
@@ -222,7 +230,7 @@ def _newest(path: Path) -> tuple[list[Record], list[Record]]:
     lines: dict[str, int] = {}
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
-    for number, record in read_lines(path, READER):
+    for number, record in _read_records(path):
         for wrong in check_record(record):
             raise ValueError(f"{path}:{number}: {wrong}")
         earlier = newest.pop(record.key, None)

@@ -15,6 +15,7 @@ from study.decisions.budget import GpuBudget
 from study.decisions.progress import StudyProgress
 from study.decisions.specs import part_of
 from study.facts.events import (
+    FILE,
     AshaDecided,
     ConfirmClosed,
     EpochReported,
@@ -33,6 +34,7 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
+from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile, plan_changes
 
@@ -41,8 +43,8 @@ class Replay:
     """The state of a study while its journal is read again."""
 
     def __init__(self, folder: Path, file: PlanFile) -> None:
-        lines, self._unreadable = read_journal(folder)
-        self._lines = lines
+        self._journal = read_journal(folder)
+        lines = self._journal.lines
         self.facts = StudyFacts()
         self._file = file
         self._progress = StudyProgress(file.plan, self.facts, max_gpu_hours=None)
@@ -54,10 +56,21 @@ class Replay:
         self._time = ""
 
     def drift(self) -> Iterator[str]:
-        """A line for every field that is not what it should be, as soon as it is found; at the end `facts` has all."""
-        yield from self._unreadable
-        for line in self._lines:
-            yield from self.take(line)
+        """A line for every field that is not what it should be, as soon as it is found; at the end `facts` has all.
+
+        What is wrong behind a line that cannot be read may follow from its absence, and is one line.
+        """
+        yield from self._journal.faults
+        first_unread = min(self._journal.unread, default=None)
+        later: list[str] = []
+        for line in self._journal.lines:
+            if first_unread is None or line.number < first_unread:
+                yield from self.take(line)
+            else:
+                later += self.take(line)
+        if later:
+            others = f"; and {counted(len(later) - 1, 'other fault')} of later lines" * (len(later) > 1)
+            yield f"what may follow from that line {first_unread} of {FILE} cannot be read: {later[0]}{others}"
 
     def take(self, line: JournalLine) -> list[str]:
         """What is wrong with the next event, and where; then it is a fact."""

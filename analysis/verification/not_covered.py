@@ -92,10 +92,14 @@ NOT_COVERED = (
 
 
 def in_words() -> str:
-    """All of both in a paragraph, fields with one reason together."""
-    chain = "Found by the chain of the journal alone, so not where it, records, tables and report were all made anew"
+    """What is not covered, in a paragraph that a screen has room for; fields with one reason together."""
+    chain = (
+        f"{len(CHAIN_ALONE)} fields of events.jsonl are held by the chain of its lines alone, so not where it, "
+        "records, tables and report were all made anew: such as who ran a launch and where, why a trial broke off, "
+        "when something happened, what was measured once"
+    )
     nowhere = f"Not covered, because nothing in the folder repeats it: {_listed(NOT_COVERED)}."
-    return f"{nowhere} {chain}: {_listed(CHAIN_ALONE)}."
+    return f"{nowhere} {chain}. Each of them stands with its reason in analysis/verification/not_covered.py."
 
 
 def _listed(entries: tuple[NotCovered, ...]) -> str:

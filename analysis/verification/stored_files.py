@@ -50,7 +50,7 @@ def models_drift(study: Study) -> list[str]:
         except OSError:
             lines.append(f"{path} is missing: the model of {name_of(record)}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            lines.append(f"{path} describes no model: {error!r}")
+            lines.append(f"{path} describes no model: {type(error).__name__}: {error}")
     return lines + [line for record in study.pretrained for line in _pretrained_model_drift(study, record)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from study.facts.events import FILE
+
 RECORDS = "records.jsonl"
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
 
@@ -13,6 +15,12 @@ def dev_table(folder: Path) -> str:
     """The study's first table as Markdown; "" where none was made."""
     path = folder / DEV_TABLE
     return path.read_text() if path.exists() else ""
+
+
+def how_records_come_back(folder: Path) -> str:
+    """What is to be done about a line of `records.jsonl` that cannot be read, to stand behind what is wrong with it."""
+    can_be_made = (folder / FILE).exists() and (folder / RECORDS).is_file()
+    return "; the same launch writes it anew from the journal" if can_be_made else ""
 
 
 def predictions_file(folder: Path, key: str) -> Path:

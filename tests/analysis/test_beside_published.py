@@ -133,6 +133,31 @@ def test_a_figure_over_all_tasks_is_in_its_heading_on_mini_too(tmp_path):
 
 
 def test_the_test_rows_are_printed_apart(tmp_path):
-    made = table(write_study(tmp_path, arm("albert", "rte", [0.76] * 5)))
+    made = table(write_study(tmp_path, arm("albert", "sst2", [0.92] * 5)))
     dev, test, of_others = apart(made, "PABEE")
     assert "not run here" in dev and "on the test set; ours need the GLUE server" in test and "COSEE" in of_others
+
+
+def test_a_published_table_without_the_tasks_studied_is_left_out(tmp_path):
+    made = table(write_study(tmp_path, arm("albert", "rte", [0.76] * 5)))
+    assert not any("COSEE" in block.title for block in made.blocks)  # it has SST-2, QNLI, MNLI and QQP
+    numbers = [entries.keys() for entries in (line.entries for block in made.blocks for line in block.lines)]
+    assert numbers and all("rte" in columns for columns in numbers)
+
+
+def test_rows_with_a_size_and_no_number_are_left_out(tmp_path):
+    study = write_study(tmp_path, arm("albert", "rte", [0.76] * 5))
+    assert not any("ALBERT README" in block.title for block in table(study, "pabee").blocks)  # SST-2 and MNLI alone
+
+
+def test_a_heading_names_its_source_once_and_no_statistic_that_nobody_knows(tmp_path):
+    blocks = table(write_study(tmp_path, arm("albert", "sst2", [0.92] * 5))).blocks
+    (cosee,) = [block.title for block in blocks if "COSEE" in block.title]
+    assert cosee.endswith("(COSEE Tab.3, AAAI 2025; albert/albert-base-v2, test)")
+
+
+def test_macro_is_explained_where_more_than_one_of_its_tasks_is_studied(tmp_path):
+    one = arm("albert", "rte", [0.76] * 5)
+    two = one + arm("albert", "sst2", [0.92] * 5)
+    assert "Macro" not in table(write_study(tmp_path / "one", one)).caption
+    assert "is left out until all eight are complete" in table(write_study(tmp_path / "two", two)).caption

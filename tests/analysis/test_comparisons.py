@@ -7,12 +7,13 @@ import pytest
 from helpers.made_studies import arm, predicted_study, record, scores_of, store_predictions, write_study
 from helpers.made_studies import predictions as make_predictions
 
+from analysis.layouts.notes import comparison_notes, marks_in_words
 from analysis.statistics.comparisons import compare, marks, samples_of
 from analysis.statistics.costs import Compute, ledger_notes, row_ledger, unit_of
 from analysis.statistics.resampling import plain_scores, resampled_scores
 from analysis.statistics.uncertainty import holm
 from analysis.studies.joined import rows_of
-from analysis.studies.load import load_study
+from analysis.studies.load import load_studies, load_study
 from analysis.tables import write_tables
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 
@@ -60,7 +61,7 @@ def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says
     study = predicted_study(tmp_path, {"albert": 0.6, "palbert": 0.8}, ["rte"], baseline=None)
     write_tables([study], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No difference is tested, because the plans do not name one baseline (--baseline names one)." in text
+    assert "No difference is tested: the plans do not name one baseline; --baseline names one." in text
     assert "↑ |" not in text and "↓ |" not in text
 
 
@@ -81,8 +82,24 @@ def test_nothing_is_marked_where_two_plans_name_different_baselines_and_the_capt
     two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], baseline="palbert")
     write_tables([one, two], tmp_path / "tables")
     text = (tmp_path / "tables" / "dev.md").read_text()
-    assert "No difference is tested, because the plans do not name one baseline (--baseline names one)." in text
+    assert "No difference is tested: the plans do not name one baseline; --baseline names one." in text
     assert "↑ |" not in text and "↓ |" not in text
+
+
+def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
+    alone = predicted_study(tmp_path / "alone", {"palbert": 0.8}, ["rte"], baseline="albert")
+    two = [predicted_study(tmp_path / name, {"albert": 0.6, "palbert": 0.8}, ["rte"]) for name in ("one", "two")]
+    for folders, number in ([alone], "no row"), (two, "2 rows"):
+        rows = rows_of(load_studies(folders), separate=len(folders) > 1)
+        wanted = f"tested: the baseline, albert, has {number} with numbers here; --baseline names another."
+        assert wanted in marks_in_words(rows, compare(rows, samples_of(rows)))
+
+
+def test_the_smallest_difference_that_would_be_marked_is_in_points(comparisons):
+    assert comparison_notes(comparisons)[-1].startswith(
+        "the smallest true difference that would get a mark four times in five: RTE "
+    )
+    assert " points" in comparison_notes(comparisons)[-1]
 
 
 def test_the_difference_is_that_of_the_mean_scores(rows, comparisons):
@@ -263,6 +280,22 @@ def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, sec
         any("differs by more than 20 %: palbert had 12 min of GPU, albert 9 min of GPU" in note for note in notes)
         == warned
     )
+
+
+def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
+    records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
+    _, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert warning == (
+        "warning: compute on the tasks that all rows ran differs by more than 20 % (by the clock, on a machine that "
+        "may have had other work): palbert had 12 min by the clock on CPU, albert 9 min by the clock on CPU"
+    )
+
+
+def test_a_row_whose_cell_has_no_number_yet_is_not_said_to_have_had_less(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5) + [record("albert", "rte", 0.7, seed=1, phase="search")]
+    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
+    assert not any("warning" in note for note in notes)
 
 
 @pytest.mark.parametrize(

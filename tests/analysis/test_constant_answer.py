@@ -38,9 +38,9 @@ def test_a_table_names_the_cells_that_read_nothing(tmp_path):
     found = not_shown_above_constant(gather([load_study(study)]).samples)
     assert set(found) == {("palbert", "rte"), ("palbert", "mrpc")}
     write_tables([study], tmp_path / "tables")
-    (note,) = [line for line in (tmp_path / "tables" / "dev.md").read_text().splitlines() if "one answer" in line]
+    (note,) = [line for line in (tmp_path / "tables" / "dev.md").read_text().splitlines() if "the one answer" in line]
     assert note.startswith(
-        "- not shown to be better than one answer for all examples, whose score stands behind: palbert on "
+        "- not shown to be better than always giving the one answer that scores best (its score in brackets): palbert "
     )
     assert "albert on" not in note.replace("palbert on", "")
 

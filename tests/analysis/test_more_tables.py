@@ -150,8 +150,8 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
 
 def test_every_published_number_is_printed_by_some_layout(tmp_path):
     """On ALBERT or RoBERTa, dev or test."""
-    albert = write_study(tmp_path / "a", arm("albert", "rte", [0.7] * 5) + arm("electra-small", "rte", [0.7] * 5))
-    roberta = write_study(tmp_path / "r", arm("albert", "rte", [0.7] * 5), backbone="FacebookAI/roberta-base")
+    albert = write_study(tmp_path / "a", arm("albert", "sst2", [0.7] * 5) + arm("electra-small", "sst2", [0.7] * 5))
+    roberta = write_study(tmp_path / "r", arm("albert", "sst2", [0.7] * 5), backbone="FacebookAI/roberta-base")
     printed = {
         line.label
         for folder in (albert, roberta)

@@ -58,6 +58,6 @@ def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
 def test_the_table_says_that_it_is_not_known():
     alike = paired_test(0.0, [])
     comparison = Comparison("palbert", "albert", "rte", "baseline", alike, 1.0, None, None, None, [])
-    assert comparison_notes([comparison])[-1].endswith("from so many points on: RTE not known")
+    assert comparison_notes([comparison])[-1].endswith("four times in five: RTE not known")
     known = replace(comparison, detectable_difference=0.12)
-    assert comparison_notes([comparison, known])[-1].endswith("from so many points on: RTE 12.0")
+    assert comparison_notes([comparison, known])[-1].endswith("four times in five: RTE 12.0 points")

@@ -3,7 +3,8 @@
 import sqlite3
 
 import pytest
-from helpers.made_studies import arm, predicted_study, write_study
+from helpers.journals import MadeJournal
+from helpers.made_studies import arm, predicted_study, record, write_study
 
 from analysis.explain import explain, mlflow_run_ids
 from analysis.studies.load import load_study
@@ -39,6 +40,17 @@ def test_explain_of_an_unknown_cell_names_the_menu(study):
         ValueError, match="no cell of .* named 'bert/rte'.*available: palbert/rte, palbert/stsb, pondernet/rte"
     ):
         explain(load_study(study), "bert/rte")
+
+
+def test_explain_of_an_arm_that_failed_says_of_what(tmp_path):
+    error = "KeyError: 'b' (methods/x.py, line 54)"
+    failed = [record("palbert", "rte", None, seed=seed, phase="search", trial=seed, error=error) for seed in range(4)]
+    folder = write_study(tmp_path, failed)
+    text = explain(load_study(folder), "palbert/rte")
+    assert "search: 4 trials, 0 completed\n  4 failed: KeyError: 'b' (methods/x.py, line 54)\n" in text
+    assert "tracebacks" not in text  # the journal has them, and there is none
+    MadeJournal(folder).begin()
+    assert f"tracebacks: python -m study.status {folder} --failures\n" in explain(load_study(folder), "palbert/rte")
 
 
 def test_explain_of_a_missing_cell_says_so(tmp_path):

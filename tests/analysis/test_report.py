@@ -186,6 +186,14 @@ def test_without_a_test_the_first_screen_says_why_and_what_there_is(tmp_path, me
     assert all("RTE 72.0" in text and "interval" not in text for text in sentences_of(evidence).values())
 
 
+def test_a_plan_alone_has_no_page(tmp_path, capsys):
+    write_plan_of(tmp_path, plan_of(["palbert"], ["rte"]))
+    assert report.main([str(tmp_path)]) == 2
+    said = f"no records in {tmp_path}; allowed: the folder of a study that a launch has begun to run\n"
+    assert capsys.readouterr() == ("", f"analysis.report: {said}")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
 def test_a_study_without_records_has_a_page_that_says_so(tmp_path):
     folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
     assert "<b>palbert</b>: no number." in report.write_report(folder).read_text()

@@ -1,6 +1,7 @@
 """python -m pytest tests/analysis/test_verify.py"""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -10,8 +11,10 @@ from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import edit_records
 
 from analysis.report import write_report
+from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import main, verify
+from study.facts.journal import Journal
 from study.plans.identity import digest
 
 
@@ -141,6 +144,35 @@ def test_a_broken_line_is_a_drift_and_the_rest_is_checked(study):
     drift = verify(study)
     assert has(drift, "records.jsonl:1: not a JSON object")
     assert has(drift, "records.jsonl:2", 'device is "cpu"; should be "cuda:0"')
+
+
+def test_a_record_that_cannot_be_read_is_told_once_and_how_it_comes_back(study):
+    path = study / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], "[1, 2 3]\n", *lines[2:]]))  # a list, and then no JSON
+    fault = "records.jsonl:2: not a JSON object: '[1, 2 3]'; the same launch writes it anew from the journal"
+    assert verify(study) == [fault, "numbers cannot be made anew: see records.jsonl:2 above"]
+    with pytest.raises(ValueError, match=re.escape(f"{study}/{fault}")):  # as the other commands say it
+        load_study(study)
+    with pytest.warns(UserWarning, match="was not what the journal gives: written anew"):
+        Journal(study).close()
+    assert verify(study) == []
+
+
+def test_a_broken_record_without_a_journal_does_not_come_back(study):
+    (study / "records.jsonl").write_text("{broken\n")
+    (study / "events.jsonl").unlink()
+    with pytest.raises(ValueError, match="records.jsonl:1: not a JSON object: '{broken'$"):
+        load_study(study)
+
+
+def test_the_help_fits_a_screen_and_says_where_the_whole_list_is(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    assert said.count("\n") < 30 and "workers.log (free text)" in said
+    assert "analysis/verification/not_covered.py" in said
 
 
 # ---- predictions and models

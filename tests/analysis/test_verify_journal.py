@@ -99,6 +99,17 @@ def test_a_broken_event_is_a_drift_and_the_rest_is_checked(study):
     assert has(verify(study), f"{FILE}:3: not a JSON object")
 
 
+def test_what_follows_from_a_broken_event_is_one_line_each(study):
+    path = study / FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    broken = next(number for number, line in enumerate(lines, start=1) if b'"asha_decided"' in line)
+    path.write_bytes(b"".join([*lines[: broken - 1], lines[broken - 1][:-2] + b"\n", *lines[broken:]]))
+    fault, later, numbers = verify(study)
+    assert fault.startswith(f'{FILE}:{broken}: not a JSON object: \'{{"event":"asha_decided"')
+    assert later.startswith(f"what may follow from that line {broken} of {FILE} cannot be read: {FILE}:")
+    assert numbers == f"models, tables and report cannot be checked: see {FILE}:{broken} above"
+
+
 def test_a_record_that_the_reports_do_not_give_is_found(study):
     edit_events(study, TrialEnded, lambda event: event["record"].update(selection_score=0.875))
     assert has(verify(study), "trial_ended: record selection_score is 0.875; should be ")

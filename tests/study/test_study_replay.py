@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,8 @@ def test_the_command_says_what_is_not_known(study, capsys):
     assert main([str(study), "--early-stopping", "none"]) == 0
     said = capsys.readouterr().out
     assert "by no early stopping, sampler random" in said
-    assert "albert/rte would have chosen: the same, if none of 1 trials is better whose epochs are not known" in said
+    rival = "1 trial whose end by these rules is not known"
+    assert f"albert/rte would have chosen: the same, unless {rival} would have been better" in said
 
 
 def test_the_command_answers_in_json(study, capsys):
@@ -104,6 +106,13 @@ def test_the_command_answers_in_json(study, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert answer["early_stopping"] == {"grace": 1, "factor": 4}
     assert answer["arms"][0]["was"]["trials"] == 3
+
+
+def test_a_study_without_a_journal_is_refused(study, tmp_path, capsys):
+    shutil.copy(study / "plan.json", tmp_path)
+    assert main([str(tmp_path)]) == 2
+    said = f"no events.jsonl in {tmp_path}, which has the scores of all epochs; allowed: the folder of a launch\n"
+    assert capsys.readouterr() == ("", f"study.replay: {said}")
 
 
 def test_a_rung_within_an_epoch_is_refused(tmp_path, capsys):
