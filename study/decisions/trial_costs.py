@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
-from study.facts.study_facts import Totals
+from study.facts.totals import Totals
 
 
 class TrialCosts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -24,7 +24,6 @@ from study.facts.events import (
     LaunchEnded,
     NodeLeftOut,
     NodeTakenBack,
-    Report,
     SearchClosed,
     SmokeStepFailed,
     StartChosen,
@@ -37,6 +36,7 @@ from study.facts.events import (
 )
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record, Status
+from study.facts.totals import Totals
 from trainables.schema import Configuration, Value
 
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
@@ -155,47 +155,6 @@ class TrialFacts:
     def record(self) -> Record | None:
         """Its record, once it has ended."""
         return self.ended.record if self.ended else None
-
-
-@dataclass
-class Totals:
-    """Sums over trials, kept up to date, so that nobody has to go through the trials for them."""
-
-    trials: int = 0
-    epochs: float = 0
-    gpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    most_gpu_seconds: float = 0.0  # of one ended trial
-
-    def add(self, other: Totals) -> None:
-        self.trials += other.trials
-        self.epochs += other.epochs
-        self.gpu_seconds += other.gpu_seconds
-        self.wall_seconds += other.wall_seconds
-        self.most_gpu_seconds = max(self.most_gpu_seconds, other.most_gpu_seconds)
-
-    @staticmethod
-    def of_record(record: Record) -> Totals:
-        gpu_seconds = record.gpu_seconds
-        return Totals(1, record.epochs, gpu_seconds, record.wall_seconds, most_gpu_seconds=gpu_seconds)
-
-    @staticmethod
-    def between(before: Report | None, now: Report) -> Totals:
-        """What a trial has done from one report, or from its beginning, to another."""
-        return Totals(
-            trials=before is None,
-            epochs=now.row.epoch - (before.row.epoch if before else 0),
-            gpu_seconds=now.gpu_seconds - (before.gpu_seconds if before else 0.0),
-            wall_seconds=now.wall_seconds - (before.wall_seconds if before else 0.0),
-        )
-
-    @staticmethod
-    def of(several: Iterable[Totals]) -> Totals:
-        """Their sum."""
-        total = Totals()
-        for own in several:
-            total.add(own)
-        return total
 
 
 @dataclass
