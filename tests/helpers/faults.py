@@ -87,15 +87,19 @@ class FaultyStudy:
         self.kinds |= of_ray if self.driver == "ray" else {}
 
     def run(self, *, faults: int, epochs: int) -> None:
-        """Breaks something `faults` times, each kind in turn, spread over the `epochs` that the study will report."""
+        """Breaks something `faults` times, each kind in turn, spread over the `epochs` that the study will report.
+
+        What the end of a launch left nothing of to break comes first in the next one.
+        """
         self._launch()
         try:
             kinds = cycle(self.kinds)
+            kind = next(kinds)
             while True:
                 while (caused := sum(self.caused.values())) < faults:
                     if not self._wait_for(int(epochs * (caused + self.random.random()) / (faults + 1))):
                         break
-                    self._cause(next(kinds))
+                    kind = next(kinds) if self._cause(kind) else kind
                 assert self._launcher.wait(timeout=PATIENCE_SECONDS) == 0, self.log()
                 if caused >= faults:
                     return
@@ -138,12 +142,14 @@ class FaultyStudy:
             time.sleep(0.05)
         return True
 
-    def _cause(self, kind: str) -> None:
-        """Waits until there is something of the kind to break. A bad node is tried once: it takes its own time."""
-        cause = self.kinds[kind]
-        done = cause() if kind == "bad node" else self._wait_until(cause)
+    def _cause(self, kind: str) -> bool:
+        """Waits until there is something of the kind to break; False: the launch has ended before. A bad node is tried
+        once, and that is it: it takes its own time."""
+        cause, is_bad_node = self.kinds[kind], kind == "bad node"
+        done = cause() if is_bad_node else self._wait_until(cause)
         self.caused[kind] += done
         print(f"{self.count('epoch_reported')} epochs, {kind}: {'caused' if done else 'nothing to break'}", flush=True)
+        return done or is_bad_node
 
     def _processes(self, name: str) -> list[psutil.Process]:
         """Those of the launch with this in their name."""
