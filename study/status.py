@@ -19,7 +19,7 @@ from rich.table import Table
 
 from study.command_line import Parser, guarded
 from study.decisions.packing import measured_rates, trials_at_once
-from study.decisions.progress import StudyProgress
+from study.decisions.progress import StudyProgress, last_progress
 from study.facts.durations import clock
 from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import alike, failed_attempts
@@ -165,8 +165,7 @@ def read_progress(folder: Path) -> StudyProgress:
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
         facts = read_facts(folder)
     check_has_events(folder, facts)
-    limit = facts.last_launch.began.max_gpu_hours if facts.last_launch else None
-    return StudyProgress(plan, facts, max_gpu_hours=limit)
+    return last_progress(plan, facts)
 
 
 def status_of(progress: StudyProgress, folder: Path) -> Status:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.studies.record_checks import check_record
-from study.decisions.progress import StudyProgress
+from study.decisions.progress import StudyProgress, last_progress
 from study.facts.json_lines import read_lines
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import READER, Record
@@ -116,8 +116,7 @@ class Study:
     @cached_property
     def progress(self) -> StudyProgress | None:
         """How far it is, within the GPU time of its last launch; None where no journal tells."""
-        launch = self.facts.last_launch
-        return StudyProgress(self.file.plan, self.facts, max_gpu_hours=launch.began.max_gpu_hours) if launch else None
+        return last_progress(self.file.plan, self.facts) if self.facts.launches else None
 
     def waits_for(self, arm: str) -> str:
         """What the arm's cell waits for, in the words of `study.status`; empty where that is nothing or not known."""

@@ -294,5 +294,11 @@ class StudyProgress:
         return self.has_work(arm) or any(trial.phase in ("search", "confirm") for trial in arm.facts.under_way.values())
 
 
+def last_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
+    """How far a study is, within the GPU time of its last launch."""
+    last = facts.last_launch
+    return StudyProgress(plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
+
+
 def _is_to_start(pretraining: PretrainingProgress | None) -> bool:
     return pretraining is not None and pretraining.is_to_start

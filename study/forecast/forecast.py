@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from study.decisions.progress import StudyProgress
+from study.decisions.progress import last_progress
 from study.facts import events
 from study.facts.durations import clock
 from study.facts.plain_words import counted
@@ -67,8 +67,7 @@ def _done(plan: ResolvedPlan, folder: Path) -> Done | None:
     if not (folder / events.FILE).exists():
         return None
     facts = read_facts(folder)
-    limit = facts.last_launch.began.max_gpu_hours if facts.last_launch else None
-    progress = StudyProgress(plan, facts, max_gpu_hours=limit)
+    progress = last_progress(plan, facts)
     left = remaining_seconds(progress)
     return Done(ended=progress.ended_trials, under_way=len(facts.under_way), remaining_seconds=left)
 

@@ -38,7 +38,7 @@ from statistics import median
 
 from msgspec import UNSET
 
-from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
+from study.decisions.progress import ArmProgress, PretrainingProgress, last_progress
 from study.facts.events import EpochReported, Failure
 from study.facts.other_code import first_code, other_code_of
 from study.facts.plain_words import counted
@@ -103,8 +103,7 @@ class StudyRuns:
         """`reports`: those of each trial, by its key, each epoch once."""
         self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
         self._first = first_code(facts)
-        last = facts.last_launch
-        self.progress = StudyProgress(plan.plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
+        self.progress = last_progress(plan.plan, facts)
 
     def trial(self, key: str) -> Run:
         trial = self.facts.trials[key]
