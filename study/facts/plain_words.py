@@ -36,7 +36,8 @@ def shortfalls(cells: Sequence[CellInWords]) -> list[str]:
 def _place(row: str, cells: Sequence[CellInWords], *, of: int) -> str:
     if len(cells) == 1:
         return cells[0].name
-    return f"{row} on {f'all {of} tasks' if len(cells) == of else joined([cell.column for cell in cells])}"
+    every = "both tasks" if of == 2 else f"all {of} tasks"
+    return f"{row} on {every if len(cells) == of else joined([cell.column for cell in cells])}"
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -122,7 +122,7 @@ def test_what_is_missing_is_a_line_for_each_cell_in_json_and_for_cells_alike_on_
     write_journal(folder, (folder / "events.jsonl").read_bytes().splitlines()[:1])
     status.main([str(folder)])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("missing: ")]
-    assert lines == ["missing: albert on all 2 tasks: not begun", "missing: albert@2 on all 2 tasks: not begun"]
+    assert lines == ["missing: albert on both tasks: not begun", "missing: albert@2 on both tasks: not begun"]
     status.main([str(folder), "--json"])
     cells = ["albert/rte", "albert/rte@2", "albert/cola", "albert/cola@2"]
     assert sorted(json.loads(capsys.readouterr().out)["missing"]) == sorted(f"{cell}: not begun" for cell in cells)
