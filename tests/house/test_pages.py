@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
 from collections.abc import Iterator
 
+import pytest
 from helpers.places import ROOT
 
 from study.console import COMMANDS
@@ -49,3 +51,20 @@ def test_commands_on_one_s_own_methods_are_typed_as_the_readme_has_them() -> Non
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "docs" / "own_method.md").read_text(), re.M | re.S)
     lines = "".join(text for language, text in blocks if not language).splitlines()
     assert len(lines) > 4 and all(line.startswith(".venv/bin/python -m ") for line in lines)
+
+
+def test_every_room_of_tests_is_run_by_one_of_the_two_commands() -> None:
+    configuration = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    rooms = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert {"/".join(room.split("/")[:2]) for room in rooms} == {*configuration["testpaths"], "tests/cluster"}
+
+
+@pytest.mark.slow
+def test_every_decision_that_is_cited_is_there() -> None:
+    decisions = (ROOT / "docs" / "decisions.md").read_text()
+    anchors = re.findall(r'<a id="([\w-]+)"></a>', decisions)
+    assert len(anchors) == len(set(anchors)) == len(re.findall(r"^## ", decisions, re.M))
+    installed = {".venv", "build"}
+    sources = [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md") and not installed & {*path.parts}]
+    cited = {anchor for path in sources for anchor in re.findall(r"decisions\.md#([\w-]+)", path.read_text())}
+    assert cited <= set(anchors)
