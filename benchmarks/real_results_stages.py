@@ -119,6 +119,4 @@ def _rates() -> Iterator[Measurement]:
         yield Measurement(f"early_exit_speed-{batch}", "early_exit_speed", options, 3)
     options = ("--methods", "albert", "palbert", "--seeds", "3", "--epochs", "3")
     yield Measurement("precision", "precision", options, 5, reads_glue=True)
-    yield Measurement("gpu_sharing", "gpu_sharing", ("--rounds", "1", "--steps", "50"), 6)
-    yield Measurement("fused_seeds", "fused_seeds", (), 3)
     yield Measurement("table2", "table2", (), 4, reads_glue=True)

@@ -107,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--confirm-epochs", type=float, default=10.0, help="of a seed, without --study")
     parser.add_argument("--naive-epochs", type=float, default=10.0, help="of every trial of the naive way")
     parser.add_argument(
-        "--gain", type=float, default=1.0, help="trials per hour in all slots against one: benchmarks.gpu_sharing"
+        "--gain", type=float, default=1.0, help="trials per hour of a GPU that trials share, against one trial on it"
     )
     parser.add_argument("--assumed-tokens", type=float, default=40.0, help="per example where a file is missing")
     parser.add_argument("--backbone", default="albert-base", help="with random weights")

@@ -1,14 +1,9 @@
 """What the benchmarks of the study engine measure, in small: pytest tests/house/test_benchmarks.py"""
 
-import dataclasses
 import importlib
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from helpers.simulation import Simulation
-from msgspec.structs import replace
 
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
@@ -17,156 +12,11 @@ from benchmarks import (
     early_exit_speed,
     overhead,
     scale,
-    search_strategies,
     statistics,
-    stopping_rules,
     utilisation,
 )
 from benchmarks.random_texts import random_examples
-from study import profiles
-from study.counterfactual.curves import epochs_of
 from study.facts.journal import Journal
-from study.plans.plan import EarlyStopping
-from study.plans.resolution import resolve
-
-
-@pytest.mark.parametrize("contender", search_strategies.CONTENDERS)
-def test_regret_never_rises_with_the_noise_gone(contender):
-    landscape = search_strategies.Landscape("steady", noise=0.0, slowness=0.0)
-    regrets = search_strategies.regrets(landscape, contender, [4, 36, 72])
-    assert 0 <= regrets[2] <= regrets[1] <= regrets[0] < 1 and regrets[2] < regrets[0]
-
-
-def test_the_regret_of_the_optimum_is_zero():
-    landscape = search_strategies.Landscape("steady", noise=0.0, slowness=0.0, seed=3)
-    random = np.random.default_rng(3)
-    learning_rate, weight_decay, dropout = random.uniform(0.1, 0.9, size=3)
-    best = {
-        "learning_rate": 1e-5 * 100**learning_rate,
-        "weight_decay": 0.3 * weight_decay,
-        "dropout": 0.5 * dropout,
-        "batch_size": [16, 32, 128][int(2 * random.choice([0.0, 0.5, 1.0]))],
-    }
-    assert landscape.score(best, search_strategies.EPOCHS) == pytest.approx(1.0)
-
-
-def test_a_search_that_stops_trials_starts_more_of_them():
-    started = {}
-    for contender in search_strategies.CONTENDERS:
-        clock = search_strategies.Clock(search_strategies.CONTENDERS[contender](0), search_strategies.LANDSCAPES[0])
-        for _ in range(60):
-            clock.step()
-        started[contender] = len(clock.epochs_done)
-    assert started["full"] < min(started["study"], started["tune"])
-
-
-def test_a_restart_goes_on_with_the_trials_that_ran():
-    search = search_strategies.StudySearch(0, stopping=False)
-    clock = search_strategies.Clock(search, search_strategies.LANDSCAPES[0])
-    for _ in range(10):
-        clock.step()
-    running = {key for _, key, _ in clock.running}
-    clock.cut_off()
-    search.restart()
-    clock.step()
-    assert running <= {key for _, key, _ in clock.running}
-
-
-def test_searches_of_each_contender_are_held_against_each_other():
-    with ThreadPoolExecutor(1) as pool:
-        measured = search_strategies.measure(pool, search_strategies.LANDSCAPES[0], 2, [9, 18])
-    rows = search_strategies.compare(measured, "steady", [1, 2])
-    assert [row["budget"] for row in rows] == [1, 2] and {*rows[0]["against"]} == {"tune", "full"}
-
-
-def test_the_verdict_is_worse_where_most_seeds_are():
-    good, bad = np.linspace(0.1, 0.2, 20), np.linspace(0.3, 0.5, 20)
-    assert search_strategies.paired(bad, good)["verdict"] == "WORSE"
-    assert search_strategies.paired(good, bad)["verdict"] == "better"
-    assert search_strategies.paired(good, good)["verdict"] == "equal"
-
-
-def rising_curves(finals: Sequence[float], *, epochs: int = 9) -> stopping_rules.StoredCurves:
-    """Curves that never cross."""
-    scores = tuple(tuple(final * (1 - 0.5**epoch) for epoch in range(1, epochs + 1)) for final in finals)
-    finals = tuple(curve[-1] for curve in scores)
-    return stopping_rules.StoredCurves("albert/rte", epochs, scores, finals, seconds=(1.0,) * len(finals))
-
-
-@pytest.mark.parametrize("rule", stopping_rules.CONTENDERS)
-def test_every_rule_finds_the_best_of_curves_that_never_cross(rule):
-    curves = rising_curves([0.1 * n for n in range(1, 10)])
-    replay = stopping_rules.replayed(0, curves, rule, [2, 60])
-    assert replay.regrets[0] >= replay.regrets[1] == replay.regrets[2] == 0
-
-
-def epochs_spent(rule: str, curves: stopping_rules.StoredCurves) -> dict[int, int]:
-    """By curve, once the search is over."""
-    clock = search_strategies.Clock(stopping_rules.CONTENDERS[rule](curves, 0), curves)
-    for _ in range(sum(map(len, curves.scores))):
-        clock.step()
-    assert not clock.running
-    return {int(key): epochs for key, epochs in clock.epochs_done.items()}
-
-
-def test_rules_spend_what_they_are_to_spend():
-    finals = [0.1 * n for n in range(1, 10)]
-    spent = {rule: sorted(epochs_spent(rule, rising_curves(finals)).values()) for rule in stopping_rules.CONTENDERS}
-    assert spent["none"] == [9] * 9
-    assert spent["promotion"] == [1] * 6 + [3, 3] + [9]
-    assert spent["pasha"] == [1] * 6 + [3] * 3  # the rankings agree, so that nothing is trained further
-    assert {3, 9} == {*spent["late-asha"]}
-    assert {1, 3, 9} >= {*spent["asha"]} and {1, 3, 9} >= {*spent["hyperband"]}
-    assert sum(spent["asha"]) < min(sum(spent["hyperband"]), sum(spent["late-asha"])) < 81
-
-
-def test_pasha_trains_on_where_two_rungs_rank_trials_unlike():
-    rising = rising_curves([0.1 * n for n in range(1, 10)])
-    crossing = tuple((*curve[:2], 1 - curve[2], *curve[3:]) for curve in rising.scores)
-    assert max(epochs_spent("pasha", dataclasses.replace(rising, scores=crossing)).values()) == 9
-
-
-def test_a_trial_that_ends_by_itself_leaves_its_slot():
-    curves = rising_curves([0.5, 0.6])
-    short = dataclasses.replace(curves, scores=(curves.scores[0][:2], curves.scores[1]))
-    assert epochs_spent("none", short) == {0: 2, 1: 9}
-
-
-@pytest.mark.parametrize(
-    ("other", "above", "noise"),
-    [
-        ([0.6, 0.5, 0.8], 2, 0.1),
-        ([0.6, 0.5, 0.6], 2, 0.0),  # crossed once
-        ([0.6, 0.5, 0.8], 3, 0.0),  # not beyond the rung
-    ],
-)
-def test_the_noise_of_pasha_is_the_distance_of_curves_that_have_crossed_twice(other, above, noise):
-    assert stopping_rules.noise_between([[0.5, 0.6, 0.7], other], above=above, otherwise=0.0) == pytest.approx(noise)
-
-
-def test_places_within_the_noise_are_the_same_ranking():
-    below, top = {"a": 0.5, "b": 0.6, "c": 0.9}, {"a": 0.7, "b": 0.6}
-    assert not stopping_rules.same_ranking(top, below, 0.05)
-    assert stopping_rules.same_ranking(top, below, 0.11)
-
-
-def simulated_curves(early_stopping: EarlyStopping | None) -> stopping_rules.StoredCurves:
-    small = {"methods": ("albert",), "tasks": ("rte",), "samples": 12, "sampler": "random", "epochs": 9}
-    simulation = Simulation(resolve(replace(profiles.load("mini"), **small, early_stopping=early_stopping)))
-    simulation.launch()
-    (arm,), journal = simulation.resolved.arms, simulation.journal
-    return stopping_rules.curves_of_arm(arm, journal.facts.arm(arm.name), epochs_of(journal.events))
-
-
-def test_curves_of_a_study_are_its_search_trials_to_their_end():
-    curves = simulated_curves(None)
-    assert [len(curve) for curve in curves.scores] == [9] * 12
-    assert [max(curve) for curve in curves.scores] == [*curves.finals]
-
-
-def test_curves_of_stopped_trials_are_refused():
-    with pytest.raises(ValueError, match=r"\d of 12 search trials of albert/rte were cut short; allowed: --early"):
-        simulated_curves(EarlyStopping())
 
 
 def test_busy_is_the_share_of_four_slots():
@@ -269,7 +119,7 @@ def test_compaction_reaches_its_share_of_the_layer_ratio_or_not(layer_ratio, spe
 
 @pytest.mark.parametrize("given", ["0", "-1", "2.5", "many"])
 @pytest.mark.parametrize(
-    ("command", "option"), [("early_exit_speed", "--rounds"), ("fused_seeds", "--members"), ("overhead", "--trials")]
+    ("command", "option"), [("early_exit_speed", "--rounds"), ("attention", "--rounds"), ("overhead", "--trials")]
 )
 def test_a_count_that_is_none_is_refused_in_one_line(command, option, given, capsys):
     with pytest.raises(SystemExit) as refused:
