@@ -32,7 +32,6 @@ COMMANDS = {
     "submit": ("study.submit", "a submission to the GLUE server"),
     "mirror": ("study.mirror", "a study into MLflow, now or after an outage"),
     "check-method": ("study.check_method", "the contract of a method of your own, rule by rule"),
-    "replay": ("study.replay", "what other rules of the search would have cost and chosen"),
 }
 EPILOG = """`glue-study COMMAND --help` says the options of a command. Completion in bash and zsh:
 eval "$(register-python-argcomplete glue-study)"."""

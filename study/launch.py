@@ -87,7 +87,6 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "settings": {**_attention(options), **dict(_setting(text) for text in options.set)} or None,
         "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
-        "audit_stopped": options.audit_stopped,
         "baseline": options.baseline and meant_method(options.baseline),
         "search_precision": options.search_precision,
     }

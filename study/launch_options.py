@@ -47,7 +47,6 @@ _PROCESSES = "that pretrain together, on one node or several, each with a trial'
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
-_AUDIT = "stopped search trials per arm to train to their end, for study.replay to say what ASHA lost; in no number"
 
 
 class LaunchOptions(Typed, frozen=True, kw_only=True):
@@ -76,7 +75,6 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     pretrain_processes: AtLeastOne
     spend_on_claims: Count | None
     search_repeats: SearchRepeats | None
-    audit_stopped: Count | None
     baseline: str | None
     search_precision: Precision | None
     continue_study: str | None
@@ -140,7 +138,6 @@ def build_parser() -> Parser:
     what.add_argument("--pretrain-set", action="append", default=[], metavar="FIELD=VALUE", help="of the objective")
     what.add_argument("--spend-on-claims", type=int, metavar="N", help=_CLAIMS)
     what.add_argument("--search-repeats", type=int, metavar="R", help="searches per arm: what tuning itself spreads by")
-    what.add_argument("--audit-stopped", type=int, metavar="K", help=_AUDIT)
     what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
     where = parser.add_argument_group("where it goes")
     where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
@@ -222,7 +219,7 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError("--gpus-per-trial is auto, but this machine has no GPU; leave it out")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
-    for name in ("audit_stopped", "spend_on_claims"):
+    for name in ("spend_on_claims",):
         if getattr(options, name) and options.max_gpu_hours is not None:
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} trains beyond what --max-gpu-hours plans for; allowed: one of the two")

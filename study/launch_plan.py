@@ -224,7 +224,7 @@ def default_name(resolved: ResolvedPlan) -> str:
     """
     asked = resolved.asked
     names = asked.methods if len(asked.methods) < 3 else (f"{len(asked.methods)}-methods",)
-    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, audit_stopped=0, baseline=None)
+    rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, baseline=None)
     rest = replace(rest, include=UNSET)  # its methods count by their names, as the package's do
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
     if asked.pretraining is not UNSET:

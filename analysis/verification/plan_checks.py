@@ -44,7 +44,6 @@ def _pretraining_drift(file: PlanFile) -> list[str]:
         first=(),
         samples=0,
         seeds=(FIRST_SEED,),
-        audits=0,
         repeat=0,
         start_from=None,
         pretrained_by=UNSET,
@@ -60,7 +59,7 @@ def _pretraining_drift(file: PlanFile) -> list[str]:
 def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:
     asked, where = file.plan.asked, f"{FILE}: {arm.name}"
     settings = {name: arm.fixed.get(name) for name in asked.settings}
-    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings, "audits": arm.audits}
+    found = {"start_from": arm.start_from, "seeds": list(arm.seeds), "settings": settings}
     found |= {"search_precision": arm.search_precision or None}
     precision = asked.search_precision_of(arm.fixed, is_searched=bool(arm.space))
     expected = {
@@ -68,7 +67,6 @@ def _arm_drift(file: PlanFile, arm: Arm) -> list[str]:
         "start_from": _start_of(file, arm),
         "seeds": list(confirm_seeds(len(arm.seeds), repeat=arm.repeat)),
         "settings": dict(asked.settings),
-        "audits": min(asked.audit_stopped, arm.samples),
     }
     return differences(where, found, expected)
 

@@ -41,7 +41,7 @@ def start_faults(event: TrialStarted, progress: StudyProgress) -> list[str]:
     }
     if event.phase == "claim":
         return unlike(event, expected) + _claim_faults(event, arm, progress.claim_seeds(arm))
-    rules = {"search": _search_faults, "confirm": _confirm_faults, "audit": _audit_faults}
+    rules = {"search": _search_faults, "confirm": _confirm_faults}
     if isinstance(arm, PretrainingProgress) or event.phase == "pretrain":
         return unlike(event, expected) + _pretraining_faults(event, arm)
     waits = progress.pretraining.missing if progress.pretraining else ""
@@ -93,12 +93,6 @@ def _claim_faults(event: TrialStarted, arm: ArmProgress, seeds: list[int]) -> li
     if arm.winner is None or not seeds:
         return [f"a further seed of {arm.arm.name} that no undecided pair needs"]
     return unlike(event, {"config": arm.winner.config, "seed": seeds[0]})
-
-
-def _audit_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
-    if not arm.to_audit:
-        return [f"an audit of {arm.arm.name} too many: its plan has {arm.arm.audits}, of trials that ASHA stopped"]
-    return unlike(event, {"config": arm.to_audit[0].config, "seed": arm.to_audit[0].seed})
 
 
 def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:

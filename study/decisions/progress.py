@@ -13,7 +13,7 @@ from study.decisions.claims import Claim, claims_of
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
 from study.facts.winner import Winner, winner_of
-from study.plans.identity import confirm_seeds, digest
+from study.plans.identity import confirm_seeds
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data.tasks import TASKS
 
@@ -73,16 +73,6 @@ class ArmProgress:
     def confirm_trials_to_start(self) -> int:
         """As far as it is known: all of them while the search goes on."""
         return len(self.missing_seeds) if self.is_search_over else len(self.arm.seeds)
-
-    @property
-    def to_audit(self) -> list[TrialFacts]:
-        """Search trials to be trained to their end now: of those that ASHA stopped, a draw that no score decides."""
-        if not self.arm.audits or not self.is_search_over:
-            return []
-        known = {(trial.seed, digest(trial.config)) for trial in self.facts.audit}
-        stopped = [trial for trial in self.facts.search if trial.record and trial.record.status == "stopped"]
-        left = [trial for trial in stopped if (trial.seed, digest(trial.config)) not in known]
-        return sorted(left, key=lambda trial: trial.key)[: max(0, self.arm.audits - len(known))]
 
     @property
     def confirmed(self) -> list[Record]:
@@ -196,7 +186,7 @@ class StudyProgress:
     def total_trials(self) -> int:
         """Trials that will have ended when this launch has done all that it is asked for, as far as it is known."""
         to_start = sum(
-            arm.search_trials_to_start + arm.confirm_trials_to_start + len(arm.to_audit)
+            arm.search_trials_to_start + arm.confirm_trials_to_start
             for arm in self.launched
             if self.can_start(arm) or self.has_work(arm)  # else what it would begin from has failed
         )
@@ -267,7 +257,7 @@ class StudyProgress:
 
     def _has_any_work(self, arm: ArmProgress) -> bool:
         """Whether a trial of the arm is still to be started, be it one that makes no number of the tables."""
-        return bool(self.has_work(arm) or arm.to_audit or self.claim_seeds(arm))
+        return bool(self.has_work(arm) or self.claim_seeds(arm))
 
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""

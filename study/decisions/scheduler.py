@@ -214,9 +214,6 @@ class Scheduler:
         for arm in arms:
             if (seeds := self.progress.claim_seeds(arm)) and arm.winner is not None:
                 return self._start(arm, "claim", arm.winner.config, seeds[0])
-        for arm in arms:
-            if arm.to_audit:
-                return self._start(arm, "audit", arm.to_audit[0].config, arm.to_audit[0].seed)
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:

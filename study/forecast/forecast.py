@@ -50,10 +50,8 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     done = _done(plan, folder)
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(item)}" for item in estimates]
-    audits = sum(arm.audits for arm in plan.arms)
-    audit = f", up to {audits} audits of at most as many epochs as a confirm trial" if audits else ""
     first = "" if plan.pretraining is UNSET else "a pretraining, then "
-    trials = f"{first}{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials{audit}"
+    trials = f"{first}{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
     lines.append(f"{trials}, {total_in_words(estimates)}")
     if done:
         left = "unknown" if done.remaining_seconds is None else f"{clock(done.remaining_seconds)} of one slot"

@@ -43,8 +43,7 @@ def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Ph
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
     search = arm.search_trials_to_start * epochs["search"]
-    to_the_end = arm.confirm_trials_to_start * epochs["confirm"] + len(arm.to_audit) * epochs["audit"]
-    return search + to_the_end + under_way
+    return search + arm.confirm_trials_to_start * epochs["confirm"] + under_way
 
 
 def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:

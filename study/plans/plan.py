@@ -61,7 +61,6 @@ class Plan(Typed, frozen=True, kw_only=True):
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop
     spend_on_claims: Count = 0  # further seeds per arm at most, where a ranking is undecided: `study.decisions.claims`
-    audit_stopped: Count = 0  # stopped search trials per arm that are trained to their end, for `study.replay`
     baseline: str | None = None  # method that the others are compared with
     pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
     search_precision: Precision | UnsetType = UNSET  # of search trials alone, whatever the others compute in

@@ -82,7 +82,6 @@ def with_earlier(plan: Plan, earlier: Plan) -> Plan:
         samples=None if plan.samples is None or earlier.samples is None else max(plan.samples, earlier.samples),
         seeds=max(plan.seeds, earlier.seeds),
         search_repeats=max(plan.search_repeats, earlier.search_repeats),
-        audit_stopped=max(plan.audit_stopped, earlier.audit_stopped),
         include=earlier.include if plan.include is msgspec.UNSET else plan.include,
     )
 

@@ -206,7 +206,6 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         first=tuple(resolution.first[:samples]),
         samples=samples,
         seeds=confirm_seeds(search_spaces.load(method).seeds or plan.seeds),
-        audits=min(plan.audit_stopped, samples),
         backbone=resolution.backbone.value,
         backbone_fingerprint=fingerprint_of(resolution.backbone.value, "backbone"),
         tokenizer=tokenizer,
@@ -350,10 +349,6 @@ def _check_plan(plan: Plan) -> None:
     if plan.early_stopping and plan.early_stopping.part and not {*plan.tasks} & {*TASKS_IN_PARTS}:
         allowed = " or ".join(TASKS_IN_PARTS)
         raise ValueError(f"--first-epoch-parts is ignored on {', '.join(plan.tasks)}; add --task {allowed}")
-    if plan.audit_stopped and plan.early_stopping is None:
-        raise ValueError(
-            f"--audit-stopped is {plan.audit_stopped}, but --early-stopping none stops no trial; allowed: 0"
-        )
 
 
 def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:

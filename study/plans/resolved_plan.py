@@ -46,7 +46,6 @@ class Arm(Typed, frozen=True, kw_only=True):
     first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
     samples: int  # search trials wanted
     seeds: tuple[int, ...]  # of the confirm trials
-    audits: int = 0  # search trials that ASHA stopped to be trained to their end, after the confirm trials
     backbone: str
     backbone_fingerprint: str
     tokenizer: str | None  # None: the backbone's own
@@ -57,7 +56,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     corpus: str | UnsetType = UNSET  # of a pretraining: what it trains on, `data_fingerprint` its content
     pretrained_by: str | UnsetType = UNSET  # name of the arm whose model is what trials load as their backbone; then
     # `backbone` is what that began with, and `backbone_fingerprint` the key of its trial
-    search_precision: Precision | UnsetType = UNSET  # of search trials and audits, where that is not the fixed one
+    search_precision: Precision | UnsetType = UNSET  # of search trials, where that is not the fixed one
 
     @property
     def name(self) -> str:

@@ -46,7 +46,6 @@ OTHER_CHOICES = {
     "asked": "code",
     "machine": "preemption",
     "method": "memory",
-    "audit": "search",
     "claim": "confirm",
     "pretrain": "search",
 }

@@ -66,7 +66,7 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 
 def eventful_study(folder: Path) -> Path:
-    """Every kind of event, every file but a report: killed, with faults, extended by audits, with little GPU time."""
+    """Every kind of event, every file but a report: killed, with faults, extended, with little GPU time."""
     made = {"pretraining": PRETRAINING}
     launch(folder, mini_plan(seeds=1, **made), killed_after=3)
     faults = {4: "machine", 8: "restart", 12: "method"}
@@ -77,7 +77,7 @@ def eventful_study(folder: Path) -> Path:
     launch(folder, mini_plan(seeds=1, **made), killed_after=0, code=replace(PROVENANCE, included={"own": "f11e"}))
     launch(
         folder,
-        mini_plan(seeds=2, audit_stopped=1, **made),
+        mini_plan(seeds=2, **made),
         max_gpu_hours=GPU_HOURS + 2 * 1.25 / 3600,
         retry_failed=True,
     )

@@ -207,7 +207,6 @@ def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> No
         ("study.doctor", "--help"),
         ("study.mirror", "--help"),
         ("study.status", "--help"),
-        ("study.replay", "--help"),
         ("study.export", "--help"),
         ("study.predict", "--help"),
     ],

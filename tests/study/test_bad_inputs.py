@@ -106,7 +106,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("submit runs/first --out /proc/x.zip", "--out /proc/x.zip cannot be written: nothing can be made in /proc; a"),
         ("predict runs/first file --to /proc/x.tsv", "--to /proc/x.tsv cannot be written: nothing can be made in /pr"),
         ("verify runs/first --tables nowhere", "--tables nowhere is no folder; allowed: what analysis.tables --out"),
-        ("replay runs/first --asha-factor x", "--asha-factor is 'x'; allowed: a whole number; see --help"),
+        ("launch --epochs x", "--epochs is 'x'; allowed: a whole number; see --help"),
         ("predict runs/first nowhere.tsv --to out.tsv", "no file nowhere.tsv; allowed: a TSV file with a header line"),
         (
             "predict runs/first file --to no/where.tsv",

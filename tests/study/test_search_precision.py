@@ -19,9 +19,6 @@ from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
-from study.counterfactual.curves import epochs_of
-from study.counterfactual.searches import search_under
-from study.decisions.progress import StudyProgress
 from study.facts.events import TrialStarted, read_events
 from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser
@@ -63,12 +60,12 @@ def study(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "s")
 
 
-def test_search_trials_and_audits_have_it_and_the_trials_of_numbers_their_own():
+def test_search_trials_have_it_and_the_trials_of_numbers_their_own():
     methods = {"methods": ("albert", "palbert"), "tasks": ("rte",)}
-    simulation = Simulation(mini_plan(**methods, **IN_BFLOAT16, spend_on_claims=2, audit_stopped=1))
+    simulation = Simulation(mini_plan(**methods, **IN_BFLOAT16, spend_on_claims=2))
     simulation.launch()
     found = precisions((record.phase, record.config) for record in simulation.journal.records)
-    assert found == {"search": {"bfloat16"}, "audit": {"bfloat16"}, "confirm": {"float32"}, "claim": {"float32"}}
+    assert found == {"search": {"bfloat16"}, "confirm": {"float32"}, "claim": {"float32"}}
 
 
 def test_a_confirm_trial_repeats_the_winner_in_all_else():
@@ -158,17 +155,6 @@ def test_captions_say_it(made, tmp_path):
     assert rule in protocol_in_words([load_study(made)])
     plain = launched_study(tmp_path / "plain", mini_plan(**ONE_ARM))
     assert "search trials in" not in protocol_in_words([load_study(plain)])
-
-
-def test_a_replay_finds_the_confirm_trials_of_its_winner():
-    simulation = Simulation(mini_plan(**ONE_ARM, **IN_BFLOAT16))
-    arm = simulation.launch().progress.arms[0]
-    progress = StudyProgress(simulation.resolved, simulation.journal.facts, max_gpu_hours=None)
-    epochs, stopping = epochs_of(simulation.journal.events), simulation.resolved.protocol.early_stopping
-    found = search_under(progress.arms[0], epochs, stopping=stopping, is_random=False)
-    assert found.chosen.median == arm.median is not None
-    drawn = search_under(progress.arms[0], epochs, stopping=stopping, is_random=True)
-    assert drawn.unknown == 0  # the study was sampled at random: the same configurations are drawn
 
 
 def test_the_status_says_what_its_best_score_is_of(made, capsys):
