@@ -1,6 +1,6 @@
 """PALBERT and PABEE written down a second time, as plainly as possible: one loop over layers, original parameter names.
 
-Makes reference cases in the format of `trainables.parity`, for settings of which no recorded case is at hand. Facts:
+Makes reference cases in the format of `helpers.reference_cases`, for settings without a recorded case. Facts:
 tinkoff-ai/palbert at 52a79af, src/modeling/palbert_fast.py and src/loss.py.
 """
 

@@ -1,16 +1,12 @@
-"""ShareBERT against the original code and a plain second writing: pytest tests/trainables/encoders/test_sharebert.py"""
+"""ShareBERT's matrices, model and folders: pytest tests/trainables/encoders/test_sharebert.py"""
 
 import copy
-import json
 import pickle
-import re
 
 import pytest
 import torch
 from helpers import plain_sharebert
 from helpers.configurations import config_of
-from helpers.places import SHARED
-from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
 import trainables
@@ -18,79 +14,8 @@ from trainables.data.tasks import TASKS
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import load_encoder
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertForMaskedLM, ShareBertModel
-from trainables.parity import main
 
-CASES = SHARED / "pretraining_cases"
-RECORDED = sorted(CASES.glob("sharebert*")) if CASES.is_dir() else []
 SIZES = plain_sharebert.SIZES
-
-
-@pytest.mark.skipif(not RECORDED, reason="no ../shared/pretraining_cases")
-@pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
-def test_recorded_case_of_the_original_code(folder, capsys):
-    status = main([str(folder)])
-    assert status == 0, capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, dict(num_hidden_layers=1, num_attention_heads=6), dict(vocab_size=600, hidden_size=30, intermediate_size=90)],
-)
-def test_plain_case(changes, tmp_path, capsys):
-    status = main([str(plain_sharebert.write_case(tmp_path, **changes))])
-    assert status == 0, capsys.readouterr().out
-
-
-@pytest.fixture
-def case(tmp_path):
-    return plain_sharebert.write_case(tmp_path)
-
-
-def edit(case, change):
-    content = json.loads((case / "case.json").read_text())
-    change(content)
-    (case / "case.json").write_text(json.dumps(content))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda expected: expected.update(num_parameters=expected["num_parameters"] + 1),
-        lambda expected: expected.update(loss=expected["loss"] + 2e-4),
-        lambda expected: expected["pooled"][1].__setitem__(0, expected["pooled"][1][0] + 2e-4),
-        lambda expected: expected["last_hidden"][2][1].__setitem__(0, 99.0),
-        lambda expected: expected["grad_norm"].update({"pooler.bias": 0.0}),
-    ],
-)
-def test_another_number_is_a_difference(case, change, capsys):
-    edit(case, lambda content: change(content["expected"]))
-    assert main([str(case)]) == 1
-    assert "DIFFERS" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda content: content.update(kind="mystery"), "unknown kind 'mystery'; known: .*sharebert"),
-        (lambda content: content["config"].pop("factor_size"), "factor_size"),
-        (lambda content: content["expected"].pop("pooled"), "pooled"),
-        (lambda content: content["expected"]["grad_norm"].update(mystery=1.0), "unknown parameter mystery"),
-        (lambda content: content["config"].update(factor_size=7), "weights do not fit: size mismatch"),
-        (lambda content: content["config"].update(intermediate_size=48), "cuts 27 columns"),
-    ],
-)
-def test_case_that_is_not_understood_is_one_line(case, change, message, capsys):
-    edit(case, change)
-    assert main([str(case)]) == 2
-    error = capsys.readouterr().err
-    assert re.search(message, error) and error.count("\n") == 1
-
-
-def test_missing_weights_are_named(case, capsys):
-    weights = load_file(case / "weights.safetensors")
-    save_file({name: tensor for name, tensor in weights.items() if name != "pooler.bias"}, case / "weights.safetensors")
-    assert main([str(case)]) == 2
-    assert "pooler.bias" in capsys.readouterr().err
 
 
 # Its matrices.
