@@ -96,15 +96,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.early_stopping is not None:
         plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
-    return _in_parts(plan, options.first_epoch_parts), why
-
-
-def _in_parts(plan: Plan, parts: int | None) -> Plan:
-    if parts is None:
-        return plan
-    if plan.early_stopping is None:
-        raise ValueError(f"--first-epoch-parts is {parts}, but no trial is stopped; add --early-stopping asha")
-    return replace(plan, early_stopping=replace(plan.early_stopping, first_epoch_parts=parts))
+    return plan, why
 
 
 def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:

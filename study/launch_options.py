@@ -18,7 +18,7 @@ from study.drivers.watchdog import IDLE_HOURS
 from study.facts.plan_on_disk import require_plan
 from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
-from study.plans.plan import Parts, Sampler, SearchRepeats
+from study.plans.plan import Sampler, SearchRepeats
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, is_uri, storage_address, tracking_address
 from study.storage.output_places import check_folder
 from trainables import objectives
@@ -42,7 +42,6 @@ _CLAIMS = "at most N further seeds per arm, where the ranking of two methods is 
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
-_PARTS = "let ASHA stop a search trial on mnli or qqp after one Nth of its first epoch too"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
@@ -60,7 +59,6 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     backbone: str | None
     tokenizer: str | None
     early_stopping: Literal["none", "asha"] | None
-    first_epoch_parts: Parts | None
     samples: AtLeastOne | None
     seeds: AtLeastOne | None
     epochs: AtLeastOne | None
@@ -122,7 +120,6 @@ def build_parser() -> Parser:
     what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
     what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
     what.add_argument("--search-precision", metavar="|".join(get_args(Precision)), help=_SEARCH_PRECISION)
-    what.add_argument("--first-epoch-parts", type=int, metavar="N", help=_PARTS)
     nystrom = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
     what.add_argument("--attention", metavar="|".join(ATTENTION), help=_ATTENTION.format(nystrom))
     what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")

@@ -27,7 +27,6 @@ from study.facts.journal import check_has_events, lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plain_words import counted, on_screen
 from study.facts.plan_on_disk import plan_on_disk, require_plan
-from study.facts.record import epochs_in_words
 from study.facts.study_facts import TrialFacts, read_facts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.arms_table import arms_table
@@ -195,8 +194,8 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
 def _how_far(trial: TrialFacts, *, is_run: bool) -> str:
     """Where a trial under way is, or, where no launch runs, what the next one goes on from."""
     if is_run:
-        return f" at epoch {epochs_in_words(trial.epochs)}"
-    return f", saved at epoch {trial.epochs}" if trial.epochs >= 1 else ", nothing saved yet"
+        return f" at epoch {trial.epochs}"
+    return f", saved at epoch {trial.epochs}" if trial.epochs else ", nothing saved yet"
 
 
 def _print(progress: StudyProgress, status: Status, folder: str) -> None:
@@ -259,7 +258,7 @@ def _ledger_table(entries: list[Spent]) -> Table:
     for column in ("spent on", "phase", "trials", "epochs", "examples", "wall clock", "GPU"):
         table.add_column(column, justify="left" if column in ("spent on", "phase") else "right")
     for spent in entries:
-        counts = (str(sum(spent.trials.values())), epochs_in_words(spent.epochs), f"{spent.train_examples:,}")
+        counts = (str(sum(spent.trials.values())), str(spent.epochs), f"{spent.train_examples:,}")
         table.add_row(spent.arm, spent.phase, *counts, clock(spent.wall_seconds), clock(spent.gpu_seconds))
     return table
 

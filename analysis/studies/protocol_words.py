@@ -11,7 +11,7 @@ from analysis.studies.cells import Row
 from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.plain_words import counted
-from study.plans.plan import TASKS_IN_PARTS, EarlyStopping, Plan
+from study.plans.plan import EarlyStopping, Plan
 
 _SELECTION = {
     "dev": "stopped, selected and reported on the dev set",
@@ -27,9 +27,7 @@ def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 
 
 def _asha_in_words(rule: EarlyStopping) -> str:
-    tasks, parts = " and ".join(TASKS_IN_PARTS), rule.first_epoch_parts
-    early = "" if parts is UNSET else f", on {tasks} from 1/{parts} of the first epoch on"
-    return f"by ASHA (grace {rule.grace}, factor {rule.factor}{early})"
+    return f"by ASHA (grace {rule.grace}, factor {rule.factor})"
 
 
 def protocol_in_words(studies: Sequence[Study]) -> str:

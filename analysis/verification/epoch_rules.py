@@ -24,12 +24,12 @@ class EpochRules:
         self._selection = selection
         self._examples: dict[tuple[str, str], int] = {}
 
-    def faults(self, trial: TrialFacts, event: EpochReported, part: float | None) -> list[str]:
-        """What is wrong with the report after those of the trial; `part`: of the first epoch, which comes before it."""
+    def faults(self, trial: TrialFacts, event: EpochReported) -> list[str]:
+        """What is wrong with the report after those of the trial."""
         if trial.phase == "pretrain":
             return pretraining_rules.report_faults(trial, event)
         row = event.report.row
-        lines = unlike(row, self._expected_row(trial, row, part))
+        lines = unlike(row, self._expected_row(trial, row))
         lines += self._score_faults(trial, row)
         lines += self._example_faults(trial, row)
         if trial.last:
@@ -42,27 +42,20 @@ class EpochRules:
             ]
         return [f"report row {line}" for line in lines] + self._outcome_faults(trial, event)
 
-    def _expected_row(self, trial: TrialFacts, row: EpochRow, part: float | None) -> dict[str, object]:
-        config, best = trial.config, trial.best.report.row if trial.best and trial.epochs >= 1 else None
-        if part is not None and not trial.epochs:
-            return self._expected_of_part(row, part)
+    def _expected_row(self, trial: TrialFacts, row: EpochRow) -> dict[str, object]:
+        config, best = trial.config, trial.best.report.row if trial.best else None
         improved = config["select"] == "last" or row.selection_score > (best.selection_score if best else -math.inf)
         best_epoch = row.epoch if improved or best is None else best.epoch
         patience: Any = config["stop_after"]
         epochs: Any = config["epochs"]
         return {
-            "epoch": int(trial.epochs) + 1,
+            "epoch": trial.epochs + 1,
             "score": row.selection_score if self._selection == "dev" else None,
             "num_layers": len(row.exit_histogram),
             "improved": improved,
             "best_epoch": best_epoch,
             "finished": row.epoch >= epochs or 0 < patience <= row.epoch - best_epoch,
         }
-
-    def _expected_of_part(self, row: EpochRow, part: float) -> dict[str, object]:
-        score = row.selection_score if self._selection == "dev" else None
-        whole = {"epoch": part, "best_epoch": part, "improved": True, "finished": False}
-        return {**whole, "score": score, "num_layers": len(row.exit_histogram)}
 
     def _score_faults(self, trial: TrialFacts, row: EpochRow) -> list[str]:
         task, examples = TASKS[trial.started.task], sum(row.exit_histogram)
@@ -85,28 +78,15 @@ class EpochRules:
     def _example_faults(self, trial: TrialFacts, row: EpochRow) -> list[str]:
         """Every trial of an arm sees the same examples in each epoch, and is evaluated on the same."""
         arm, numbers = trial.started.arm, {"examples in exit_histogram": round(sum(row.exit_histogram))}
-        if isinstance(row.epoch, int):
-            numbers[EXAMPLES], rest = divmod(row.train_examples, row.epoch)
-            if rest:
-                return [f"train_examples is {row.train_examples}; should be a multiple of the {row.epoch} epochs"]
-        elif faults := self._part_faults(trial, row):
-            return faults
+        numbers[EXAMPLES], rest = divmod(row.train_examples, row.epoch)
+        if rest:
+            return [f"train_examples is {row.train_examples}; should be a multiple of the {row.epoch} epochs"]
         first = {name: self._examples.setdefault((arm, name), number) for name, number in numbers.items()}
         return [
             f"{name} is {number}; should be {first[name]}, as in the first report of {arm}"
             for name, number in numbers.items()
             if number != first[name]
         ]
-
-    def _part_faults(self, trial: TrialFacts, row: EpochRow) -> list[str]:
-        """Whole batches; how many, where a trial of the arm has told of a whole epoch."""
-        size: Any = trial.config["batch_size"]
-        examples = self._examples.get((trial.started.arm, EXAMPLES))
-        if examples is None:
-            wrong = row.train_examples % size
-            return [f"train_examples is {row.train_examples}; should be a multiple of {size}"] * bool(wrong)
-        batches = math.ceil(row.epoch * math.ceil(examples / size))
-        return unlike(row, {"train_examples": min(batches * size, examples)})
 
     def _outcome_faults(self, trial: TrialFacts, event: EpochReported) -> list[str]:
         """It comes with the last epoch. A confirm trial is evaluated once more for it: its predictions say the rest."""

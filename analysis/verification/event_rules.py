@@ -13,7 +13,6 @@ from analysis.verification.fault_rules import FaultRules
 from analysis.verification.journal_lines import JournalLine, read_journal
 from study.decisions.budget import GpuBudget
 from study.decisions.progress import StudyProgress
-from study.decisions.specs import part_of
 from study.facts.events import (
     FILE,
     AshaDecided,
@@ -128,8 +127,7 @@ class Replay:
             case EpochReported():
                 stopped = [f"ASHA had stopped {event.key}"] * (trial.stopped_at is not None)
                 undecided = trial_rules.undecided_rungs(trial, self._progress)
-                part = part_of(self._progress.plan, trial)
-                lines = stopped + undecided + self._epochs.faults(trial, event, part)
+                lines = stopped + undecided + self._epochs.faults(trial, event)
                 return lines + self._attestation_faults(event, trial)
             case AshaDecided():
                 return trial_rules.asha_faults(event, trial, self._progress)

@@ -91,7 +91,7 @@ def _trial_drift(where: str, found: Any, file: PlanFile, facts: StudyFacts, left
 
 
 def _expected(arm: Arm, trial: TrialFacts, record: Record) -> dict[str, Any]:
-    scores = {} if record.status == "failed" else trial.steps
+    scores = {} if record.status == "failed" else trial.scores
     return {
         "op_code": _NEW_TRIAL,
         "state": _STATES[record.status],

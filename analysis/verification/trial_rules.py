@@ -112,7 +112,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
 def asha_faults(event: AshaDecided, trial: TrialFacts, progress: StudyProgress) -> list[str]:
     """What is wrong with a decision at a rung."""
     arm = progress.arm(trial.started.arm)
-    stopping = progress.plan.early_stopping_of(arm.arm)
+    stopping = progress.plan.protocol.early_stopping
     if stopping is None or trial.phase != "search" or trial.last is None:
         return [f"ASHA has nothing to decide about {trial.key}"]
     score = trial.last.report.row.selection_score
@@ -128,7 +128,7 @@ def asha_faults(event: AshaDecided, trial: TrialFacts, progress: StudyProgress) 
 def undecided_rungs(trial: TrialFacts, progress: StudyProgress) -> list[str]:
     """The rungs that the trial has passed without a decision of ASHA."""
     arm = progress.arm(trial.started.arm)
-    stopping = progress.plan.early_stopping_of(arm.arm)
+    stopping = progress.plan.protocol.early_stopping
     if stopping is None or trial.phase != "search" or trial.last is None:
         return []
     passed = trial.epochs - trial.last.report.row.finished

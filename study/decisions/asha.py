@@ -1,8 +1,8 @@
 """Asynchronous successive halving (ASHA) for the search trials of one arm: arXiv:1810.05934.
 
-Rungs stand at `grace * factor**k` epochs, and, where the rule says so, after a part of the first. A trial that reaches
-a rung goes on if its score is at least the (1 - 1/factor) quantile of the scores recorded there before it, as Ray
-Tune's `AsyncHyperBandScheduler` decides with one bracket. The scores are facts of the arm, so there is no other state.
+Rungs stand at `grace * factor**k` epochs. A trial that reaches a rung goes on if its score is at least the
+(1 - 1/factor) quantile of the scores recorded there before it, as Ray Tune's `AsyncHyperBandScheduler` decides with one
+bracket. The scores are facts of the arm, so there is no other state.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 
 from study.plans.plan import EarlyStopping
 
-Rungs = Mapping[float, Mapping[str, float]]  # epochs -> trial key -> score
+Rungs = Mapping[int, Mapping[str, float]]  # epochs -> trial key -> score
 
 
 @dataclass(frozen=True)
 class Decision:
     """What happens to a trial at a rung."""
 
-    rung: float  # epochs
+    rung: int  # epochs
     score: float
     cutoff: float | None  # None at an empty rung
     recorded: int  # scores at the rung before this one
@@ -28,7 +28,7 @@ class Decision:
 
 
 def decide(
-    rungs: Rungs, key: str, *, epoch: float, score: float, epochs: int, stopping: EarlyStopping
+    rungs: Rungs, key: str, *, epoch: int, score: float, epochs: int, stopping: EarlyStopping
 ) -> Decision | None:
     """What happens to trial `key` at `epoch` of `epochs`; None where no rung stands, or it passed this one before."""
     if epoch not in rungs_of(epochs, stopping):
@@ -53,13 +53,8 @@ def cutoff_of(ascending: Sequence[float], stopping: EarlyStopping) -> float:
     return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
 
-def rungs_of(epochs: int, stopping: EarlyStopping) -> list[float]:
+def rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:
     """The epochs at which rungs stand; at the last epoch there is nothing left to stop."""
-    return [*([] if stopping.part is None else [stopping.part]), *whole_rungs_of(epochs, stopping)]
-
-
-def whole_rungs_of(epochs: int, stopping: EarlyStopping) -> list[int]:
-    """Those of them that stand behind an epoch."""
     rungs, rung = [], stopping.grace
     while rung < epochs:
         rungs.append(rung)

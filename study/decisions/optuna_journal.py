@@ -81,7 +81,7 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
         value=record.selection_score if record.status == "completed" else None,
         params={name: record.config[name] for name in arm.space},
         distributions=distributions_of(arm),
-        intermediate_values={} if record.status == "failed" else trial.steps,  # a failed one may run again
+        intermediate_values={} if record.status == "failed" else trial.scores,  # a failed one may run again
         user_attrs=_told_of(record),
     )
     copy.datetime_start = datetime.fromisoformat(record.started).astimezone().replace(tzinfo=None)

@@ -79,7 +79,7 @@ class Proposals:
     def _tell(self, trial: TrialFacts) -> None:
         """A trial that ASHA stopped is pruned, not complete: its score is not one of full training."""
         reported = self._reported.get(trial.key, 0)
-        for step, score in islice(trial.steps.items(), reported, None):
+        for step, score in islice(trial.scores.items(), reported, None):
             self._open[trial.key].report(score, step)
         self._reported[trial.key] = len(trial.scores)
         if trial.record:

@@ -121,7 +121,7 @@ class Scheduler:
         return self.faults.patience_is_over or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
-        """Takes in one epoch of a trial, or a part. Known ones change nothing: a trial that came back repeats its own.
+        """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.
 
         Raises:
             ValueError: it was trained on something else than the plan says; nothing is noted.
@@ -261,13 +261,12 @@ class Scheduler:
     def _close_search(self, arms: list[str], *, max_gpu_hours: float | None) -> None:
         self._journal.append(SearchClosed(time=self._journal.now(), arms=arms, max_gpu_hours=max_gpu_hours))
 
-    def _decide(self, trial: TrialFacts, epoch: float, score: float) -> AshaDecided | None:
+    def _decide(self, trial: TrialFacts, epoch: int, score: float) -> AshaDecided | None:
         """What ASHA makes of a score; None where it decides nothing."""
-        if self.plan.protocol.early_stopping is None:
+        stopping = self.plan.protocol.early_stopping
+        if stopping is None:
             return None
         arm = self.progress.arm(trial.started.arm)
-        stopping = self.plan.early_stopping_of(arm.arm)
-        assert stopping is not None
         decision = asha.decide(
             arm.facts.rungs, trial.key, epoch=epoch, score=score, epochs=arm.arm.epochs, stopping=stopping
         )

@@ -86,12 +86,6 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
     )
 
 
-def part_of(plan: ResolvedPlan, trial: TrialFacts) -> float | None:
-    """The part of its first epoch after which the trial reports, for ASHA to decide; None: it has no such rung."""
-    stopping = plan.early_stopping_of(plan.arm(trial.started.arm)) if trial.phase == "search" else None
-    return stopping.part if stopping else None
-
-
 def _backbone(plan: ResolvedPlan, facts: StudyFacts, arm: Arm) -> str:
     """What a trial of the arm loads, a model that was pretrained too, as an address that everybody sees."""
     if arm.pretrained_by is UNSET:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import expected_attestation, part_of, pretraining_spec, trial_spec
+from study.decisions.specs import expected_attestation, pretraining_spec, trial_spec
 from study.drivers.messages import AssignedTrial, Assignment, ProcessGroup
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_file
@@ -78,8 +78,7 @@ class Assignments:
         is_pretraining = trial.phase == "pretrain"
         return AssignedTrial(
             key=trial.key,
-            epochs=int(trial.epochs),
-            part=part_of(self._scheduler.plan, trial),
+            epochs=trial.epochs,
             spec=None if is_pretraining else self._spec(trial),
             pretraining=pretraining_spec(self._scheduler.plan, trial) if is_pretraining else None,
             expected=expected_attestation(self._scheduler.progress, trial, by=self._scheduler.provenance),

@@ -32,8 +32,7 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
     pretraining: PretrainingSpec | None = None
     group: ProcessGroup | None = None  # that it is pretrained by, where it is not the worker itself
     expected: Attestation  # what the worker must find
-    epochs: Count  # whole ones that it has reported, in earlier launches too: its saved state has them
-    part: float | None = None  # of the first epoch, after which it reports too
+    epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
     predictions: str | None  # path, also from within its place; None where there are none to stay
     marks: tuple[str, ...] = ()  # of the launch in its storage, that the worker must see
@@ -53,7 +52,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """What became of one trial: an epoch or a part of it, a failure that ends the work on it here, or that it is not
+    """What became of one trial: an epoch, a failure that ends the work on it here, or that it is not
     the plan's here, and was not trained."""
 
     key: str

@@ -80,7 +80,7 @@ class RunningTrial:
             failure = failure_of(error, node=self._node, module=self._module)
             return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=restarted)
         self.is_over = row.finished
-        if row.epoch >= 1 and row.epoch > self._epochs_before:
+        if row.epoch > self._epochs_before:
             self._attested = None
         return News(key=self.key, host=report.host, report=report, restarted=restarted)
 
@@ -130,7 +130,6 @@ class RunningTrial:
         if self._assigned.spec and isinstance(self._run, TrainingRun):
             self._run.spec = self._assigned.spec  # what is saved says where backbone and start lie for everybody
         self._known.extend(self._run.history)
-        self._part = None if self._known else self._assigned.part
         self._epochs_before = len(self._known)
 
     def _spec_here(self) -> TrialSpec | None:
@@ -166,17 +165,12 @@ class RunningTrial:
             return TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
 
     def _train_epoch(self) -> EpochRow:
-        """The next epoch, or first a part of it, of which nothing is saved: who goes on elsewhere begins it anew."""
-        from trainables.runs.training import TrainingRun
-
-        if self._part is not None and isinstance(self._run, TrainingRun):
-            part, self._part = self._part, None
-            return self._run.run_part(part)
+        """The next epoch, saved."""
         row = self._run.run_epoch()
         _check_present(self._folder)
         self._run.save(self._folder)
         self._clock.save()
-        self._place.send_state(self._folder, epoch=int(row.epoch))
+        self._place.send_state(self._folder, epoch=row.epoch)
         return row
 
     def _outcome(self) -> Outcome:

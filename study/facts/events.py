@@ -15,7 +15,7 @@ from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from study.plans.identity import arm_name
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.configuration import AtLeastOne, Count, Inside, NotNegative
+from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
@@ -121,7 +121,7 @@ class Failure(Typed, frozen=True, kw_only=True):
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
-    """A trial ran an epoch, or a part of its first."""
+    """A trial ran an epoch."""
 
     key: str
     report: Report
@@ -131,7 +131,7 @@ class AshaDecided(BaseEvent, frozen=True, kw_only=True):
     """A search trial reached a rung."""
 
     key: str
-    rung: AtLeastOne | Inside  # epochs
+    rung: AtLeastOne  # epochs
     score: Score
     cutoff: Score | None  # None where the rung was empty
     recorded: Count  # scores at the rung before this one

@@ -15,7 +15,7 @@ class Spent(Typed, frozen=True, kw_only=True):
     arm: str
     phase: Phase
     trials: dict[str, int]  # by status
-    epochs: float  # parts of first ones too
+    epochs: int
     train_examples: int  # repeats counted
     train_seconds: float
     eval_seconds: float

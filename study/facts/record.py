@@ -8,7 +8,7 @@ from typing import Literal
 
 from study.facts.json_lines import read_lines
 from study.plans.identity import arm_name
-from trainables.configuration import AtLeastOne, Count, Inside, NotNegative
+from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Reader, Typed
 
@@ -34,8 +34,8 @@ class Record(Typed, frozen=True, kw_only=True):
     score: Score | None  # the task's metric at the selected epoch, on the reported split; of a pretraining, held out
     selection_score: Score | None  # the same metric on the split used to select
     metrics: Mapping[str, float]  # every component metric of the reported split at that epoch
-    epoch: AtLeastOne | Inside | None  # the selected one; of a trial that was stopped before it had one, the part
-    epochs: Count | Inside  # run
+    epoch: AtLeastOne | None  # the selected one
+    epochs: Count  # run
     num_layers: AtLeastOne | None
     num_parameters: AtLeastOne | None  # of the whole model; None before a trial has completed
     mean_layers: NotNegative | None  # run per dev example under the method's exit
@@ -80,11 +80,6 @@ SIZES = ("steps", "tokens")  # of a pretraining, among its metrics
 def held_out_scores(record: Record) -> dict[str, float]:
     """Of a pretraining, by name; they are in no table of GLUE."""
     return {name: value for name, value in record.metrics.items() if name not in SIZES}
-
-
-def epochs_in_words(epochs: float) -> str:
-    """A number of epochs, parts of first ones to a thousandth."""
-    return f"{round(epochs, 3):.12g}"
 
 
 READER = Reader(Record)

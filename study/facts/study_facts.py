@@ -92,7 +92,7 @@ class TrialFacts:
     started: TrialStarted
     launch: int  # the last one that heard of it
     trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
-    scores: dict[float, float] = field(default_factory=dict)  # epoch -> selection score
+    scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
@@ -132,14 +132,9 @@ class TrialFacts:
         self.scores, self.last, self.best, self.on_gpu, self.trained_in = {}, None, None, None, []
 
     @property
-    def epochs(self) -> float:
-        """How many it has reported: a whole number, or below 1."""
+    def epochs(self) -> int:
+        """How many it has reported."""
         return self.last.report.row.epoch if self.last else 0
-
-    @property
-    def steps(self) -> dict[int, float]:
-        """Its scores as Optuna counts them, by whole epochs: that of a part of the first is at 0."""
-        return {int(epoch): score for epoch, score in self.scores.items()}
 
     @property
     def gpu_seconds(self) -> float:
@@ -147,7 +142,7 @@ class TrialFacts:
         return self.last.report.gpu_seconds if self.last else 0.0
 
     @property
-    def stopped_at(self) -> float | None:
+    def stopped_at(self) -> int | None:
         """The epoch at which ASHA stopped it."""
         return self.decision.rung if self.decision and self.decision.decision == "stop" else None
 
@@ -169,7 +164,7 @@ class ArmFacts:
     under_way: dict[str, TrialFacts] = field(default_factory=dict)  # those that have not ended, running now or not
     reported: defaultdict[Phase, Totals] = field(default_factory=lambda: defaultdict(Totals))
     ended: dict[tuple[Phase, Status], Totals] = field(default_factory=dict)
-    rungs: dict[float, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
+    rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     # By (batch size, precision) and the number of trials on the GPU.
     epoch_seconds: dict[tuple[tuple[Value, Value], int], list[float]] = field(default_factory=dict)
     start: StartChosen | None = None

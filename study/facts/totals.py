@@ -14,7 +14,7 @@ class Totals:
     """Sums over trials, kept up to date, so that nobody has to go through the trials for them."""
 
     trials: int = 0
-    epochs: float = 0
+    epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     most_gpu_seconds: float = 0.0  # of one ended trial

@@ -133,7 +133,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[A
     return [
         ArmEstimate(
             arm=arm,
-            search_epochs=expected_epochs(arm.samples, arm.epochs, resolved.early_stopping_of(arm)),
+            search_epochs=expected_epochs(arm.samples, arm.epochs, stopping),
             confirm_epochs=len(arm.seeds) * arm.epochs,
             bound="at most" if stopping is None else "about",
             measured=measured.get(arm.name),
@@ -154,12 +154,12 @@ def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -
     return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(studies))
 
 
-def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> float:
-    rungs: dict[float, list[float]] = {rung: [] for rung in asha.rungs_of(epochs, stopping)}  # ascending scores
+def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
+    rungs: dict[int, list[float]] = {rung: [] for rung in asha.rungs_of(epochs, stopping)}  # ascending scores
     return sum(_epochs_of_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
 
 
-def _epochs_of_trial(score: float, rungs: dict[float, list[float]], epochs: int, stopping: EarlyStopping) -> float:
+def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
     """How many epochs a trial of this score runs; at every rung that it reaches its score is recorded."""
     for rung, recorded in rungs.items():
         is_stopped = bool(recorded) and score < asha.cutoff_of(recorded, stopping)

@@ -56,7 +56,7 @@ def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> f
     samples, epochs = arm.arm.samples, arm.arm.epochs
     if phase != "search" or samples == 0:
         return 1.0
-    return expected_epochs(samples, epochs, progress.plan.early_stopping_of(arm.arm)) / (samples * epochs)
+    return expected_epochs(samples, epochs, progress.plan.protocol.early_stopping) / (samples * epochs)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from study.decisions.progress import ArmProgress, PretrainingProgress, last_prog
 from study.facts.events import EpochReported, Failure
 from study.facts.other_code import first_code, other_code_of
 from study.facts.plain_words import counted
-from study.facts.record import Phase, Record, epochs_in_words, held_out_scores
+from study.facts.record import Phase, Record, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
@@ -258,7 +258,7 @@ def _curve_points(reports: Sequence[EpochReported], phase: Phase) -> list[Point]
     return [
         point
         for event in reports
-        for point in _points(values(event.report.row), milliseconds(event.time), int(event.report.row.epoch))
+        for point in _points(values(event.report.row), milliseconds(event.time), event.report.row.epoch)
     ]
 
 
@@ -287,7 +287,7 @@ def _selected_points(record: Record | None) -> list[Point]:
         return []
     if record.phase == "pretrain":
         costs = {"gpu_seconds": record.gpu_seconds, "wall_seconds": record.wall_seconds}
-        return _points({**costs, **record.metrics}, milliseconds(record.ended), int(record.epoch))
+        return _points({**costs, **record.metrics}, milliseconds(record.ended), record.epoch)
     values = {
         "score": record.score,
         "selection_score": record.selection_score,
@@ -303,7 +303,7 @@ def _selected_points(record: Record | None) -> list[Point]:
         own = record.latency.own
         values["gigaflops"] = own.flops / 1e9  # per example, as the times are
         values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in own.timings}
-    return _points(values, milliseconds(record.ended), int(record.epoch))
+    return _points(values, milliseconds(record.ended), record.epoch)
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
@@ -351,14 +351,14 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
     record, decision = trial.record, trial.decision
     if status == "interrupted":
-        return f"Cut off after {counted(int(trial.epochs), 'epoch')}; the next launch goes on from its saved state."
+        return f"Cut off after {counted(trial.epochs, 'epoch')}; the next launch goes on from its saved state."
     if record is None:
         return ""
     if status == "failed":
         return _failure_note(record, trial.ended.failure if trial.ended else None)
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
-        return f"Stopped by ASHA after epoch {epochs_in_words(decision.rung)}: score {decision.score:.4f}, {cutoff}."
+        return f"Stopped by ASHA after epoch {decision.rung}: score {decision.score:.4f}, {cutoff}."
     if record.score is None:
         return ""
     if record.phase == "pretrain":

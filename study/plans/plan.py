@@ -15,10 +15,6 @@ from trainables.schema import Configuration, Typed, Value
 Sampler = Literal["tpe", "random", "grid"]
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
-Parts = Annotated[int, Meta(ge=2, le=16)]  # of an epoch: each is of many batches
-
-# Of 100,000 examples and more, and of long texts: an epoch is long to wait for a rung.
-TASKS_IN_PARTS = ("mnli", "qqp")
 
 
 class EarlyStopping(Typed, frozen=True, kw_only=True):
@@ -26,12 +22,6 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
     grace: AtLeastOne = 1  # epochs before a search trial can be stopped
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
-    first_epoch_parts: Parts | UnsetType = UNSET  # a rung after the first of so many: of `TASKS_IN_PARTS` alone
-
-    @property
-    def part(self) -> float | None:
-        """Of the first epoch, after which a rung stands."""
-        return None if self.first_epoch_parts is UNSET else 1 / self.first_epoch_parts
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from study.contract.space_rules import check_files
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
-from study.plans.plan import TASKS_IN_PARTS, Plan
+from study.plans.plan import Plan
 from study.plans.pretraining_arm import (
     as_configured,
     asked_pretraining,
@@ -346,9 +346,6 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(
             f"--spend-on-claims ranks methods, but {plan.methods[0]} is the only one; allowed: two or more"
         )
-    if plan.early_stopping and plan.early_stopping.part and not {*plan.tasks} & {*TASKS_IN_PARTS}:
-        allowed = " or ".join(TASKS_IN_PARTS)
-        raise ValueError(f"--first-epoch-parts is ignored on {', '.join(plan.tasks)}; add --task {allowed}")
 
 
 def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 import trainables
 from study.plans.identity import arm_name, digest, is_pretraining, trial_key
-from study.plans.plan import TASKS_IN_PARTS, EarlyStopping, Plan, Sampler
+from study.plans.plan import EarlyStopping, Plan, Sampler
 from trainables.configuration import Precision
 from trainables.corpora import corpus
 from trainables.encoders import backbones
@@ -134,11 +133,6 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @cached_property
     def protocol_hash(self) -> str:
         return digest(to_plain(self.protocol))
-
-    def early_stopping_of(self, arm: Arm) -> EarlyStopping | None:
-        """The rule as it is for the search trials of this arm."""
-        rule = self.protocol.early_stopping
-        return rule if rule is None or arm.task in TASKS_IN_PARTS else replace(rule, first_epoch_parts=UNSET)
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
         """The identity of a trial of the arm."""

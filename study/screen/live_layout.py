@@ -12,7 +12,6 @@ from rich.text import Text
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.durations import clock
 from study.facts.plain_words import counted
-from study.facts.record import epochs_in_words
 from study.facts.study_facts import TrialFacts
 from study.screen.arms_table import arms_table, table_of
 from study.screen.words import points, trial_name
@@ -87,7 +86,7 @@ def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str
     if trial.last is None:
         return f"0/{epochs}", ""
     score = "" if trial.phase == "pretrain" else points(trial.last.report.row.selection_score)
-    return f"{epochs_in_words(trial.epochs)}/{epochs}", score
+    return f"{trial.epochs}/{epochs}", score
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

@@ -12,7 +12,6 @@ from rich.live import Live
 from study.decisions.scheduler import Scheduler
 from study.facts.durations import clock
 from study.facts.plain_words import on_screen
-from study.facts.record import epochs_in_words
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
 from study.screen.terminal import can_redraw, console_on
@@ -114,7 +113,7 @@ class LiveView:
 
     def _under_way(self) -> str:
         """Trials by how far they are, those last that wait for a slot."""
-        running: dict[float, list[str]] = {}
+        running: dict[int, list[str]] = {}
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
             alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
@@ -145,10 +144,10 @@ class LiveView:
         return f"elapsed {clock(elapsed)}{eta}"
 
 
-def _how_far(epochs: float, trials: int) -> str:
+def _how_far(epochs: int, trials: int) -> str:
     if not epochs:
         return f"in {'their' if trials > 1 else 'its'} first epoch"
-    return f"past epoch {epochs_in_words(epochs)}"
+    return f"past epoch {epochs}"
 
 
 def _some_of(names: list[str]) -> str:

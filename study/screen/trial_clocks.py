@@ -12,7 +12,7 @@ class TrialClocks:
 
     def __init__(self, clock: Callable[[], float]):
         self._clock = clock
-        self._seen: dict[str, tuple[float, float]] = {}  # key -> epochs reported, and when that was seen
+        self._seen: dict[str, tuple[int, float]] = {}  # key -> epochs reported, and when that was seen
 
     def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
         """By key; to be asked now and then. A trial that ran before and does not now begins anew where it goes on."""
@@ -21,7 +21,7 @@ class TrialClocks:
         self._seen = {key: self._as_seen(trial, now) for key, trial in trials.items()}
         return {key: _reported(trial) + now - self._seen[key][1] for key, trial in trials.items()}
 
-    def _as_seen(self, trial: TrialFacts, now: float) -> tuple[float, float]:
+    def _as_seen(self, trial: TrialFacts, now: float) -> tuple[int, float]:
         epochs, since = self._seen.get(trial.key, (None, now))
         return (trial.epochs, since if epochs == trial.epochs else now)
 

@@ -14,7 +14,7 @@ from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
 from study.facts.plain_words import CellInWords, counted, shortfalls
-from study.facts.record import Record, epochs_in_words, held_out_scores
+from study.facts.record import Record, held_out_scores
 from study.facts.study_facts import Notice, TrialFacts
 from trainables.data.tasks import TASKS
 
@@ -40,7 +40,7 @@ def describe_record(record: Record) -> str:
         return f"{_record_name(record)}: {scores} ({record.metrics['steps']:,.0f} steps)"
     verb = counted(round(record.epochs), "epoch")
     if record.status == "stopped":  # perhaps within the first one
-        verb = f"stopped at epoch {epochs_in_words(record.epochs)}"
+        verb = f"stopped at epoch {record.epochs}"
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
 

@@ -156,13 +156,6 @@ def test_several_studies_of_one_protocol_share_a_table(tmp_path):
     }
 
 
-def test_a_rung_within_the_first_epoch_is_told(tmp_path):
-    rule = {"early_stopping": EarlyStopping(first_epoch_parts=3)}
-    write_tables([write_study(tmp_path, arm("palbert", "mnli", SCORES), protocol=rule)], tmp_path)
-    asha = "by ASHA (grace 1, factor 3, on mnli and qqp from 1/3 of the first epoch on)"
-    assert asha in (tmp_path / "dev.md").read_text()
-
-
 def test_two_protocols_never_share_a_table(tmp_path):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), protocol={"selection": "holdout"})

@@ -23,8 +23,6 @@ from study.facts.events import (
     TrialEnded,
     read_events,
 )
-from study.facts.study_facts import read_facts
-from study.plans.plan import EarlyStopping
 
 pytestmark = pytest.mark.slow
 
@@ -54,36 +52,6 @@ def eventful(eventful_made, tmp_path):
 def test_a_study_that_was_killed_extended_and_short_of_time_verifies(eventful):
     assert {type(event) for event in read_events(eventful)} == set(get_args(Event))
     assert verify(eventful) == []
-
-
-@pytest.fixture(scope="module")
-def in_parts(tmp_path_factory):
-    """A study with a rung within the first epoch, at which trials stop."""
-    rule = EarlyStopping(first_epoch_parts=3)
-    plan = mini_plan(methods=("albert",), tasks=("qqp",), samples=6, early_stopping=rule)
-    folder = launched_study(tmp_path_factory.mktemp("runs") / "in-parts", plan)
-    assert 1 / 3 in {record.epochs for record in read_facts(folder).records}
-    return folder
-
-
-def test_a_study_in_parts_verifies(in_parts):
-    assert verify(in_parts) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"epoch": 0.25}, "report row epoch is 0.25; should be 0.333"),
-        ({"train_examples": 128}, "report row train_examples is 128; should be "),
-        ({"improved": False}, "report row improved is false; should be true"),
-    ],
-)
-def test_a_part_that_is_not_the_rules_is_a_drift(changes, fault, in_parts, tmp_path):
-    folder = shutil.copytree(in_parts, tmp_path / "s")
-    reports = [event.report for event in read_events(folder) if isinstance(event, EpochReported)]
-    last = max(number for number, report in enumerate(reports) if report.row.epoch < 1)
-    edit_events(folder, EpochReported, lambda plain: plain["report"]["row"].update(changes), number=last)
-    assert has(verify(folder), fault)
 
 
 def test_a_launch_that_is_under_way_verifies(tmp_path):

@@ -6,7 +6,6 @@ Plan, scheduler, journal, `optuna.journal`, the end of trials and tables are rea
 from __future__ import annotations
 
 import json
-import math
 from collections import deque
 from collections.abc import Mapping
 from contextlib import closing
@@ -24,7 +23,7 @@ from study.decisions.machine_faults import Faults
 from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, expected_attestation, part_of, pretraining_spec, trial_spec
+from study.decisions.specs import Provenance, expected_attestation, pretraining_spec, trial_spec
 from study.drivers.pretraining_rows import epoch_row
 from study.drivers.trial_end import end_trial
 from study.facts.events import Report, SmokeStepFailed
@@ -114,10 +113,10 @@ def launch(
             optuna.add_ended(arm)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
-        running: deque[tuple[TrialFacts, float]] = deque()  # with the next epoch, or the part before the first
+        running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch
         for number in count():
             while len(running) < 2 and (trial := scheduler.next_trial()) is not None:
-                running.append((trial, part_of(plan, trial) or 1))
+                running.append((trial, 1))
             if not running:
                 break
             if number == killed_after:
@@ -133,7 +132,7 @@ def launch(
                 if trial.phase == "search":
                     optuna.add_ended(plan.arm(trial.started.arm))
             else:
-                running.append((trial, int(epoch) + 1))
+                running.append((trial, epoch + 1))
         assert scheduler.progress.is_finished
         write_tables([folder], folder / "tables")
         scheduler.end_launch("complete")
@@ -151,10 +150,10 @@ def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path, opt
         optuna.add_ended(scheduler.plan.arm(trial.started.arm))
 
 
-def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: float) -> Report:
+def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: int) -> Report:
     """What a trial says after an epoch; a confirm trial leaves predictions and a model with its last one."""
     of_epoch = pretraining_row if trial.phase == "pretrain" else row_of
-    history = [of_epoch(trial, number) for number in range(1, int(epoch) + 1)] or [row_of(trial, epoch)]
+    history = [of_epoch(trial, number) for number in range(1, epoch + 1)]
     row = history[-1]
     outcome = _outcome(trial, history) if row.finished else None
     if outcome is not None and trial.phase == "pretrain":
@@ -174,17 +173,16 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         device="cuda:0",
         gpu="0",
         **costs,
-        attested=attested if epoch <= 1 else None,
+        attested=attested if epoch == 1 else None,
     )
 
 
-def row_of(trial: TrialFacts, epoch: float) -> EpochRow:
+def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
     """An epoch on a curve that configuration and seed decide, best before its end."""
-    metrics = [_metrics(trial, number) for number in range(1, int(epoch) + 1)] or [_metrics(trial, epoch)]
+    metrics = [_metrics(trial, number) for number in range(1, epoch + 1)]
     scores = [score(TASKS[trial.started.task], found) for found in metrics]
-    best = scores.index(max(scores)) + 1 if epoch >= 1 else epoch
-    batches = math.ceil(epoch * 128 / trial.config["batch_size"])
-    histogram = [float((7 * layer + int(epoch)) % 5) for layer in range(LAYERS - 1)]
+    best = scores.index(max(scores)) + 1
+    histogram = [float((7 * layer + epoch) % 5) for layer in range(LAYERS - 1)]
     histogram.append(EXAMPLES - sum(histogram))
     return EpochRow(
         epoch=epoch,
@@ -195,7 +193,7 @@ def row_of(trial: TrialFacts, epoch: float) -> EpochRow:
         num_layers=LAYERS,
         exit_histogram=histogram,
         train_loss=0.7 / epoch,
-        train_examples=128 * epoch if epoch >= 1 else batches * trial.config["batch_size"],
+        train_examples=128 * epoch,
         train_seconds=1.0625 * epoch,
         eval_seconds=0.125 * epoch,
         best_epoch=best,
@@ -237,10 +235,9 @@ def _pretrained(folder: Path, plan: ResolvedPlan, trial: TrialFacts, outcome: Ou
     return replace(outcome, model=str(model), model_fingerprint=fingerprint, data_differences=())
 
 
-def _metrics(trial: TrialFacts, epoch: float) -> dict[str, float]:
+def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:
     plateau = 0.5 + 0.4 * unit(trial.started.task, sorted(trial.config.items()), trial.seed)
-    risen = epoch if epoch >= 1 else 9 * epoch  # a part scores better than the first epoch, and is not selected for it
-    level = round(plateau * (1 - 0.5**risen) - 0.1 * (epoch == 4), 6)
+    level = round(plateau * (1 - 0.5**epoch) - 0.1 * (epoch == 4), 6)
     metrics = {name: round(level - 0.05 * i, 6) for i, name in enumerate(TASKS[trial.started.task].metrics)}
     drawn = {"sample_std": 0.0125, "expected_mean_layers": 7.5, "expected_accuracy": 0.625}
     return metrics | (drawn if trial.started.method == "pondernet" else {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from helpers.journals import Killed, MadeJournal, outcome_of, report_of, row_of
 from msgspec.structs import replace
 
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, part_of
+from study.decisions.specs import Provenance
 from study.facts.events import Report
 from study.facts.study_facts import TrialFacts
 from study.plans.resolved_plan import ResolvedPlan
@@ -29,16 +28,16 @@ def unit(*parts: object) -> float:
     return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:8], 16) / 2**32
 
 
-def curve(trial: TrialFacts, epoch: float) -> float:
+def curve(trial: TrialFacts, epoch: int) -> float:
     """The selection score of the trial at an epoch: rises to a plateau that its configuration and seed decide."""
     plateau = unit(trial.started.task, sorted(trial.config.items()), trial.seed)
     return round(plateau * (1 - 0.5**epoch), 6)
 
 
-def report(trial: TrialFacts, epoch: float, *, gpu_share: float | None = 0.1, epoch_gpu_seconds: float = 1.0) -> Report:
+def report(trial: TrialFacts, epoch: int, *, gpu_share: float | None = 0.1, epoch_gpu_seconds: float = 1.0) -> Report:
     """What the trial reports after an epoch; every other cost is one per epoch."""
     is_last = epoch == epochs_of(trial)
-    costs = {"train_examples": math.ceil(epoch), "train_seconds": epoch, "eval_seconds": epoch}
+    costs = {"train_examples": epoch, "train_seconds": epoch, "eval_seconds": epoch}
     row = replace(row_of(epoch, curve(trial, epoch), finished=is_last), **costs)
     outcome = outcome_of(row, model=f"/models/{trial.key}") if is_last else None
     if outcome and trial.phase == "pretrain":
@@ -107,16 +106,15 @@ class Simulation:
         for trial in scheduler.progress.unsettled:
             scheduler.end(trial.key)
         scheduler.begin_launch(command="", host="", pid=0)
-        running: list[tuple[float, str, float, TrialFacts]] = []  # when its next row comes, key, epoch, trial
+        running: list[tuple[float, str, int, TrialFacts]] = []  # when its next row comes, key, epoch, trial
         while not scheduler.progress.is_done:
             while len(running) < self.slots and (trial := scheduler.next_trial()) is not None:
-                part = None if self.saved.get(trial.key) else part_of(self.resolved, trial)
-                self._schedule(running, trial, epoch=part or 1)
+                self._schedule(running, trial, epoch=1)
             if running:
                 self._report(scheduler, running)
         return scheduler
 
-    def _schedule(self, running: list, trial: TrialFacts, *, epoch: float) -> None:
+    def _schedule(self, running: list, trial: TrialFacts, *, epoch: int) -> None:
         known = epoch <= self.saved.get(trial.key, 0)  # trained before: repeated at once
         seconds = 0.0 if known else self.epoch_seconds(trial)
         self.busy_seconds += seconds
@@ -124,10 +122,10 @@ class Simulation:
 
     def _report(self, scheduler: Scheduler, running: list) -> None:
         self.journal.clock, key, epoch, trial = heapq.heappop(running)
-        self.saved[key] = max(int(epoch), self.saved.get(key, 0))
+        self.saved[key] = max(epoch, self.saved.get(key, 0))
         said = report(trial, epoch, epoch_gpu_seconds=self.epoch_gpu_seconds(trial))
         decision = scheduler.report(key, said)
         if decision == "stop" or said.row.finished:
             scheduler.end(key)
         else:
-            self._schedule(running, trial, epoch=int(epoch) + 1)
+            self._schedule(running, trial, epoch=epoch + 1)

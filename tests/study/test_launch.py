@@ -127,7 +127,6 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             "--gpus-per-trial is auto, but this machine has no GPU; leave it out",
             marks=pytest.mark.skipif(local_gpus() > 0, reason="this machine has a GPU"),
         ),
-        (["--first-epoch-parts", "17", "--task", "mnli"], "is 17; allowed: a whole number >= 2 and <= 16"),
         (["--tracking-uri", "foo://x"], "--tracking-uri is foo://x; allowed: sqlite:///FILE, a server's URL such as"),
         (
             ["--storage", "/proc/nowhere"],

@@ -47,7 +47,7 @@ class Evaluation:
         return torch.stack(counts).double().mean(0).tolist()
 
     def row(self, selection: Selection, **costs_and_place: Any) -> EpochRow:
-        """The row of an epoch, or of a part of one, that was evaluated so, with its other fields."""
+        """The row of an epoch that was evaluated so, with its other fields."""
         return EpochRow(
             selection_score=self.score,
             score=self.score if selection == "dev" else None,

@@ -28,13 +28,12 @@ from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.epoch_under_way import EpochUnderWay
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
 from trainables.runs.failures import available
 from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import Optimiser
 from trainables.runs.random_numbers import own_generator, own_random_numbers
-from trainables.runs.step_checks import diverged, naming_memory_errors
+from trainables.runs.step_checks import FiniteLosses, diverged, naming_memory_errors
 from trainables.runs.trained_model import start_encoder
 from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec
 from trainables.runs.trial_data import TrialData
@@ -93,7 +92,6 @@ class TrainingRun:
         self._selected_weights: dict[str, Tensor] = {}
         self._selected_evaluation: Evaluation | None = None  # not kept over a resume
         self._saved_model: Path | None = None
-        self._under_way: EpochUnderWay | None = None  # an epoch, between a part of it and the rest
 
     @classmethod
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
@@ -124,7 +122,7 @@ class TrainingRun:
     @property
     def best_epoch(self) -> int:
         """The selected epoch so far, 0 before any: the first with the highest selection score, or the last."""
-        return int(self.history[-1].best_epoch) if self.history else 0  # no part is in the history
+        return self.history[-1].best_epoch if self.history else 0
 
     @property
     def _best_score(self) -> float:
@@ -135,35 +133,6 @@ class TrainingRun:
         """Whether all epochs are run, or too many in a row without improvement."""
         return self._is_over(len(self.history), self.best_epoch)
 
-    def run_part(self, share: float) -> EpochRow:
-        """Train on this share of the first epoch's batches and evaluate: a row that is no epoch's.
-
-        `run_epoch` then trains on the rest, to the weights that it has without a part. A part can be neither selected
-        nor saved, and is not in `history`: a trial that is broken off begins the epoch anew, with the same numbers.
-
-        Raises:
-            TrainingError: as `run_epoch`.
-        """
-        assert not self.history and self._under_way is None
-        began, batches = time.monotonic(), self._training_batches(1)
-        cut = math.ceil(share * len(batches))
-        part = EpochUnderWay.begun(batches[:cut], self.spec.seed, 1, self._optimiser, self._device)
-        train_loss = self._train(part)
-        trained = time.monotonic()
-        evaluation = self._evaluate(self._data.selection, 0)
-        costs = {"train_seconds": trained - began, "eval_seconds": time.monotonic() - trained}
-        self._under_way = EpochUnderWay(batches[cut:], part.losses, part.dropout, **costs)
-        return evaluation.row(
-            self.spec.selection,
-            epoch=share,
-            train_loss=train_loss,
-            train_examples=sum(map(len, batches[:cut])),
-            best_epoch=share,
-            improved=True,
-            finished=False,
-            **costs,
-        )
-
     def run_epoch(self) -> EpochRow:
         """Train for one epoch and evaluate on the selection split: the row of this epoch.
 
@@ -173,14 +142,13 @@ class TrainingRun:
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        part, self._under_way = self._under_way, None
-        train_loss = self._train(part) if part else self.train_on(self._training_batches(epoch), epoch)
+        train_loss = self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
         evaluation = self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
             self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
-        before = self.history[-1] if self.history else part
+        before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = evaluation.row(
             self.spec.selection,
@@ -227,7 +195,6 @@ class TrainingRun:
             OSError: it cannot be written.
         """
         selected = model_folder(folder, self.best_epoch)
-        assert self._under_way is None
         state = {
             "spec": to_plain(self.spec),
             "history": to_plain(self.history),
@@ -299,15 +266,14 @@ class TrainingRun:
         Raises:
             TrainingError: as `run_epoch`.
         """
-        return self._train(EpochUnderWay.begun(batches, self.spec.seed, epoch, self._optimiser, self._device))
-
-    def _train(self, epoch: EpochUnderWay) -> float:
+        losses = FiniteLosses(self._optimiser.steps + 1)
+        dropout = own_random_numbers(self.spec.seed, "dropout", epoch, self._device)
         self._model.train()
-        with self._words(), epoch.dropout.drawn(), naming_memory_errors(self._config.batch_size):
-            for rows in epoch.batches:
+        with self._words(), dropout, naming_memory_errors(self._config.batch_size):
+            for rows in batches:
                 rate = self._optimiser.learning_rate
-                epoch.losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
-        return epoch.losses.mean()
+                losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
+        return losses.mean()
 
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
         with self._model.computing(batch):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from trainables.configuration import AtLeastOne, Count, Inside, NotNegative
+from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.schema import Configuration, Typed
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
@@ -41,9 +41,9 @@ class Content(Typed, frozen=True, kw_only=True):
 
 
 class EpochRow(Typed, frozen=True, kw_only=True):
-    """One epoch of a trial, or a part of its first. Costs are totals of the trial so far."""
+    """One epoch of a trial. Costs are totals of the trial so far."""
 
-    epoch: AtLeastOne | Inside  # below 1: after that part of the first epoch
+    epoch: AtLeastOne
     selection_score: Score
     score: Score | None  # None under holdout: dev is read once, by the outcome
     metrics: dict[str, float]
@@ -54,7 +54,7 @@ class EpochRow(Typed, frozen=True, kw_only=True):
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
-    best_epoch: AtLeastOne | Inside  # selected so far: the best one, or this one where the last is selected
+    best_epoch: AtLeastOne  # selected so far: the best one, or this one where the last is selected
     improved: bool  # whether this epoch is the selected one so far
     finished: bool
 

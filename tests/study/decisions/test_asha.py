@@ -49,15 +49,6 @@ def test_between_rungs_and_at_the_last_epoch_there_is_no_decision():
     assert [epoch for epoch in range(1, 10) if Rungs().look("a", epoch, 0.5)] == [1, 3]
 
 
-def test_a_rung_stands_after_a_part_of_the_first_epoch():
-    stopping = EarlyStopping(first_epoch_parts=4)
-    assert asha.rungs_of(9, stopping) == [0.25, 1, 3]
-    assert asha.whole_rungs_of(9, stopping) == [1, 3]
-    rungs = {0.25: {"a": 0.5}}
-    decided = [asha.decide(rungs, "b", epoch=0.25, score=s, epochs=9, stopping=stopping) for s in (0.4, 0.6)]
-    assert [decision.decision for decision in decided] == ["stop", "continue"]
-
-
 def test_a_trial_passes_a_rung_once():
     rungs = Rungs()
     assert rungs.decide("a", 1, 0.5) == "continue"

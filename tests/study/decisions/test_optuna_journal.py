@@ -13,7 +13,6 @@ from analysis.verification.optuna_file import optuna_drift
 from study import profiles
 from study.decisions.optuna_journal import OptunaJournal
 from study.facts.study_facts import read_facts
-from study.plans.plan import EarlyStopping
 from study.plans.plan_file import read_plan
 from study.plans.resolution import resolve
 
@@ -26,16 +25,6 @@ def study():
 
 def write(path, study):
     OptunaJournal(path, study.facts).add_ended(study.plan.arm("albert/rte"))
-
-
-def test_what_a_part_of_the_first_epoch_scored_stands_before_all_epochs(tmp_path):
-    rule = EarlyStopping(first_epoch_parts=3)
-    small = {"methods": ("albert",), "tasks": ("qqp",), "samples": 9, "sampler": "random", "early_stopping": rule}
-    scheduler = Simulation(resolve(replace(profiles.load("mini"), **small))).launch()
-    OptunaJournal(tmp_path / "optuna.journal", scheduler.facts).add_ended(scheduler.plan.arm("albert/qqp"))
-    trials = trials_of(tmp_path / "optuna.journal", "albert/qqp")
-    steps = {(trial.state.name, tuple(trial.intermediate_values)) for trial in trials}
-    assert ("PRUNED", (0,)) in steps and ("COMPLETE", (0, 1, 2, 3, 4, 5, 6)) in steps
 
 
 def trials_of(path, arm):

@@ -92,12 +92,6 @@ def test_an_epoch_counts_for_the_trials_that_were_on_its_gpu(journal):
     assert times(journal) == {(16, 1): [10], (16, 2): [16], (32, 1): [40]}
 
 
-def test_a_part_of_an_epoch_counts_as_the_epoch_that_it_is_of(journal):
-    say(journal, "large", 0.25, seconds=10)
-    say(journal, "large", 1, seconds=30)
-    assert times(journal) == {(32, 1): [40, 40]}
-
-
 def test_a_trial_with_a_larger_share_from_before_is_counted_as_the_neighbour_that_it_is(journal):
     say(journal, "one", 1, seconds=20, share=0.5)
     say(journal, "other", 1, seconds=20, share=0.3333)

@@ -116,50 +116,6 @@ def test_confirm_trials_are_never_stopped():
     assert set(records) == {("search", "stopped"), ("search", "completed"), ("confirm", "completed")}
 
 
-IN_PARTS = {"tasks": ("mnli", "rte"), "methods": ("albert",), "samples": 9}
-THIRDS = EarlyStopping(first_epoch_parts=3)
-
-
-def test_a_search_trial_on_a_large_task_can_stop_within_its_first_epoch():
-    simulation = Simulation(resolved(**IN_PARTS, early_stopping=THIRDS))
-    simulation.launch()
-    epochs = {task: {r.epochs for r in ended(simulation) if r.task == task} for task in ("mnli", "rte")}
-    assert epochs == {"mnli": {1 / 3, 9}, "rte": {1, 9}}  # curves that never cross
-    early = [record for record in ended(simulation) if record.epochs == 1 / 3]
-    assert {(record.phase, record.status, record.epoch, record.gpu_seconds) for record in early} == {
-        ("search", "stopped", 1 / 3, 1 / 3)
-    }
-    assert all(record.score is not None for record in early)
-    searched = [record for record in ended(simulation) if (record.arm, record.phase) == ("albert/mnli", "search")]
-    spent = simulation.journal.facts.arm("albert/mnli").reported["search"].epochs
-    assert spent == pytest.approx(sum(record.epochs for record in searched))
-
-
-def test_a_part_that_scored_best_is_not_selected():
-    journal = MadeJournal()
-    journal.begin()
-    journal.start("a")
-    for epoch, score in ((0.5, 0.9), (1, 0.4)):
-        journal.epoch("a", epoch, score)
-    assert journal.facts.trials["a"].best.report.row.epoch == 1
-
-
-@pytest.fixture(scope="module")
-def whole_in_parts():
-    simulation = Simulation(resolved(**IN_PARTS, early_stopping=THIRDS), slots=1)
-    simulation.launch()
-    return simulation
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kill_at", range(3, 60, 4))
-def test_a_study_in_parts_that_is_killed_ends_as_if_it_never_was(kill_at, whole_in_parts):
-    killed = Simulation(resolved(**IN_PARTS, early_stopping=THIRDS), slots=1)
-    killed.launch(kill_at=kill_at)
-    killed.launch()
-    assert [comparable(one) for one in ended(killed)] == [comparable(one) for one in ended(whole_in_parts)]
-
-
 def test_asha_as_logged_equals_its_replay():
     simulation = Simulation(resolved(samples=9))
     simulation.launch()

@@ -94,17 +94,6 @@ def test_a_trial_that_cannot_be_run_is_news_and_the_others_go_on(tmp_path):
     assert "no folder /nowhere; data is " in first.failure.error and second.report.row.finished
 
 
-def test_a_part_of_the_first_epoch_is_reported_before_it_by_a_trial_that_has_not_begun(tmp_path):
-    trial = msgspec.structs.replace(assigned(tmp_path, "albert", "rte", epochs=2), part=0.25)
-    epochs = []
-    for steps in (1, 2, 2):  # the first process ends within the epoch: what it had trained of it is lost
-        actor = TrialActor(assignment(trial))
-        reports = [said(actor).news[0].report for _ in range(steps)]
-        actor.cleanup()
-        epochs.append([(report.row.epoch, report.attested is not None) for report in reports])
-    assert epochs == [[(0.25, True)], [(0.25, True), (1, True)], [(1, True), (2, True)]]
-
-
 def test_only_a_trial_whose_model_stays_is_timed(tmp_path):
     kept, left = (assigned(tmp_path, "albert", "rte", seed=seed) for seed in (1, 2))
     actor = TrialActor(assignment(kept, msgspec.structs.replace(left, predictions=None)))

@@ -19,11 +19,6 @@ def test_asha_saves_most_of_a_long_search():
     assert 36 * 1 < expected_epochs(36, 9, STOPPING) < 36 * 9 / 2
 
 
-def test_a_rung_within_the_first_epoch_saves_more():
-    in_parts = expected_epochs(36, 9, EarlyStopping(first_epoch_parts=9))
-    assert 36 / 9 < in_parts < expected_epochs(36, 9, STOPPING) - 36 / 3
-
-
 def test_expected_epochs_of_a_long_search_cost_no_more_than_its_trials(monkeypatch):
     """Work of a constant number per trial: no list of scores is gone through."""
     looked_at = []

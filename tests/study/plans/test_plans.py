@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from helpers.corpora import write_corpus
 from helpers.simulation import Simulation
@@ -18,7 +16,6 @@ from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables import objectives
-from trainables.schema import to_plain
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -182,30 +179,6 @@ def test_early_stopping_is_a_rule_of_the_protocol():
     none, asha = resolved_from("--early-stopping", "none"), resolved_from("--early-stopping", "asha")
     assert (none.protocol.early_stopping, asha.protocol.early_stopping) == (None, EarlyStopping())
     assert none.protocol_hash != asha.protocol_hash
-
-
-def test_a_rung_within_the_first_epoch_is_a_rule_of_the_protocol_on_large_tasks_alone():
-    whole, parts = (resolve(plan_from("--task", "mnli,rte", *more)) for more in ([], ["--first-epoch-parts", "3"]))
-    assert parts.protocol.early_stopping == EarlyStopping(first_epoch_parts=3)
-    assert whole.protocol_hash != parts.protocol_hash
-    rules = {arm.task: parts.early_stopping_of(arm) for arm in parts.arms}
-    assert rules == {"mnli": EarlyStopping(first_epoch_parts=3), "rte": EarlyStopping()}
-    assert "first_epoch_parts" not in to_plain(whole.protocol)["early_stopping"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--task", "rte"], "--first-epoch-parts is ignored on rte; add --task mnli or qqp"),
-        (
-            ["--task", "mnli", "--early-stopping", "none"],
-            "--first-epoch-parts is 3, but no trial is stopped; add --early-stopping asha",
-        ),
-    ],
-)
-def test_parts_that_nothing_would_stop_at_are_refused(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        resolve(plan_from(*options, "--first-epoch-parts", "3"))
 
 
 def test_seeds_samples_tasks_and_place_are_no_rules():

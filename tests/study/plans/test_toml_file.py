@@ -28,7 +28,7 @@ def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
         ["--method", "palbert:a,albert", "--task", "rte,mnli", "--set", "batch_size=8", "--start-from", "rte=mnli"],
         ["--early-stopping", "none", "--baseline", "albert", "--search-repeats", "2", "--epochs", "3"],
         ["--pretrain", "mlm", "--corpus", "mini-shuffled", "--pretrain-set", "steps=10"],
-        ["--task", "mnli", "--first-epoch-parts", "4", "--search-precision", "bfloat16"],
+        ["--task", "mnli", "--search-precision", "bfloat16"],
     ],
 )
 def test_whatever_was_asked_for_comes_back_and_is_launched_as_it_was(tmp_path, arguments):

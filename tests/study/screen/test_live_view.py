@@ -13,12 +13,10 @@ from study import profiles
 from study.facts.durations import clock
 from study.facts.events import NodeLeftOut
 from study.forecast.remaining_time import remaining_seconds
-from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView
 from study.screen.trial_clocks import TrialClocks
 from study.screen.waiting import waiting_for
-from study.screen.words import describe_record
 
 
 @dataclass
@@ -41,16 +39,6 @@ def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
     where = {"node": failure.node, "host": failure.host, "error": failure.error}
     simulation.journal.facts.apply(NodeLeftOut(time="", trials=1, seconds=600, **where))
     assert f"about {clock(left)} left" in view._time_line()
-
-
-def test_a_trial_that_was_stopped_within_its_first_epoch_is_told_by_the_part():
-    rule = EarlyStopping(first_epoch_parts=3)
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("mnli",), samples=9, early_stopping=rule)
-    simulation = Simulation(resolve(plan))
-    simulation.launch()
-    record = next(record for record in simulation.journal.records if record.epochs < 1)
-    assert "(stopped at epoch 0.333, " in describe_record(record)
-    assert "(1 epoch, " in describe_record(replace(record, status="completed", epochs=1.0))
 
 
 def test_trials_that_are_equally_far_are_told_together():

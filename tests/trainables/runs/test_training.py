@@ -88,28 +88,6 @@ def test_evaluating_does_not_change_training(cache, tmp_path):
     assert_equal_weights(weights_of(left_alone, tmp_path / "one"), weights_of(disturbed, tmp_path / "two"))
 
 
-@pytest.mark.parametrize("share", [1 / 3, 0.01])
-def test_a_part_of_the_first_epoch_changes_no_number(share, cache, tmp_path):
-    spec = spec_of("pondernet", task="mrpc", config=LINEAR | {"epochs": 2, "classifier_dropout": 0.2})
-    whole, parted = run_to_the_end(spec, cache), TrainingRun(spec, cache=cache)
-    part = parted.run_part(share)
-    torch.rand(5)
-    while not parted.finished:
-        parted.run_epoch()
-    assert_equal_weights(weights_of(whole, tmp_path / "one"), weights_of(parted, tmp_path / "two"))
-    assert untimed(whole.history) == untimed(parted.history)
-    assert all(0 < getattr(part, name) < getattr(parted.history[0], name) for name in TIMES)
-
-
-def test_a_part_of_an_epoch_is_so_many_whole_batches_and_the_same_again(cache):
-    spec = spec_of(task="mrpc")
-    first, again = (TrainingRun(spec, cache=cache).run_part(1 / 3) for _ in range(2))
-    batches = math.ceil(1000 / spec.config["batch_size"])
-    assert first.train_examples == math.ceil(batches / 3) * spec.config["batch_size"]
-    assert (first.epoch, first.best_epoch, first.finished) == (1 / 3, 1 / 3, False)
-    assert untimed([first]) == untimed([again])
-
-
 RESUME = """
 import sys
 from pathlib import Path
