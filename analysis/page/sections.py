@@ -12,9 +12,8 @@ from analysis.pictures.picture import Picture
 
 LONGEST_OPEN = 12  # lines: a longer table is folded
 ALWAYS_OPEN = ("dev", "over_tasks", "verdicts")
-FOLDED_PICTURES = ("learning-curves", "hyperparameters")  # one per method
 
-# Anchor, title, and the beginnings of the anchors of what stands there, in this order.
+# Anchor, title, and the anchors of what stands there, in this order.
 SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "scores",
@@ -36,17 +35,14 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "speed",
         "Speed",
         (
-            "picture-fronts",
+            "picture-score-against-layers",
             "table-equal_layers",
             "table-equal_score",
-            "picture-score-against-layers",
-            "picture-score-against-speed-up",
-            "picture-score-against-q",
             "picture-exit-layers",
             "table-speed",
             "table-latency",
             "table-calibration",
-            "picture-reliability",
+            "picture-calibration",
         ),
     ),
     (
@@ -54,14 +50,9 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "Search",
         (
             "table-equal_compute",
-            "picture-score-against-budget",
             "table-optimism",
             "table-search_repeats",
             "picture-search-progress",
-            "picture-score-against-prior",
-            "picture-importance",
-            "picture-learning-curves",
-            "picture-hyperparameters",
         ),
     ),
 )
@@ -83,7 +74,7 @@ class Part:
 
     @classmethod
     def of_picture(cls, picture: Picture, html: Markup) -> Part:
-        return cls(f"picture-{picture.name}", picture.title, html, picture.name.startswith(FOLDED_PICTURES))
+        return cls(f"picture-{picture.name}", picture.title, html, is_folded=False)
 
 
 @dataclass(frozen=True)
@@ -100,11 +91,6 @@ def sections(parts: Sequence[Part]) -> list[Section]:
     left = {part.anchor: part for part in parts if part.anchor != "picture-forest"}
     made = []
     for anchor, title, wanted in SECTIONS:
-        own = [left.pop(name) for beginning in wanted for name in list(left) if _is_named(name, beginning)]
+        own = [left.pop(name) for name in wanted if name in left]
         made.append(Section(anchor, title, own))
     return [*made, Section("further", "Further", list(left.values()))] if left else made
-
-
-def _is_named(anchor: str, name: str) -> bool:
-    """Whether it is that table or picture, or the method's own picture of that kind."""
-    return anchor == name or anchor.startswith(f"{name}-")

@@ -8,21 +8,38 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, predicted_study, record, write_study
+from helpers.made_studies import arm, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from analysis.layouts.evidence import gather
-from analysis.pictures import alt_texts
-from analysis.pictures.exit_pictures import exits_picture
-from analysis.pictures.panels import LABEL_GAP, metric_words, spread_apart, styles_of
-from analysis.pictures.picture import svg
-from analysis.pictures.score_pictures import fronts_picture, layers_picture, q_picture, seeds_picture, speed_up_picture
-from analysis.pictures.search_pictures import curves_picture, hyperparameters_picture, prior_picture
-from analysis.pictures.study_pictures import pictures
-from analysis.pictures.subject import subject_of
+from analysis.pictures.picture import (
+    LABEL_GAP,
+    End,
+    Style,
+    compare_lines,
+    describe_trend,
+    label_ends,
+    metric_words,
+    spread_apart,
+    styles_of,
+    svg,
+)
+from analysis.pictures.study_pictures import (
+    calibration_picture,
+    exits_picture,
+    forest_picture,
+    layers_picture,
+    pictures,
+    search_picture,
+    seeds_picture,
+    subject_of,
+)
 from analysis.report import write_report
+from analysis.statistics.across_tasks import by_task
+from analysis.statistics.comparisons import marks
 from analysis.studies.cells import Row
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
@@ -31,7 +48,6 @@ from trainables.data.tasks import TRAINABLE_TASKS
 pytestmark = pytest.mark.slow
 
 METHODS = ["albert", "palbert", "pabee", "pondernet"]
-BY_LAYERS = (layers_picture, speed_up_picture)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +56,18 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def subject(study):
-    return subject_of(rows_of([load_study(study)]))
+def evidence(study):
+    return gather([load_study(study)])
 
 
 @pytest.fixture(scope="module")
-def drawn(study):
-    return pictures(gather([load_study(study)]))
+def subject(evidence):
+    return subject_of(evidence.rows)
+
+
+@pytest.fixture(scope="module")
+def drawn(evidence):
+    return pictures(evidence)
 
 
 def panel(picture, title):
@@ -60,10 +81,9 @@ def lines(axes, style, *, marked):
     return [line.get_xydata() for line in own if (line.get_linestyle() == "None") == marked]
 
 
-@pytest.mark.parametrize("draw", BY_LAYERS)
 @pytest.mark.parametrize("method", ["palbert", "pabee"])
-def test_mark_lies_on_the_curve_of_its_method(subject, draw, method):
-    for axes in draw(subject).figure.axes:
+def test_mark_lies_on_the_curve_of_its_method(subject, method):
+    for axes in layers_picture(subject).figure.axes:
         (curve,) = lines(axes, subject.styles[method], marked=False)
         (((x, y),),) = lines(axes, subject.styles[method], marked=True)
         assert [x, y] in curve.tolist()
@@ -85,21 +105,6 @@ def test_curve_is_the_median_over_seeds_within_a_band_from_the_lowest_to_the_hig
     assert any(set(band) >= {*(100 * sweep.scores.min(axis=0)), *(100 * sweep.scores.max(axis=0))} for band in bands)
 
 
-def test_speed_up_is_layers_of_the_model_over_mean_layers_run(subject):
-    axes = panel(speed_up_picture(subject), "RTE")
-    (((ratio, _),),) = lines(axes, subject.styles["pabee"], marked=True)
-    layers = subject.exits["pabee", "rte"].mean_layers
-    assert ratio == pytest.approx(np.median(12 / layers))
-
-
-def test_q_picture_shows_the_methods_that_have_a_q_against_it(subject):
-    axes = panel(q_picture(subject), "RTE")
-    (curve,) = lines(axes, subject.styles["palbert"], marked=False)
-    assert curve[:, 0].tolist() == pytest.approx([*np.arange(1, 20) * 0.05, 1.0])
-    assert lines(axes, subject.styles["pabee"], marked=False) == []
-    assert [mark[0][0] for mark in lines(axes, subject.styles["palbert"], marked=True)] == [0.5]
-
-
 def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(subject):
     panels = layers_picture(subject).figure.axes
     spans = [high - low for low, high in (axes.get_ylim() for axes in panels)]
@@ -114,9 +119,9 @@ def test_curves_that_are_missing_for_want_of_predictions_are_named(tmp_path):
     assert picture.caption.endswith("Without curves, because predictions are missing: palbert/rte.")
 
 
-def test_study_without_sweeps_has_no_pictures_of_them(tmp_path):
+def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
     subject = subject_of(rows_of([load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))]))
-    assert [draw(subject) for draw in (speed_up_picture, q_picture, fronts_picture, exits_picture)] == [None] * 4
+    assert [draw(subject) for draw in (exits_picture, calibration_picture)] == [None] * 2
 
 
 def test_strips_show_the_shares_of_examples_by_exit_layer_and_the_posterior_over_them(subject):
@@ -135,74 +140,58 @@ def test_methods_that_never_leave_early_have_no_strip(subject):
     assert "albert" not in exits_picture(subject).alt.replace("palbert", "")
 
 
-def searched(folder, scores):
-    """An arm with these search scores by λ of the prior."""
-    records = [
-        record("palbert", "rte", score, phase="search", seed=i, trial=i, config={"prior_lambda": prior})
-        for i, (prior, score) in enumerate(scores)
-    ]
-    return subject_of(rows_of([load_study(write_study(folder, records))]))
-
-
-def test_line_over_lambda_joins_the_best_trial_of_each_value(tmp_path):
-    subject = searched(tmp_path, [(0.1, 0.7), (0.1, 0.8), (0.5, 0.6), (0.25, 0.75), (0.25, 0.5)])
-    ((line,),) = [lines(axes, subject.styles["palbert"], marked=False) for axes in prior_picture(subject).figure.axes]
-    assert line.ravel().tolist() == pytest.approx([0.1, 80, 0.25, 75, 0.5, 60])
-
-
-def test_line_over_lambda_that_was_drawn_joins_the_best_trial_of_each_fifth_of_the_range(tmp_path):
-    priors = np.geomspace(0.08, 0.5, 11)
-    subject = searched(tmp_path, [(prior, 0.9 - prior) for prior in priors.tolist()])
-    ((line,),) = [lines(axes, subject.styles["palbert"], marked=False) for axes in prior_picture(subject).figure.axes]
-    assert line[:, 0].tolist() == pytest.approx(priors[::2][:5])
-
-
-def test_search_of_one_lambda_has_no_picture_over_it(tmp_path):
-    assert prior_picture(searched(tmp_path, [(0.1, 0.7), (0.1, 0.8)])) is None
-
-
-def test_slices_fill_the_completed_trials_and_leave_the_stopped_open(subject):
-    (row,) = [row for row in subject.rows if row.method == "palbert"]
-    for axes in hyperparameters_picture(subject, row).figure.axes:
-        points = {line.get_markerfacecolor(): len(line.get_xdata()) for line in axes.get_lines()}
-        assert points == {"none": 6, subject.styles["palbert"].colour: 18}  # 3 and 9 on each of two tasks
-
-
-def test_field_with_and_without_a_number_is_drawn_as_words(tmp_path):
-    scores = [
-        record("palbert", "rte", 0.7, phase="search", seed=i, trial=i, config={"rate": rate})
-        for i, rate in enumerate([1e-5, None])
-    ]
-    subject = subject_of(rows_of([load_study(write_study(tmp_path, scores))]))
-    (axes,) = hyperparameters_picture(subject, subject.rows[0]).figure.axes
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["1e-05", "None"]
-
-
-def test_slices_of_a_search_that_completed_no_trial_say_so(tmp_path):
-    stopped = [
-        record("palbert", "rte", 0.7, phase="search", trial=i, config={"rate": rate}, status="stopped")
-        for i, rate in enumerate([1e-5, 2e-5])
-    ]
-    subject = subject_of(rows_of([load_study(write_study(tmp_path, stopped))]))
-    assert hyperparameters_picture(subject, subject.rows[0]).alt == "rate: no search trial is completed."
-
-
-def test_learning_curves_mark_the_trials_that_asha_stopped(tmp_path):
-    folder = predicted_study(tmp_path, {"palbert": 0.8}, ["rte", "stsb"], num_examples=60)
-    subject = subject_of(rows_of([load_study(folder)]))
-    picture = curves_picture(subject, subject.rows[0])
-    crosses = [line for axes in picture.figure.axes for line in axes.get_lines() if line.get_marker() == "x"]
-    assert len(crosses) == 2  # one trial on each of two tasks
-    assert all(line.get_xdata()[0] == 2 for line in crosses)
-    assert picture.alt.count("1 of 9 trials were stopped") == 2
-
-
 def test_seeds_picture_shows_every_confirm_score(study, subject):
     axes = panel(seeds_picture(subject), "RTE")
     shown = sorted(float(value) for line in axes.get_lines() for value in line.get_ydata())
     records = load_study(study).records
     scores = [100 * row.score for row in records if (row.task, row.phase) == ("rte", "confirm")]
     assert shown == pytest.approx(sorted(scores))
+
+
+def test_calibration_has_a_mark_per_layer_that_examples_leave_at(subject):
+    picture = calibration_picture(subject)
+    axes = panel(picture, "RTE")
+    (curve,) = [line for line in axes.get_lines() if line.get_color() == subject.styles["pabee"].colour]
+    shares = subject.exits["pabee", "rte"].shares.sum(axis=0)  # of five seeds with 200 examples each
+    assert len(curve.get_xdata()) == sum(200 * shares >= 20)
+    assert "pabee" in picture.alt and not re.search(r"\balbert", picture.alt)  # all of albert's leave at one layer
+
+
+def test_search_progress_never_falls_and_ends_at_the_best_trial(subject):
+    axes = panel(search_picture(subject), "RTE")
+    for row in subject.rows:
+        (curve,) = lines(axes, subject.styles[row.label], marked=False)
+        records = [one for one in row.cells["rte"].arm_records if one.phase == "search"]
+        assert (np.diff(curve[:, 1]) >= 0).all()
+        assert curve[-1].tolist() == pytest.approx(
+            [sum(one.gpu_seconds for one in records), 100 * max(one.selection_score for one in records)]
+        )
+
+
+def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(evidence, subject):
+    (axes,) = forest_picture(subject, evidence.comparisons, "albert").figure.axes
+    style = subject.styles["pondernet"]
+    drawn = {
+        round(float(line.get_xdata()[0]), 6): line.get_markerfacecolor() == style.colour
+        for line in axes.get_lines()
+        if line.get_color() == style.colour and line.get_marker() == style.marker and len(line.get_xdata())
+    }
+    tests = by_task(evidence.comparisons, "pondernet", "albert")
+    arrows = marks(evidence.rows, evidence.comparisons)
+    assert drawn == {round(100 * test.difference, 6): ("pondernet", task) in arrows for task, test in tests.items()}
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["RTE", "STS-B", "mean"]
+
+
+def test_no_forest_without_a_baseline(subject):
+    assert forest_picture(subject, [], None) is None
+    assert forest_picture(subject, [], "albert") is None
+
+
+def test_the_mean_is_of_methods_that_were_tested_on_all_tasks(evidence, subject):
+    comparisons = [one for one in evidence.comparisons if (one.other, one.task) != ("pabee", "rte")]
+    alt = forest_picture(subject, comparisons, "albert").alt
+    texts = {text.partition(":")[0]: text for text in alt.split(". ")}
+    assert "mean" in texts["pondernet"] and "mean" not in texts["pabee"]
 
 
 def test_titles_of_outer_axes_lie_within_their_picture(drawn):
@@ -215,23 +204,8 @@ def test_titles_of_outer_axes_lie_within_their_picture(drawn):
 
 
 def test_every_question_has_its_picture(drawn):
-    of_methods = [f"{name}-{method}" for name in ("learning-curves", "hyperparameters") for method in METHODS]
-    assert [picture.name for picture in drawn] == [
-        "forest",
-        "seeds",
-        "fronts",
-        "score-against-layers",
-        "score-against-speed-up",
-        "score-against-q",
-        "exit-layers",
-        "reliability-of-posterior",
-        "reliability-of-exits",
-        "score-against-budget",
-        "search-progress",
-        "score-against-prior",
-        *of_methods,
-        "importance",
-    ]
+    names = ["forest", "seeds", "score-against-layers", "exit-layers", "calibration", "search-progress"]
+    assert [picture.name for picture in drawn] == names
 
 
 def test_labels_lie_within_the_picture_and_not_on_each_other(drawn):
@@ -259,6 +233,17 @@ def test_labels_lie_within_the_picture_and_not_on_each_other(drawn):
 )
 def test_labels_are_moved_apart_as_little_as_they_must(heights, expected):
     assert spread_apart(heights, gap=0.1) == pytest.approx(expected, abs=1e-3)
+
+
+def test_labels_beside_marks_at_the_same_place_do_not_overlap():
+    axes = Figure().subplots()
+    axes.set_xlim(1, 6)
+    axes.set_ylim(0, 100)
+    style = Style("black", "o", "-")
+    label_ends(axes, [End(name, style, 1, score) for name, score in (("albert", 90), ("electra-small", 91))])
+    axes.figure.draw_without_rendering()
+    lower, upper = sorted(axes.texts, key=lambda text: text.get_window_extent().y0)
+    assert lower.get_window_extent().y1 <= upper.get_window_extent().y0 + 1
 
 
 def rows(*methods):
@@ -316,7 +301,7 @@ def test_axes_say_their_units(drawn):
     ],
 )
 def test_trend_in_words(y, expected):
-    assert alt_texts.trend("palbert", [5.2, 9.1, 12.0][: len(y)], y, at="{:.1f} layers") == expected
+    assert describe_trend("palbert", [5.2, 9.1, 12.0][: len(y)], y, at="{:.1f} layers") == expected
 
 
 @pytest.mark.parametrize(
@@ -328,11 +313,11 @@ def test_trend_in_words(y, expected):
     ],
 )
 def test_which_line_lies_above_in_words(y, expected):
-    assert alt_texts.beside("pabee", ([6, 9], y), "palbert", ([5, 12], [80, 80])) == expected
+    assert compare_lines("pabee", ([6, 9], y), "palbert", ([5, 12], [80, 80])) == expected
 
 
 def test_lines_without_a_common_stretch_are_not_compared():
-    assert alt_texts.beside("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
+    assert compare_lines("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
 
 
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):
@@ -343,12 +328,6 @@ def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):
     assert f"palbert rises from {low:.1f} at {layers:.1f} layers to {high:.1f} at 12.0 layers" in alt
     assert f"albert is marked at {100 * np.median(subject.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
     assert re.search(r"pabee lies (above|below) palbert from \d+\.\d layers to \d+\.\d layers", alt)
-
-
-def test_alt_text_of_fronts_has_the_scores_at_equal_layers(subject):
-    assert re.search(
-        r"at 6 layers palbert \d\d\.\d, pabee \d\d\.\d and pondernet \d\d\.\d", fronts_picture(subject).alt
-    )
 
 
 def test_every_picture_has_a_caption_and_another_alt_text_with_numbers(drawn):
@@ -362,7 +341,7 @@ def test_alt_texts_change_with_the_data_and_captions_do_not(tmp_path):
         subject_of(rows_of([load_study(swept_study(tmp_path / str(by), ["palbert"], ["rte"], better_by=by))]))
         for by in (0.0, -0.2)
     )
-    for draw in (seeds_picture, fronts_picture, layers_picture, speed_up_picture, q_picture):
+    for draw in (seeds_picture, layers_picture, calibration_picture):
         assert draw(better).caption == draw(worse).caption
         assert draw(better).alt != draw(worse).alt
 
@@ -375,7 +354,7 @@ def test_same_study_gives_the_same_bytes_in_another_process(tmp_path, monkeypatc
     here = written_in(folder)
     monkeypatch.setenv("PYTHONHASHSEED", "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2")
     subprocess.run([sys.executable, "-m", "analysis.report", str(folder)], check=True, cwd=ROOT)
-    assert written_in(folder) == here and {"report.html", "fronts.svg"} <= here.keys()
+    assert written_in(folder) == here and {"report.html", "exit-layers.svg"} <= here.keys()
 
 
 def written_in(folder):

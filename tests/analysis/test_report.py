@@ -274,7 +274,7 @@ def test_what_scrolls_fades_at_its_right_edge_until_it_is_scrolled_to_its_end(pa
 
 
 def test_long_tables_are_folded_and_the_dev_table_is_not(page):
-    assert re.search(r'<details class="folded"><summary>Learning curves of palbert', page)
+    assert re.search(r'<details class="folded"><summary>', page)
     assert not re.search(r'</summary>\s*<figure class="table" id="table-dev"', page)
 
 
@@ -307,15 +307,8 @@ def test_report_escapes_what_others_have_written(tmp_path):
 
 def test_pictures_are_written_as_files(page, study):
     names = {path.name for path in (study / "pictures").iterdir()}
-    for name in (
-        "forest",
-        "seeds",
-        "score-against-layers",
-        "exit-layers",
-        "search-progress",
-        "learning-curves-palbert",
-    ):
-        assert f"{name}.svg" in names
+    shown = ("forest", "seeds", "score-against-layers", "exit-layers", "calibration", "search-progress")
+    assert {f"{name}.svg" for name in shown} == names
 
 
 @pytest.mark.long

@@ -51,7 +51,6 @@ def test_every_cell_is_explained(study, methods, capsys):
 def test_report_shows_every_method(study, methods):
     page = report.write_report(study).read_text()
     assert all(f'<th scope="row">{method}</th>' in page for method in methods)
-    assert all(f'id="picture-learning-curves-{method}"' in page for method in methods)
 
 
 def outputs_of(notebook):

@@ -27,7 +27,6 @@ MLFLOW_IS_IMPORTED_BY = (
     "study.mlflow_mirror.registration",
     "study.mlflow_mirror.served_model",
 )
-OPTUNA_IS_IMPORTED_BY = "analysis.statistics.importance"  # of analysis, in a function that does without it
 ANALYSIS_MAY_IMPORT = (
     "analysis",
     "study.facts",
@@ -134,8 +133,7 @@ def test_trainables_know_nothing_of_who_calls_them(module: str) -> None:
 
 @pytest.mark.parametrize("module", modules("analysis"))
 def test_analysis_knows_facts_plans_and_tasks_only(module: str) -> None:
-    allowed = {"optuna"} if module == OPTUNA_IS_IMPORTED_BY else set()
-    assert not roots(modules("analysis")[module]) & (set(HEAVY) - allowed)
+    assert not roots(modules("analysis")[module]) & set(HEAVY)
     names = {name for name in imported(modules("analysis")[module]) if name.startswith(PACKAGES)}
     assert not outside(names, ANALYSIS_MAY_IMPORT)
 
