@@ -18,10 +18,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.html_tables import html_fragment
 from analysis.layouts.notes import seed_notes
 from analysis.layouts.pretraining_words import pretraining_in_words
-from analysis.layouts.rendering import render
+from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import Table
 from analysis.page.caveats import caveats, completeness, departures_of, other_data
 from analysis.page.cell_runs import cells_with_runs, linked
@@ -143,7 +142,7 @@ def _about(study: Study) -> str:
 def _table_html(table: Table, evidence: Evidence) -> Markup:
     """The table with links to its runs, and to its CSV as an address that needs no other file."""
     csv = f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
-    return Markup(html_fragment(linked(table, evidence.rows), csv))
+    return Markup(html_figure(linked(table, evidence.rows), csv))
 
 
 def _picture_html(picture: Picture, image: bytes) -> Markup:

@@ -1,67 +1,72 @@
-"""A table as a file of each format. Nothing here computes a number."""
+"""Writes a table in each format: Markdown, CSV, LaTeX, HTML. Nothing here computes a number."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable
+from html import escape
 from typing import Literal
 
-from analysis.layouts.html_tables import html_page
-from analysis.layouts.latex import latex_table
-from analysis.layouts.table import Entry, Line, Table
+from analysis.layouts.table import GAP, Block, Entry, Line, Table
 
 Format = Literal["md", "csv", "tex", "html"]
 FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
+NOTES_SHOWN = 3  # in HTML; a longer list folds
 
 
 def render(table: Table, format: Format) -> str:
-    """The table as text of this format."""
-    return {"md": _markdown, "csv": _csv, "tex": latex_table, "html": html_page}[format](table)
+    """Returns the table as text of this format."""
+    writers: dict[Format, Callable[[Table], str]] = {"md": _markdown, "csv": _csv, "tex": _latex, "html": _html_page}
+    return writers[format](table)
+
+
+# Markdown
 
 
 def _markdown(table: Table) -> str:
-    parts = [f"## {_escaped(table.title)}", _markdown_lines(table, table.lines)]
-    for block in table.blocks:
-        parts += [f"**{_escaped(block.title)}**", _markdown_lines(table, block.lines)]
-    parts.append(_escaped(table.caption))
+    parts = [f"## {_markdown_text(table.title)}"]
+    for block in table.parts:
+        parts += [f"**{_markdown_text(block.title)}**"] * bool(block.title) + [_markdown_grid(table, block)]
+    parts.append(_markdown_text(table.caption))
     if table.notes:
-        parts.append("\n".join(f"- {_escaped(note)}" for note in table.notes))
+        parts.append("\n".join(f"- {_markdown_text(note)}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_lines(table: Table, lines: list[Line]) -> str:
-    rows = [[_escaped(text) for text in (table.first_column, *table.shown.values())]]
-    rows += [
-        [_markdown_label(line), *(_markdown_entry(line.entries.get(name)) for name in table.shown)] for line in lines
-    ]
+def _markdown_grid(table: Table, block: Block) -> str:
+    rows = [[_markdown_text(text) for text in (table.first_column, *table.shown.values())]]
+    for line in block.lines:
+        label = f"*{_markdown_text(line.label)}*" if line.published else _markdown_text(line.label)
+        rows.append([label, *(_markdown_entry(line.entries.get(name)) for name in table.shown)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [
-        [text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths))] for row in rows
+        [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
     ]
-    rule = ["-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in [aligned[0], rule, *aligned[1:]])
-
-
-def _markdown_label(line: Line) -> str:
-    return f"*{_escaped(line.label)}*" if line.published else _escaped(line.label)
 
 
 def _markdown_entry(entry: Entry | None) -> str:
     if entry is None:
         return ""
     text = f"[{entry.text}](<{entry.href}>)" if entry.href else entry.text
-    return _escaped_bars(text + entry.mark + (f" (n={entry.n})" if entry.off_protocol else ""))
+    return _escape_bars(f"{text}{entry.mark}{entry.seeds}")
 
 
-def _escaped(text: str) -> str:
-    """On one line, with every character standing for itself (CommonMark 0.31, 2.4 and GitHub's tables)."""
-    return _escaped_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
+def _markdown_text(text: str) -> str:
+    """The text on one line, with every character standing for itself (CommonMark 0.31, 2.4 and GitHub's tables)."""
+    return _escape_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
 
 
-def _escaped_bars(text: str) -> str:
+def _escape_bars(text: str) -> str:
     return text.replace("|", r"\|")
+
+
+# CSV
 
 
 def _csv(table: Table) -> str:
@@ -70,20 +75,167 @@ def _csv(table: Table) -> str:
     `source` is `ours` or `published`, `block` the heading that a line stands under, `unit` that of the columns without
     one in their name. `_sd` follows a mean, `_low` and `_high` are an interval, `_n` at the end is the number of seeds.
     """
-    entries = [line.entries for _, line in table.all_lines]
-    numbers = [(name, suffix) for name in table.columns for suffix in _suffixes(name, entries)]
-    counted = [name for name in table.columns if any(name in line and line[name].n is not None for line in entries)]
+    lines = [(block.title, line) for block in table.parts for line in block.lines]
+    numbers, counted = [], []
+    for name in table.columns:
+        entries = [line.entries[name] for _, line in lines if name in line.entries]
+        suffixes = dict.fromkeys(suffix for entry in entries for suffix in entry.numbers)
+        numbers += [(name, suffix) for suffix in suffixes or [""]]
+        counted += [name] * any(entry.n is not None for entry in entries)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     header = [name + suffix for name, suffix in numbers] + [f"{name}_n" for name in counted]
     writer.writerow([table.first_column, "source", "block", "unit", *header])
-    for block, line in table.all_lines:
+    for block, line in lines:
         found = {name: line.entries.get(name, Entry()) for name in table.columns}
         cells = [found[name].numbers.get(suffix, "") for name, suffix in numbers] + [found[name].n for name in counted]
         writer.writerow([line.label, "published" if line.published else "ours", block, table.unit, *cells])
     return text.getvalue()
 
 
-def _suffixes(name: str, entries: list[Mapping[str, Entry]]) -> list[str]:
-    """The suffixes of a column's numbers, in the order of its entries; the column itself where it has no number."""
-    return list(dict.fromkeys(suffix for line in entries if name in line for suffix in line[name].numbers)) or [""]
+# LaTeX
+
+_SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"<": "$<$", ">": "$>$", "|": "$|$", '"': "''", "“": "``", "”": "''", "‘": "`", "’": "'"},
+    **{"[": "{[}", "*": "{*}"},  # after the \\ of the line before they would be its argument
+    **{"–": "--", "—": "---", "−": "$-$", "…": r"\ldots{}", "±": r"$\pm$", "×": r"$\times$", "µ": r"$\mu$"},
+    **{"≤": r"$\leq$", "≥": r"$\geq$", "≠": r"$\neq$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
+    **{"→": r"$\rightarrow$", "β": r"$\beta$", "Λ": r"$\Lambda$", "λ": r"$\lambda$", "ß": r"\ss{}"},
+    **{"\u2060": "{}", "\u200b": r"\allowbreak{}"},  # between two hyphens, which would be a dash; in a long word
+}
+_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))  # combining -> TeX
+
+
+def _latex(table: Table) -> str:
+    r"""A float with a booktabs table, scaled down if it is wider than the line; below it caption and notes as text.
+
+    The caption of the float is the title alone, because a float cannot break over pages.
+    """
+    header = [table.first_column, *table.shown.values()]
+    body = []
+    for block in table.parts:
+        if block.title:
+            heading = rf"p{{0.6\linewidth}}@{{}}}}{{\raggedright\scriptsize\emph{{{tex(block.title)}}}}}"
+            body += [r"\midrule", rf"\multicolumn{{{len(header)}}}{{@{{}}{heading} \\"]
+        body += [_latex_line(table, line) for line in block.lines]
+    below = [tex(table.caption), *(f"{tex(note)}." for note in table.notes)]
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs,graphicx}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex(table.title)}.}}",
+            rf"\label{{tab:{table.name}}}",
+            r"\footnotesize",
+            r"\setlength{\tabcolsep}{3pt}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.shown)}@{{}}}}",
+            r"\toprule",
+            rf"{' & '.join(map(tex, header))} \\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            r"\end{table}",
+            rf"\noindent{{\scriptsize\raggedright Table~\ref{{tab:{table.name}}}: " + "\n".join(below),
+            r"\par}",
+            "",
+        ]
+    )
+
+
+def _latex_line(table: Table, line: Line) -> str:
+    label = rf"\emph{{{tex(line.label)}}}" if line.published else tex(line.label)
+    return " & ".join([label, *(_latex_entry(line.entries.get(name)) for name in table.shown)]) + r" \\"
+
+
+def _latex_entry(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    number = tex(re.sub(r"(?<!\S)-(?=\d)", "−", entry.text))
+    if entry.mark and not entry.seeds:
+        return rf"{number}\rlap{{{tex(entry.mark)}}}"  # takes no room: digits stand below digits
+    return number + tex(entry.mark + entry.seeds)
+
+
+def tex(text: str) -> str:
+    """The text with every character standing for itself; one that plain LaTeX lacks is its code: `[U+1F600]`."""
+    line = re.sub(r"[ \t\n\r\f\v]+", " ", unicodedata.normalize("NFC", text))
+    line = re.sub(r"\S{25}(?=\S)", "\\g<0>\u200b", re.sub("-(?=-)", "-\u2060", line))
+    return "".join(map(_latex_sign, line))
+
+
+def _latex_sign(character: str) -> str:
+    if character in _SIGNS:
+        return _SIGNS[character]
+    if character.isascii() and character.isprintable():
+        return character
+    base, accent = (decomposed := unicodedata.normalize("NFD", character))[0], decomposed[1:]
+    if base.isascii() and accent in _ACCENTS:
+        return rf"\{_ACCENTS[accent]}{{{base}}}"
+    return f"{{[}}U+{ord(character):04X}]"
+
+
+# HTML
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+caption { text-align: left; font-weight: bold }
+th { text-align: left }
+td, thead th { text-align: right; padding: 0.2rem 0.6rem }
+thead th:first-child { text-align: left }
+thead, tbody { border-bottom: 1px solid }
+.published { font-style: italic; color: #57606a }
+@media print { details::details-content { content-visibility: visible } }
+""".strip()
+
+
+def _html_page(table: Table) -> str:
+    """A page that opens from disk, beside the table's CSV."""
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(table.title)}</title>\n'
+        f"<style>\n{_STYLE}\n</style>\n{html_figure(table, csv_href=f'{table.name}.csv')}</html>\n"
+    )
+
+
+def html_figure(table: Table, csv_href: str) -> str:
+    """Returns the table as a `figure` without styles of its own, with a link to its CSV."""
+    header = "".join(f'<th scope="col">{escape(text)}</th>' for text in [table.first_column, *table.shown.values()])
+    body = "".join(_html_block(table, block) for block in table.parts)
+    return (
+        f'<figure class="table" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
+        f"<caption><div>{escape(table.title)}</div></caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
+        f'<figcaption>{escape(table.caption)} <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>'
+        f"{_html_notes(table.notes)}</figcaption>\n</figure>\n"
+    )
+
+
+def _html_block(table: Table, block: Block) -> str:
+    span = f'<th scope="rowgroup" colspan="{len(table.shown) + 1}" class="block">'
+    rows = [f"<tr>{span}<div>{escape(block.title)}</div></th></tr>\n"] * bool(block.title)
+    for line in block.lines:
+        cells = "".join(f"<td>{_html_entry(line.entries.get(name), table.marks)}</td>" for name in table.shown)
+        css = ' class="published"' if line.published else ""
+        rows.append(f'<tr{css}><th scope="row">{escape(line.label)}</th>{cells}</tr>\n')
+    return f"<tbody>\n{''.join(rows)}</tbody>\n"
+
+
+def _html_entry(entry: Entry | None, meanings: dict[str, str]) -> str:
+    if entry is None:
+        return ""
+    text = _html_explained(entry.text, "planned, no number") if entry.text == GAP else escape(entry.text)
+    text = f'<a href="{escape(entry.href)}">{text}</a>' if entry.href else text
+    mark = _html_explained(entry.mark, meanings.get(entry.mark, "see below the table")) if entry.mark else ""
+    seeds = " " + _html_explained(entry.seeds.strip(), "seeds, which are not the protocol's") if entry.seeds else ""
+    return text + mark + seeds
+
+
+def _html_explained(text: str, meaning: str) -> str:
+    return f'<abbr title="{escape(meaning)}">{escape(text)}</abbr>'
+
+
+def _html_notes(notes: list[str]) -> str:
+    items = f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else ""
+    return f"<details><summary>{len(notes)} notes</summary>{items}</details>" if len(notes) > NOTES_SHOWN else items

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,11 @@ class Entry:
     off_protocol: bool = False  # its seeds are not the protocol's: n is printed
     mark: str = ""  # printed behind the text; `Table.marks` says what it means
     href: str = ""  # a page about it
+
+    @property
+    def seeds(self) -> str:
+        """The number of seeds as printed behind the entry: nothing if they are the protocol's."""
+        return f" (n={self.n})" if self.off_protocol else ""
 
 
 def number_text(value: float, decimals: int = 1, *, signed: bool = False) -> str:
@@ -88,13 +93,6 @@ class Table:
         return {name: title for name, title in self.columns.items() if any(name in entries for entries in ours)}
 
     @property
-    def all_lines(self) -> Iterator[tuple[str, Line]]:
-        """Every line with the heading that it stands under: "" in the table's own part."""
-        yield from (("", line) for line in self.lines)
-        yield from ((block.title, line) for block in self.blocks for line in block.lines)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from analysis.layouts.html_tables import html_fragment
-
-        return html_fragment(self)
+    def parts(self) -> list[Block]:
+        """The table's own lines, under no heading, then the blocks."""
+        return [Block("", self.lines), *self.blocks]

@@ -69,7 +69,7 @@ class Part:
 
     @classmethod
     def of_table(cls, table: Table, html: Markup) -> Part:
-        is_long = len(list(table.all_lines)) > LONGEST_OPEN and table.name not in ALWAYS_OPEN
+        is_long = sum(len(block.lines) for block in table.parts) > LONGEST_OPEN and table.name not in ALWAYS_OPEN
         return cls(f"table-{table.name}", table.title, html, is_long)
 
     @classmethod

@@ -11,7 +11,7 @@ from helpers.made_studies import arm, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
-from analysis.layouts.table import Table
+from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables, write_tables
 
@@ -22,6 +22,10 @@ def tables_of(folder) -> dict[str, Table]:
 
 def line(table: Table, label: str):
     return next(line.entries for line in table.lines if line.label == label)
+
+
+def all_lines(tables: dict[str, Table]) -> list[Line]:
+    return [line for table in tables.values() for block in table.parts for line in block.lines]
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +82,10 @@ def test_pabee_s_table_has_parameters_and_speed_of_ours_and_theirs(tmp_path):
 
 def test_every_published_row_stands_in_some_table(swept):
     """Of the papers that have a layout; dev and test."""
-    printed = {entry.label for table in swept.values() for _, entry in table.all_lines if entry.published}
+    printed = {line.label for line in all_lines(swept) if line.published}
     for label in ("PABEE (1.62x)", "PABEE (2.42x)", "BERT-base", "ALBERT-large", "ALBERT-9L", "PonderNet + Q-exit"):
         assert f"published {label}" in printed
-    headings = [heading for table in swept.values() for heading, _ in table.all_lines]
+    headings = [block.title for table in swept.values() for block in table.blocks]
     assert any("on the test set" in heading for heading in headings)
 
 
@@ -152,13 +156,7 @@ def test_every_published_number_is_printed_by_some_layout(tmp_path):
     """On ALBERT or RoBERTa, dev or test."""
     albert = write_study(tmp_path / "a", arm("albert", "sst2", [0.7] * 5) + arm("electra-small", "sst2", [0.7] * 5))
     roberta = write_study(tmp_path / "r", arm("albert", "sst2", [0.7] * 5), backbone="FacebookAI/roberta-base")
-    printed = {
-        line.label
-        for folder in (albert, roberta)
-        for table in tables_of(folder).values()
-        for _, line in table.all_lines
-        if line.published
-    }
+    printed = {line.label for folder in (albert, roberta) for line in all_lines(tables_of(folder)) if line.published}
     with (ROOT / "analysis" / "published.csv").open() as file:
         labels = {f"published {fact['label']}" for fact in csv.DictReader(file)}
     assert labels - printed == set()

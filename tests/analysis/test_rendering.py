@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis.layouts.html_tables import html_fragment
-from analysis.layouts.rendering import render
+from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import (
     Block,
     Entry,
@@ -115,7 +114,7 @@ def test_csv_has_published_lines_with_the_heading_that_they_stand_under():
 
 def test_html_has_a_caption_and_a_scope_for_every_header():
     block = Block("Apart", [Line("PALBERT", {"rte": number_entry(78.3)}, published=True)])
-    tags = Tags(html_fragment(made([Line("palbert", {"rte": SCORE})], blocks=[block])))
+    tags = Tags(html_figure(made([Line("palbert", {"rte": SCORE})], blocks=[block]), "dev.csv"))
     assert len(tags.of("caption")) == 1
     assert [header["scope"] for header in tags.of("th")] == ["col", "col", "row", "rowgroup", "row"]
     assert [row.get("class") for row in tags.of("tr")] == [None, None, None, "published"]
@@ -123,19 +122,19 @@ def test_html_has_a_caption_and_a_scope_for_every_header():
 
 def test_html_explains_marks_seeds_and_gaps():
     table = made([Line("a", {"rte": SCORE}), Line("b", {"rte": Entry()})], marks={"↑": "better than albert"})
-    titles = [abbreviation["title"] for abbreviation in Tags(html_fragment(table)).of("abbr")]
+    titles = [abbreviation["title"] for abbreviation in Tags(html_figure(table, "dev.csv")).of("abbr")]
     assert titles == ["better than albert", "seeds, which are not the protocol's", "planned, no number"]
 
 
 def test_html_links_a_cell_and_the_csv():
     table = made([Line("palbert", {"rte": SCORE})])
-    assert [link["href"] for link in Tags(html_fragment(table)).of("a")] == [SCORE.href]
-    assert {"href": "tables/dev.csv", "download": "dev.csv"} in Tags(html_fragment(table, "tables/dev.csv")).of("a")
+    assert [link["href"] for link in Tags(html_figure(table, "dev.csv")).of("a")] == [SCORE.href, "dev.csv"]
+    assert {"href": "tables/dev.csv", "download": "dev.csv"} in Tags(html_figure(table, "tables/dev.csv")).of("a")
     assert {"href": "dev.csv", "download": "dev.csv"} in Tags(render(table, "html")).of("a")
 
 
 @pytest.mark.parametrize(("num_notes", "num_folds"), [(0, 0), (3, 0), (4, 1)])
 def test_html_folds_many_notes(num_notes, num_folds):
-    tags = Tags(html_fragment(made([], notes=["<note>"] * num_notes)))
+    tags = Tags(html_figure(made([], notes=["<note>"] * num_notes), "dev.csv"))
     assert len(tags.of("details")) == num_folds
     assert tags.text.count("<note>") == len(tags.of("li")) == num_notes
