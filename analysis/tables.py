@@ -18,7 +18,6 @@ from analysis.layouts.certainty_tables import (
     spread_table,
     verdicts_table,
 )
-from analysis.layouts.claims_table import claims_table
 from analysis.layouts.cost_tables import (
     calibration_table,
     equal_compute_table,
@@ -60,7 +59,6 @@ LAYOUTS = (
     verdicts_table,
     spread_table,
     search_repeats_table,
-    claims_table,
     optimism_table,
     speed_table,
     latency_table,

@@ -11,7 +11,6 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
     search        methods that are alike, each searched afresh: how often the two tests say they differ
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
-    claims        the rule of --spend-on-claims: false claims, what it finds, and the seeds that it spends
     power         how often a true difference is found on RTE's 277 examples, and what `power` says
     optimism      coverage of the parts of optimism, where a slice of train selects
     verdict       coverage against a published median, and how often each word is wrong
@@ -39,7 +38,6 @@ from analysis.statistics.search_noise import search_noise
 from analysis.statistics.search_repeats import Repeats, paired_repeats
 from analysis.statistics.verdicts import MARGIN, verdict
 from benchmarks.results_file import write_results
-from study.decisions.claims import LEVEL, Claim, Rule, follow
 
 SEEDS = 5
 METHODS, TASKS, EXAMPLES = 5, 8, 277
@@ -255,31 +253,6 @@ def over_searches(
     return paired_repeats(*sides)
 
 
-def spent_on_claims(divisor: int) -> Iterator[Rate]:
-    """Studies of five methods on one task, four pairs with the baseline; scores in standard deviations over seeds."""
-    rng, repeats = np.random.default_rng(10), 1_000 // divisor
-    for extra in (5, 20):
-        rule = Rule(batch=SEEDS, extra=extra, pairs=METHODS - 1)
-        for name, draw in (("normal", rng.normal), ("lognormal", rng.lognormal)):
-            found = [claims_in(rule, draw(size=(METHODS, SEEDS + extra))) for _ in range(repeats)]
-            wrong = float(np.mean([any(claim.is_decided for claim in own) for own in found]))
-            where = f"{extra} extra seeds, {name}"
-            yield Rate(f"{where}: a study with a false claim", wrong, repeats, "at most", LEVEL)
-        for difference in (1.0, 2.0, 3.0):
-            shift = difference * (np.arange(METHODS) == 1)[:, None]
-            found = [claims_in(rule, shift + rng.normal(size=(METHODS, SEEDS + extra))) for _ in range(repeats)]
-            seeds = np.mean([SEEDS + rule.extra_at(max(0, own[0].looks - 1)) for own in found])
-            power = float(np.mean([own[0].is_decided for own in found]))
-            name = f"{extra} extra seeds, normal, a difference of {difference:g}: found, with {seeds:.1f} seeds"
-            yield Rate(name, power, repeats, "for comparison", None)
-
-
-def claims_in(rule: Rule, scores: np.ndarray) -> list[Claim]:
-    """Of every method with the first, scores (methods, seeds)."""
-    baseline, *others = scores.tolist()
-    return [follow(rule, own, baseline, planned=(SEEDS, SEEDS)) for own in others]
-
-
 def power_on_rte(divisor: int) -> Iterator[Rate]:
     """Two methods that find the same examples difficult, one of them better."""
     rng, repeats = np.random.default_rng(3), 2_000 // divisor
@@ -379,7 +352,6 @@ SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "freedom": degrees_of_freedom,
     "search": repeated_searches,
     "repeats": repeats_of_searches,
-    "claims": spent_on_claims,
     "power": power_on_rte,
     "optimism": optimism_under_holdout,
     "verdict": verdicts,

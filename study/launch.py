@@ -85,7 +85,6 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "sampler": options.sampler,
         "selection": options.selection,
         "settings": {**_attention(options), **dict(_setting(text) for text in options.set)} or None,
-        "spend_on_claims": options.spend_on_claims,
         "search_repeats": options.search_repeats,
         "baseline": options.baseline and meant_method(options.baseline),
         "search_precision": options.search_precision,

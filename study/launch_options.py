@@ -38,7 +38,6 @@ _CONTINUE = (
     "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
 )
 _NAMES = "repeatable, or a,b,c, or {}; default in {}"
-_CLAIMS = "at most N further seeds per arm, where the ranking of two methods is undecided; fixed at the first launch"
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
@@ -71,7 +70,6 @@ class LaunchOptions(Typed, frozen=True, kw_only=True):
     corpus: str | None
     pretrain_set: list[str]
     pretrain_processes: AtLeastOne
-    spend_on_claims: Count | None
     search_repeats: SearchRepeats | None
     baseline: str | None
     search_precision: Precision | None
@@ -133,7 +131,6 @@ def build_parser() -> Parser:
     what.add_argument("--pretrain", metavar="|".join(objectives.available()), help="make the backbone first")
     what.add_argument("--corpus", metavar="mini|mini-shuffled|hub:NAME|FOLDER", help=_CORPUS)
     what.add_argument("--pretrain-set", action="append", default=[], metavar="FIELD=VALUE", help="of the objective")
-    what.add_argument("--spend-on-claims", type=int, metavar="N", help=_CLAIMS)
     what.add_argument("--search-repeats", type=int, metavar="R", help="searches per arm: what tuning itself spreads by")
     what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
     where = parser.add_argument_group("where it goes")
@@ -216,10 +213,6 @@ def check_options(options: LaunchOptions) -> None:
         raise ValueError("--gpus-per-trial is auto, but this machine has no GPU; leave it out")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
-    for name in ("spend_on_claims",):
-        if getattr(options, name) and options.max_gpu_hours is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option} trains beyond what --max-gpu-hours plans for; allowed: one of the two")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
             "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "

@@ -357,7 +357,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
     for line in browse(folder, options.tracking_uri, progress):
         print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
-    if not status and not progress.plan.asked.spend_on_claims:  # such a study is not extended
+    if not status:
         print(f"extend:      {extension(progress.plan.asked, folder, options)}")
     return status
 

@@ -27,8 +27,6 @@ from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
 
-SEEDED = ("confirm", "claim")  # phases whose trials are told apart by their seeds
-
 
 def origin_in_words(studies: Sequence[Study]) -> str:
     """How the numbers of a table were made: the protocol, and where anything was pretrained the backbones."""
@@ -152,8 +150,8 @@ def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
     """The arm, with its seeds, and how many other trials, where these are not all that it has."""
     if len(own) == len(of):
         return arm
-    seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase in SEEDED})]
-    others, all_others = (sum(record.phase not in SEEDED for record in records) for records in (own, of))
+    seeds = [str(seed) for seed in sorted({record.seed for record in own if record.phase == "confirm"})]
+    others, all_others = (sum(record.phase != "confirm" for record in records) for records in (own, of))
     parts = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] * bool(seeds)
     parts += [f"{others} of {all_others} search trials"] * bool(others)
     return f"{arm} ({'; '.join(parts)})"

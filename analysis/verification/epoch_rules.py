@@ -104,7 +104,7 @@ class EpochRules:
             "train_examples": row.train_examples,
             "train_seconds": row.train_seconds,
         }
-        if trial.phase == "search" or (trial.phase == "claim" and self._selection == "dev"):
+        if trial.phase == "search":
             names = ("metrics", "mean_layers")
             expected |= {name: getattr(selected, name) for name in names}
             expected |= {"score": selected.selection_score, "eval_seconds": row.eval_seconds, "model": None}

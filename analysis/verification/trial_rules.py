@@ -39,8 +39,6 @@ def start_faults(event: TrialStarted, progress: StudyProgress) -> list[str]:
         "start": arm.facts.start_key,
         "launch": progress.facts.launch_number,
     }
-    if event.phase == "claim":
-        return unlike(event, expected) + _claim_faults(event, arm, progress.claim_seeds(arm))
     rules = {"search": _search_faults, "confirm": _confirm_faults}
     if isinstance(arm, PretrainingProgress) or event.phase == "pretrain":
         return unlike(event, expected) + _pretraining_faults(event, arm)
@@ -89,12 +87,6 @@ def _confirm_faults(event: TrialStarted, arm: ArmProgress) -> list[str]:
     return lines + unlike(event, {"config": arm.winner.config, "seed": seed})
 
 
-def _claim_faults(event: TrialStarted, arm: ArmProgress, seeds: list[int]) -> list[str]:
-    if arm.winner is None or not seeds:
-        return [f"a further seed of {arm.arm.name} that no undecided pair needs"]
-    return unlike(event, {"config": arm.winner.config, "seed": seeds[0]})
-
-
 def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
     """What is wrong with the model that an arm is to start from."""
     arm = progress.arm(event.arm)
@@ -104,7 +96,7 @@ def choice_faults(event: StartChosen, progress: StudyProgress) -> list[str]:
         return [f"arm is {event.arm}, whose start was chosen before"]
     source = progress.arm(arm.arm.start_from)
     best = source.best_confirmed
-    if best is None or any(trial.phase in ("search", "confirm") for trial in source.facts.under_way.values()):
+    if best is None or source.facts.under_way:
         return [f"no trial of {source.arm.name} can be a start: not all of its trials have ended"]
     return unlike(event, {"key": best.key, "model": best.model})
 

@@ -9,11 +9,9 @@ from statistics import median
 
 from msgspec import UNSET
 
-from study.decisions.claims import Claim, claims_of
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
 from study.facts.winner import Winner, winner_of
-from study.plans.identity import confirm_seeds
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data.tasks import TASKS
 
@@ -161,8 +159,6 @@ class StudyProgress:
         self.plan = plan
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
-        self._claims: dict[tuple[str, str], Claim] = {}
-        self._claims_of = -1  # how many records they are of
         self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
         self.pretraining: PretrainingProgress | None = None
         if (arm := plan.pretraining) is not UNSET:
@@ -200,13 +196,13 @@ class StudyProgress:
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        is_to_start = _is_to_start(self.pretraining) or any(map(self._has_any_work, self.arms))
+        is_to_start = _is_to_start(self.pretraining) or any(map(self.has_work, self.arms))
         return not (self.facts.under_way or is_to_start)
 
     @property
     def is_done(self) -> bool:
         """Whether every trial of this launch has ended: of the whole plan, or of some of its arms."""
-        is_to_start = _is_to_start(self.pretraining) or any(map(self._has_any_work, self.launched))
+        is_to_start = _is_to_start(self.pretraining) or any(map(self.has_work, self.launched))
         return not (self.under_way or is_to_start)
 
     @property
@@ -238,27 +234,6 @@ class StudyProgress:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""
         return 1 if self.plan.asked.data == "mini" else arm.examples_per_epoch
 
-    def claim_seeds(self, arm: ArmProgress) -> list[int]:
-        """Seeds of further trials of the arm's winner that a claim needs now."""
-        if not self.plan.asked.spend_on_claims or arm.arm.repeat or arm.winner is None:
-            return []
-        needed = max((claim.needed for pair, claim in self.claims.items() if arm.arm.name in pair), default=0)
-        present = {trial.seed for trial in arm.facts.claim}
-        wanted = confirm_seeds(len(arm.arm.seeds) + needed)[len(arm.arm.seeds) :]
-        return [seed for seed in wanted if seed not in present]
-
-    @property
-    def claims(self) -> dict[tuple[str, str], Claim]:
-        """What is known of every pair of methods, by the names of both arms."""
-        if self._claims_of != len(self.facts.records):
-            self._claims = claims_of(self.plan, {arm.arm.name: arm.facts.records for arm in self.arms})
-            self._claims_of = len(self.facts.records)
-        return self._claims
-
-    def _has_any_work(self, arm: ArmProgress) -> bool:
-        """Whether a trial of the arm is still to be started, be it one that makes no number of the tables."""
-        return bool(self.has_work(arm) or self.claim_seeds(arm))
-
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
         assert arm.arm.start_from is not None
@@ -281,7 +256,7 @@ class StudyProgress:
         return bool(arm.search_trials_to_start or (arm.is_search_over and arm.missing_seeds))
 
     def _is_under_way(self, arm: ArmProgress) -> bool:
-        return self.has_work(arm) or any(trial.phase in ("search", "confirm") for trial in arm.facts.under_way.values())
+        return self.has_work(arm) or bool(arm.facts.under_way)
 
 
 def last_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:

@@ -6,7 +6,7 @@ anywhere decides on as if it never was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Literal
 
 from msgspec import UNSET
@@ -190,7 +190,7 @@ class Scheduler:
                 if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):
                     return trial
             if not self._close_unpaid():
-                return self._start_an_extra(arms)
+                return None
 
     def _start_next_of(self, arm: ArmProgress, budget: GpuBudget) -> TrialFacts | None:
         if arm.search_trials_to_start:
@@ -207,13 +207,6 @@ class Scheduler:
         if arm.missing_seeds and budget.allows(arm, "confirm"):
             assert arm.winner is not None
             return self._start(arm, "confirm", arm.winner.config, arm.missing_seeds[0])
-        return None
-
-    def _start_an_extra(self, arms: Sequence[ArmProgress]) -> TrialFacts | None:
-        """Where a slot would stand idle: nothing that makes numbers of the tables can be started."""
-        for arm in arms:
-            if (seeds := self.progress.claim_seeds(arm)) and arm.winner is not None:
-                return self._start(arm, "claim", arm.winner.config, seeds[0])
         return None
 
     def _choose_start(self, arm: ArmProgress) -> None:

@@ -81,7 +81,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
         backbone=_backbone(plan, facts, made_of),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
-        report_dev=trial.phase in ("confirm", "claim") or plan.asked.selection == "dev",
+        report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
         start=arm.start.model if arm.start else None,
     )
 

@@ -12,7 +12,7 @@ from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Reader, Typed
 
-Phase = Literal["pretrain", "search", "confirm", "claim"]
+Phase = Literal["pretrain", "search", "confirm"]
 Status = Literal["completed", "stopped", "failed"]
 
 

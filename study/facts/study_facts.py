@@ -159,7 +159,6 @@ class ArmFacts:
     pretrain: list[TrialFacts] = field(default_factory=list)  # of a pretraining, which has no others
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
-    claim: list[TrialFacts] = field(default_factory=list)  # of the winner, on seeds beyond the plan's
     records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all
     under_way: dict[str, TrialFacts] = field(default_factory=dict)  # those that have not ended, running now or not
     reported: defaultdict[Phase, Totals] = field(default_factory=lambda: defaultdict(Totals))

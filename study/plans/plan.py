@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from study.plans.identity import MOST_REPEATS
-from trainables.configuration import AtLeastOne, Count, Precision
+from trainables.configuration import AtLeastOne, Precision
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value
 
@@ -50,7 +50,6 @@ class Plan(Typed, frozen=True, kw_only=True):
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop
-    spend_on_claims: Count = 0  # further seeds per arm at most, where a ranking is undecided: `study.decisions.claims`
     baseline: str | None = None  # method that the others are compared with
     pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
     search_precision: Precision | UnsetType = UNSET  # of search trials alone, whatever the others compute in

@@ -124,8 +124,7 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     `settled` are the arms of which a trial was started, with a pretraining those that begin with it: what the others
     are made of, no number depends on. None: all.
     """
-    changed = _changed_rule_of_claims(later, earlier)
-    changed += changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
+    changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
     before = {arm.name: to_plain(arm) for arm in earlier.all_arms}
     for arm in later.all_arms:
         if arm.name in before and (settled is None or {arm.name, before[arm.name].get("pretrained_by")} & {*settled}):
@@ -135,15 +134,6 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
                 is_named = fact == "data_fingerprint" and earlier.asked.data != later.asked.data
                 changed += [other_data(earlier.asked, later.asked)] if found and is_named else found
     return list(dict.fromkeys(changed))
-
-
-def _changed_rule_of_claims(resolved: ResolvedPlan, earlier: ResolvedPlan) -> list[str]:
-    """A rule that spends on claims holds only where it was fixed before the first number: nothing of it may change."""
-    if not (resolved.asked.spend_on_claims or earlier.asked.spend_on_claims):
-        return []
-    fixed = ("spend_on_claims", "methods", "tasks", "samples", "seeds", "baseline")
-    before, now = to_plain(earlier.asked), to_plain(resolved.asked)
-    return [line for name in fixed for line in changes(name, before[name], now[name])]
 
 
 def changes(where: str, before: object, after: object) -> list[str]:

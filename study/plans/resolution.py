@@ -337,15 +337,6 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
-    if plan.search_repeats > 1 and plan.seeds + plan.spend_on_claims > MOST_SEEDS:
-        together = f"--seeds and --spend-on-claims are {plan.seeds + plan.spend_on_claims} together"
-        raise ValueError(f"{together}; allowed beside --search-repeats: at most {MOST_SEEDS}")
-    if plan.spend_on_claims and plan.seeds < 2:
-        raise ValueError("--spend-on-claims compares spreads over seeds, but --seeds is 1; allowed: at least 2")
-    if plan.spend_on_claims and len(plan.methods) < 2:
-        raise ValueError(
-            f"--spend-on-claims ranks methods, but {plan.methods[0]} is the only one; allowed: two or more"
-        )
 
 
 def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:

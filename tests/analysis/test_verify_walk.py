@@ -46,7 +46,6 @@ OTHER_CHOICES = {
     "asked": "code",
     "machine": "preemption",
     "method": "memory",
-    "claim": "confirm",
     "pretrain": "search",
 }
 NOT_A_FIELD = {"trials under a URI"}  # of no file here

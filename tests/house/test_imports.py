@@ -32,7 +32,6 @@ ANALYSIS_MAY_IMPORT = (
     "study.facts",
     "study.decisions.asha",
     "study.decisions.budget",
-    "study.decisions.claims",
     "study.decisions.progress",
     "study.decisions.reopening",
     "study.decisions.machine_faults",

@@ -62,10 +62,10 @@ def study(made: Path, tmp_path: Path) -> Path:
 
 def test_search_trials_have_it_and_the_trials_of_numbers_their_own():
     methods = {"methods": ("albert", "palbert"), "tasks": ("rte",)}
-    simulation = Simulation(mini_plan(**methods, **IN_BFLOAT16, spend_on_claims=2))
+    simulation = Simulation(mini_plan(**methods, **IN_BFLOAT16))
     simulation.launch()
     found = precisions((record.phase, record.config) for record in simulation.journal.records)
-    assert found == {"search": {"bfloat16"}, "confirm": {"float32"}, "claim": {"float32"}}
+    assert found == {"search": {"bfloat16"}, "confirm": {"float32"}}
 
 
 def test_a_confirm_trial_repeats_the_winner_in_all_else():
