@@ -1,87 +1,255 @@
-"""Recomputes everything that studies claim, and names what has drifted.
+"""Computes anew what a study claims, and names every difference.
 
 python -m analysis.verify runs/NAME ... [--tables FOLDER [--separate]]
 
-Held against each other: the plan and its digest; the journal and what the plan's rules make of it, event by event;
-the records and the journal; the predictions, their digests in the records and the recorded numbers; the descriptions
-of models; `optuna.journal`; tables and report, made anew. With `--tables` also the tables of several studies in a
-folder. One line per drift, and exit status 1. What nothing in a folder repeats stands in `--help`.
+Folds the journal, computes the numbers of the confirm trials from their predictions, makes the tables, pictures and
+report again, and compares. Every difference is one line; the exit status is 1 if there is any.
+
+This finds damage, stale files and edits of single files. It is no signature: someone who edits the journal and makes
+every other file from it leaves nothing to find, except where the predictions contradict the journal.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from analysis.studies.load import load_studies, load_study
-from analysis.verification import optuna_file
-from analysis.verification.event_rules import Replay
-from analysis.verification.made_anew import has_report, report_drift, tables_drift
-from analysis.verification.not_covered import in_words
-from analysis.verification.plan_checks import plan_drift
-from analysis.verification.records_file import drift_without_journal, records_drift
-from analysis.verification.stored_files import models_drift, predictions_drift
+import msgspec
+
+from analysis.report import PAGE, report_files
+from analysis.studies.load import Study, load_studies, load_study
+from analysis.studies.stored_predictions import disagreements, read_predictions
+from analysis.tables import make_tables, table_files
 from study.command_line import Parser, guarded
-from study.facts import events
+from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
-from study.plans import plan_file
+from study.facts.record import Record
+from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_folder import RECORDS, predictions_digest, predictions_file
+from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile
-from trainables.schema import Typed
+from study.storage.addresses import is_uri
+from study.storage.stored_models import lies_now
+from trainables.schema import Typed, to_plain
+
+PICTURES = "pictures"
+DESCRIPTION = "model.json"
+LONGEST_VALUE = 200  # characters of a value in a line
+NOT_HELD = (
+    "Held: the plan, the journal, predictions, descriptions of models, tables, pictures and the report. Not held, "
+    "because nothing else in the folder gives it: the weights of models, models under a URI, mlflow.db, optuna.journal "
+    "and the logs. This is no signature: someone who edits the journal and makes everything else from it leaves "
+    "nothing to find, except where predictions contradict the journal."
+)
 
 
 def verify(folder: Path) -> list[str]:
-    """What has drifted, one line each; empty where all holds.
+    """Everything that has drifted, one line each; empty if all agrees.
 
     Raises:
-        ValueError: the folder has no plan.
+        ValueError: the folder has no plan, or no journal.
     """
     try:
         file = require_plan(folder)
     except ValueError as error:
-        if not (folder / plan_file.FILE).exists():
+        if not (folder / PLAN).exists():
             raise
         return [str(error)]
-    facts = facts_drift(folder, file)
-    return facts + numbers_drift(folder, said=facts)
-
-
-def facts_drift(folder: Path, file: PlanFile) -> list[str]:
-    """What has drifted in the plan, the journal, the records and `optuna.journal`."""
-    return list(each_facts_drift(folder, file))
-
-
-def each_facts_drift(folder: Path, file: PlanFile) -> Iterator[str]:
-    """The same, a line as soon as it is found: who asks for the first alone does not wait for the others."""
-    yield from plan_drift(file)
-    if not (folder / events.FILE).exists():
-        yield from drift_without_journal(folder, file)
-        return
-    replay = Replay(folder, file)
-    yield from replay.drift()
-    yield from records_drift(folder, replay.facts.records)
-    yield from optuna_file.optuna_drift(folder, file, replay.facts)
-
-
-def numbers_drift(folder: Path, *, said: Sequence[str] = ()) -> list[str]:
-    """What has drifted in the predictions, the models, the tables and the report; `said` is told already."""
+    if not (folder / JOURNAL).exists():
+        raise ValueError(f"no {JOURNAL} in {folder}; allowed: the folder of a study that a launch has begun to run")
+    try:
+        facts = read_facts(folder)
+    except ValueError as error:
+        return [str(error)]
+    drift = plan_drift(file, facts) + records_drift(folder, facts)
     try:
         study = load_study(folder)
-        drift = predictions_drift(study)
     except ValueError as error:
-        return [f"numbers cannot be made anew: {_unless_said(error, said)}"]
+        return [*drift, f"numbers cannot be made anew: {error}"]
+    tables = tables_drift([study], folder / "tables")
+    return drift + predictions_drift(study, facts) + models_drift(study, facts) + tables + report_drift(study)
+
+
+# ---- the plan and the journal
+
+
+def plan_drift(file: PlanFile, facts: StudyFacts) -> list[str]:
+    """Where `plan.json` is not the plan of the journal's last launch. Its own digest is checked where it is read."""
+    lines = differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
+    if facts.last_launch is None:
+        return [*lines, f"{JOURNAL} has no launch; {PLAN} is compared with nothing"]
+    launched = facts.last_launch.began.plan
+    lines += differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
+    found, wanted = ({arm.name: to_plain(arm) for arm in plan.arms} for plan in (file.plan, launched))
+    return lines + differences(f"{PLAN}:", found, wanted)
+
+
+def records_drift(folder: Path, facts: StudyFacts) -> list[str]:
+    """Where `records.jsonl` is not the export of the journal; nothing without that file."""
+    if not (folder / RECORDS).exists():
+        return []
+    fresh = b"".join(msgspec.json.encode(record) + b"\n" for record in facts.records)
+    return _file_drift(folder / RECORDS, fresh, made_by="the same launch")
+
+
+# ---- predictions and models
+
+
+def predictions_drift(study: Study, facts: StudyFacts) -> list[str]:
+    """Where a predictions file is another than its record names, or gives other numbers."""
+    folder = study.folder / "predictions"
+    if not folder.is_dir():
+        return []
+    records = _confirmed(facts)
+    expected = {predictions_file(study.folder, record.key) for record in records}
+    strangers = sorted(path for path in folder.glob("*.npz") if path not in expected)
+    lines = [f"{path} belongs to no completed confirm trial" for path in strangers]
+    return lines + [line for record in records for line in _prediction_lines(study, record)]
+
+
+def _prediction_lines(study: Study, record: Record) -> list[str]:
+    path = predictions_file(study.folder, record.key)
     try:
-        _ = study.facts
+        predictions = read_predictions(study, record)
     except ValueError as error:
-        return [*drift, f"models, tables and report cannot be checked: {_unless_said(error, said)}"]
-    return drift + models_drift(study) + tables_drift([study], folder / "tables") + report_drift(study)
+        return [str(error)]
+    if predictions is None:
+        return [f"{path} is missing: the predictions of {_name(record)}"]
+    lines = differences(f"{path}: SHA-256", predictions_digest(study.folder, record.key), record.predictions_digest)
+    try:
+        found = disagreements(record, predictions)
+    except (ValueError, IndexError) as error:  # labels or settings that the task does not have
+        found = [f"no numbers can be made of it: {error}"]
+    return lines + [f"{path} does not belong to the record of {_name(record)}: {'; '.join(found)}"] * bool(found)
 
 
-def _unless_said(error: ValueError, said: Sequence[str]) -> str:
-    """The error, which names a file by its whole path, or where it stands already."""
-    told = next((line for line in said if str(error).endswith(line)), None)
-    return str(error) if told is None else f"see {told.partition(': ')[0]} above"
+def models_drift(study: Study, facts: StudyFacts) -> list[str]:
+    """Where the description of a model is not of its record's trial. Models under a URI are not read."""
+    stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
+    return [line for record in stored for line in _model_lines(study, record, str(record.model))]
+
+
+def _model_lines(study: Study, record: Record, model: str) -> list[str]:
+    path = Path(lies_now(model, folder=study.folder, key=record.key)) / DESCRIPTION
+    try:
+        found = json.loads(path.read_text())
+        spec = {name: found["spec"][name] for name in ("method", "task", "config", "seed")}
+        trial = {"epoch": found["epoch"], "selection_score": found["selection_score"]}
+    except OSError:
+        return [f"{path} is missing: the model of {_name(record)}"]
+    except (ValueError, KeyError, TypeError) as error:
+        return [f"{path} describes no model: {type(error).__name__}: {error}"]
+    wanted: dict[str, Any] = to_plain(record)
+    return [
+        *differences(f"{path}: spec", spec, {name: wanted[name] for name in spec}),
+        *differences(f"{path}:", trial, {name: wanted[name] for name in trial}),
+    ]
+
+
+def _confirmed(facts: StudyFacts) -> list[Record]:
+    """The records of the completed confirm trials, as the journal has them."""
+    records = [trial.record for trial in facts.trials.values() if trial.phase == "confirm"]
+    return [record for record in records if record is not None and record.status == "completed"]
+
+
+def _name(record: Record) -> str:
+    return f"{record.arm} {record.phase} seed {record.seed} (key {record.key})"
+
+
+# ---- tables, pictures and report
+
+
+def tables_drift(studies: list[Study], folder: Path, *, separate: bool = False) -> list[str]:
+    """Which files of a folder of tables are not what the studies give, are missing, or belong to no table."""
+    again = " ".join(["python -m analysis.tables", *(str(study.folder) for study in studies)])
+
+    def make() -> dict[str, bytes]:
+        tables = make_tables(studies, separate=separate)
+        return {name: text.encode() for table in tables for name, text in table_files(table).items()}
+
+    files, failure = _made_anew("the tables", make)
+    return failure or _files_drift(folder, files, made_by=again) + _surplus(folder, files)
+
+
+def report_drift(study: Study) -> list[str]:
+    """Which files of the report are not what the study gives, are missing, or no picture; nothing without a report."""
+    if not _has_report(study.folder):
+        return []
+    files, failure = _made_anew("the report", lambda: report_files(study))
+    pictures = {Path(name).name for name in files if name != PAGE}
+    lines = failure or _files_drift(study.folder, files, made_by=f"python -m analysis.report {study.folder}")
+    return lines + ([] if failure else _surplus(study.folder / PICTURES, pictures))
+
+
+def _made_anew(what: str, make: Callable[[], dict[str, bytes]]) -> tuple[dict[str, bytes], list[str]]:
+    """The files by name; and a line if they cannot be made."""
+    try:
+        return make(), []
+    except Exception as error:  # noqa: BLE001  changed predictions may fail anywhere in the statistics
+        return {}, [f"{what} cannot be made anew: {error}"]
+
+
+def _has_report(folder: Path) -> bool:
+    """Whether a report was written, the page or pictures."""
+    return (folder / PAGE).exists() or (folder / PICTURES).is_dir()
+
+
+def _files_drift(folder: Path, files: Mapping[str, bytes], *, made_by: str) -> list[str]:
+    return [line for name, content in files.items() for line in _file_drift(folder / name, content, made_by=made_by)]
+
+
+def _file_drift(path: Path, content: bytes, *, made_by: str) -> list[str]:
+    """A line if the file is missing, or is not byte for byte what it should be."""
+    if not path.exists():
+        return [f"{path} is missing; {made_by} writes it"]
+    found = path.read_bytes()
+    return [] if found == content else [f"{path} is not what the study gives: {first_difference(found, content)}"]
+
+
+def _surplus(folder: Path, names: Mapping[str, bytes] | set[str]) -> list[str]:
+    present = sorted(path for path in folder.iterdir() if path.name not in names) if folder.is_dir() else []
+    return [f"{path} is a file that nothing here makes; stale, or written by somebody else" for path in present]
+
+
+# ---- differences in words
+
+
+def differences(where: str, found: object, expected: object) -> list[str]:
+    """Every field, however deep, in which a plain value is not what it should be: its name and both values."""
+    if found == expected:
+        return []
+    if isinstance(found, dict) and isinstance(expected, dict):
+        names = sorted(found.keys() | expected.keys())
+        return [line for name in names for line in differences(f"{where} {name}", found.get(name), expected.get(name))]
+    return [f"{where} is {_short(found)}; should be {_short(expected)}"]
+
+
+def first_difference(found: bytes, expected: bytes) -> str:
+    """The first line in which two files differ, and both texts; in files that are no text, the first byte."""
+    try:
+        lines, wanted = found.decode().splitlines(), expected.decode().splitlines()
+    except UnicodeDecodeError:
+        same = next((i for i, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), None)
+        return f"byte {min(len(found), len(expected)) if same is None else same}"
+    pairs = enumerate(zip(lines, wanted, strict=False), start=1)
+    number, (line, other) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (0, ("", "")))
+    if not number:
+        return f"{len(lines)} lines of {len(found)} bytes; should be {len(wanted)} of {len(expected)}"
+    start = next((i for i, (a, b) in enumerate(zip(line, other, strict=False)) if a != b), min(len(line), len(other)))
+    around = slice(max(0, start - 40), start + 40)
+    return f"line {number} has {line[around]!r}; should be {other[around]!r}"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]} ..."
+
+
+# ---- the command
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -104,10 +272,10 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
     if options.tables is not None and not Path(options.tables).is_dir():
         raise ValueError(f"--tables {options.tables} is no folder; allowed: what analysis.tables --out has written")
-    statuses = [_tell(str(folder), verify(folder), _checked(folder)) for folder in folders]
+    statuses = [_print(str(folder), verify(folder), _agreement(folder)) for folder in folders]
     if options.tables is not None:
         drift = _joined_drift(folders, Path(options.tables), separate=options.separate, is_sound=not max(statuses))
-        statuses.append(_tell(options.tables, drift, "the tables agree with the records"))
+        statuses.append(_print(options.tables, drift, "the tables agree with the studies"))
     return max(statuses)
 
 
@@ -121,29 +289,25 @@ def _joined_drift(folders: list[Path], tables: Path, *, separate: bool, is_sound
         return [f"the tables cannot be made anew: {error}"]
 
 
-def _tell(name: str, drift: list[str], agreement: str) -> int:
+def _print(name: str, drift: list[str], agreement: str) -> int:
+    """Prints every drift, or the agreement; 1 if there is any drift."""
     for line in drift:
         print(f"drift: {line}", file=sys.stderr)
     print(f"{counted(len(drift), 'drift')} in {name}" if drift else f"{name}: {agreement}")
     return 1 if drift else 0
 
 
-def _checked(folder: Path) -> str:
-    """Which parts were checked and agree, and which the study does not have."""
-    has = {
-        "journal": (folder / events.FILE).exists(),
-        "optuna.journal": (folder / optuna_file.FILE).exists(),
-        "predictions": (folder / "predictions").is_dir(),
-        "report": has_report(folder),
-    }
+def _agreement(folder: Path) -> str:
+    """The parts that were compared, and those that the study does not have."""
+    has = {"predictions": (folder / "predictions").is_dir(), "report": _has_report(folder)}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
-    present = ["plan", "records", *(name for name, is_there in has.items() if is_there)]
+    present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
     return f"{', '.join(present)} and tables agree{unchecked}"
 
 
 def build_parser() -> Parser:
-    parser = Parser("analysis.verify", "Recompute what studies claim.", epilog=in_words())
+    parser = Parser("analysis.verify", "Compute anew what studies claim.", epilog=NOT_HELD)
     parser.add_argument("studies", nargs="+", metavar="runs/NAME")
     parser.add_argument("--tables", metavar="FOLDER", help="tables of all of them, made with analysis.tables --out")
     parser.add_argument("--separate", action="store_true", help="they were made with --separate")

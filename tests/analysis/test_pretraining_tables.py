@@ -194,14 +194,6 @@ def test_all_of_it_is_verified(made):
     assert verify(made) == []
 
 
-def test_weights_that_were_swapped_are_found(made, tmp_path):
-    folder = shutil.copytree(made, tmp_path / "pretrained")
-    (record,) = load_study(folder).pretrained
-    (folder / "trials" / record.key / "model-epoch-2" / "model.safetensors").write_bytes(b"other weights")
-    (line,) = [line for line in verify(folder) if "model-epoch-2" in line]
-    assert "content is sha256:" in line and line.endswith("as its trial left it")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

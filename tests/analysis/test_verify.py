@@ -1,298 +1,330 @@
 """python -m pytest tests/analysis/test_verify.py"""
 
+from __future__ import annotations
+
 import json
-import re
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.edited_studies import has
-from helpers.launched_studies import launched_study, mini_plan
-from helpers.made_studies import edit_records
+from helpers.edited_studies import edit_events, has
+from helpers.launched_studies import launch, launched_study, mini_plan
 
 from analysis.report import write_report
-from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import main, verify
-from study.facts.journal import Journal
+from study.facts.events import FILE, LaunchBegan, TrialEnded
+from study.facts.record import Record
+from study.facts.study_facts import read_facts
+from study.facts.study_folder import predictions_file
 from study.plans.identity import digest
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = mini_plan(methods=("palbert", "pondernet"), tasks=("rte", "stsb"))
     return launched_study(tmp_path_factory.mktemp("runs") / "s", plan)
 
 
 @pytest.fixture
-def study(made, tmp_path):
+def study(made: Path, tmp_path: Path) -> Path:
     return shutil.copytree(made, tmp_path / "s")
 
 
-def confirmed(study, method):
-    rows = [json.loads(line) for line in (study / "records.jsonl").read_text().splitlines()]
-    return next(row for row in rows if (row["method"], row["phase"]) == (method, "confirm"))
+def confirmed(study: Path, method: str = "palbert") -> Record:
+    records = read_facts(study).records
+    return next(record for record in records if (record.method, record.phase) == (method, "confirm"))
 
 
-def first_predictions(study):
-    return study / "predictions" / f"{confirmed(study, 'palbert')['key']}.npz"
+def first_predictions(study: Path, method: str = "palbert") -> Path:
+    return predictions_file(study, confirmed(study, method).key)
 
 
-def edit_array(path, name, change):
+def replace_in(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+
+
+def edit_array(path: Path, name: str, change: Callable[[np.ndarray], object]) -> None:
     with np.load(path) as file:
         arrays = dict(file)
     change(arrays[name])
     np.savez(path, **arrays)
 
 
-# ---- the whole
+def number_of_end(study: Path, key: str) -> int:
+    """Which of the `trial_ended` events is the trial's."""
+    return [record.key for record in read_facts(study).records].index(key)
+
+
+# ---- a study that agrees
 
 
 @pytest.mark.slow
-def test_untouched_study_verifies(study, capsys):
+def test_untouched_study_verifies(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(study) == []
     assert main([str(study)]) == 0
     said = capsys.readouterr().out
-    assert "plan, records, journal, optuna.journal, predictions and tables agree; not checked, because" in said
-    assert said.endswith("the study has none: report\n")
+    assert said.endswith(
+        "plan, journal, predictions and tables agree; not checked, because the study has none: report\n"
+    )
 
 
-def test_a_folder_that_was_moved_verifies(study):
+def test_moved_study_verifies(study: Path) -> None:
     assert verify(shutil.move(study, study.with_name("elsewhere"))) == []
 
 
-def test_a_folder_without_a_plan_is_no_study(tmp_path, capsys):
+def test_launch_under_way_verifies(tmp_path: Path) -> None:
+    launch(tmp_path / "s", mini_plan(), killed_after=30)
+    write_tables([tmp_path / "s"], tmp_path / "s" / "tables")
+    assert verify(tmp_path / "s") == []
+
+
+def test_folder_without_a_plan_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (f"analysis.verify: no plan.json in {tmp_path}; allowed: the folder of a study\n")
+    assert capsys.readouterr().err == f"analysis.verify: no plan.json in {tmp_path}; allowed: the folder of a study\n"
 
 
-def test_an_edited_plan_is_a_drift(study, capsys):
-    path = study / "plan.json"
-    path.write_text(path.read_text().replace('"samples": 3', '"samples": 4', 1))
-    assert main([str(study)]) == 1
-    assert f"drift: {path} was edited" in capsys.readouterr().err
+def test_folder_without_a_journal_is_no_study(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (study / FILE).unlink()
+    assert main([str(study)]) == 2
+    assert f"analysis.verify: no events.jsonl in {study}; allowed: the folder of a study" in capsys.readouterr().err
 
 
-def test_a_plan_that_does_not_follow_from_what_was_asked_is_a_drift(study):
-    path = study / "plan.json"
-    plain = json.loads(path.read_text())
-    plain["plan"]["arms"][0]["seeds"] = [42, 44]
-    plain.pop("digest")
-    path.write_text(json.dumps(plain | {"digest": digest(plain)}))
-    assert "plan.json: palbert/rte seeds is [42, 44]; should be [42, 43]" in verify(study)
-
-
-# ---- records
-
-
-def test_changed_score_is_found(study):
-    edit_records(study, lambda rows: rows[0].update(score=0.5))
-    record = json.loads((study / "records.jsonl").read_text().splitlines()[0])
-    where = f"records.jsonl:1 {record['method']}/{record['task']} search seed {record['seed']} (key {record['key']})"
-    assert has(verify(study), f"{where}: score is 0.5; should be ")
-
-
-def ninety_nine(row: dict) -> dict:
-    return {"score": 0.99, "metrics": dict.fromkeys(row["metrics"], 0.99)}
-
-
-def test_changed_score_is_found_without_journal_and_predictions(study):
-    (study / "events.jsonl").unlink()
-    shutil.rmtree(study / "predictions")
-    write_tables([study], study / "tables")
-    assert verify(study) == []
-    edit_records(study, lambda rows: [row.update(ninety_nine(row)) for row in rows if row["phase"] == "confirm"])
-    assert has(verify(study), f"{study}/tables/dev.md is not what the records give: line ", "99.0")
-
-
-def test_changed_seed_is_found_without_a_journal(study):
-    (study / "events.jsonl").unlink()
-    edit_records(study, lambda rows: rows[0].update(seed=7))
-    assert has(verify(study), "records.jsonl:1", "seed is 7; should be ")
-    assert has(verify(study), "records.jsonl:1", "key is ")
-
-
-def test_removed_record_is_found(study):
-    key = confirmed(study, "palbert")["key"]
-    edit_records(study, lambda rows: rows.remove(next(row for row in rows if row["key"] == key)))
-    drift = verify(study)
-    assert has(drift, "records.jsonl lacks the record of palbert/", key)
-    assert has(drift, f"{key}.npz belongs to no completed confirm record")
-
-
-def test_removed_record_is_found_without_a_journal(study):
-    (study / "events.jsonl").unlink()
-    edit_records(study, lambda rows: rows.pop(0))  # of the search: no number of the dev table changes
-    assert has(verify(study), f"{study}/tables/dev.json is not what the records give")
-
-
-def test_doubled_record_is_found(study):
-    edit_records(study, lambda rows: rows.append(rows[0]))
-    assert has(verify(study), "was already on line 1")
-
-
-def test_records_in_another_order_are_found(study):
-    path = study / "records.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([lines[1], lines[0], *lines[2:]]))
-    assert has(verify(study), "records.jsonl has its records in another order")
-
-
-def test_a_broken_line_is_a_drift_and_the_rest_is_checked(study):
-    path = study / "records.jsonl"
-    path.write_text("{broken\n" + path.read_text().partition("\n")[2].replace('"device":"cuda:0"', '"device":"cpu"', 1))
-    drift = verify(study)
-    assert has(drift, "records.jsonl:1: not a JSON object")
-    assert has(drift, "records.jsonl:2", 'device is "cpu"; should be "cuda:0"')
-
-
-def test_a_record_that_cannot_be_read_is_told_once_and_how_it_comes_back(study):
-    path = study / "records.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lines[0], "[1, 2 3]\n", *lines[2:]]))  # a list, and then no JSON
-    fault = "records.jsonl:2: not a JSON object: '[1, 2 3]'; the same launch writes it anew from the journal"
-    assert verify(study) == [fault, "numbers cannot be made anew: see records.jsonl:2 above"]
-    with pytest.raises(ValueError, match=re.escape(f"{study}/{fault}")):  # as the other commands say it
-        load_study(study)
-    with pytest.warns(UserWarning, match="was not what the journal gives: written anew"):
-        Journal(study).close()
-    assert verify(study) == []
-
-
-def test_a_broken_record_without_a_journal_does_not_come_back(study):
-    (study / "records.jsonl").write_text("{broken\n")
-    (study / "events.jsonl").unlink()
-    with pytest.raises(ValueError, match="records.jsonl:1: not a JSON object: '{broken'$"):
-        load_study(study)
-
-
-def test_the_help_fits_a_screen_and_says_where_the_whole_list_is(monkeypatch, capsys):
+def test_help_fits_a_screen_and_says_what_is_not_held(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    assert said.count("\n") < 30 and "workers.log (free text)" in said
-    assert "analysis/verification/not_covered.py" in said
+    assert said.count("\n") < 30 and "the weights of models" in said and "no signature" in said
 
 
-# ---- predictions and models
+# ---- an edit of each kind
 
 
-def test_changed_prediction_is_found(study):
-    path = first_predictions(study)
-    edit_array(path, "logits", lambda logits: logits.__imul__(-1))
-    assert has(verify(study), str(path), "does not belong to the record")
+def edit_plan(study: Path) -> str:
+    replace_in(study / "plan.json", '"samples": 3', '"samples": 4')
+    return f"{study / 'plan.json'} was edited"
 
 
-def test_logits_with_the_same_answers_are_found(study):
-    path = first_predictions(study)
-    edit_array(path, "logits", lambda logits: logits.__imul__(2))
-    drift = verify(study)
-    assert not has(drift, "does not belong to the record")
-    assert has(drift, f"{path}: SHA-256 is ", confirmed(study, "palbert")["predictions_digest"])
+def edit_plan_and_its_digest(study: Path) -> str:
+    plain = json.loads((study / "plan.json").read_text())
+    plain["plan"]["arms"][0]["seeds"] = [42, 44]
+    plain.pop("digest")
+    (study / "plan.json").write_text(json.dumps(plain | {"digest": digest(plain)}))
+    return "plan.json: palbert/rte seeds is [42, 44]; should be [42, 43]"
 
 
-def test_changed_draw_of_a_sampled_exit_is_found(study):
-    path = study / "predictions" / f"{confirmed(study, 'pondernet')['key']}.npz"
-    edit_array(path, "logits", lambda draws: draws[1].__imul__(-1))
-    assert has(verify(study), "score is", "from the predictions")
+def edit_plan_of_the_journal(study: Path) -> str:
+    edit_events(study, LaunchBegan, lambda event: event["plan"]["arms"][0].update(samples=4))
+    return "plan.json: palbert/rte samples is 3; should be 4"
 
 
-def test_predictions_of_another_record_are_found(study):
+def break_a_line_of_the_journal(study: Path) -> str:
+    lines = (study / FILE).read_bytes().splitlines(keepends=True)
+    (study / FILE).write_bytes(b"".join([*lines[:2], b'{"event":"epoch\n', *lines[3:]]))
+    return f'{study / FILE}:3: not a JSON object: \'{{"event":"epoch\''
+
+
+def take_a_line_out_of_the_journal(study: Path) -> str:
+    lines = (study / FILE).read_bytes().splitlines(keepends=True)
+    started = next(number for number, line in enumerate(lines) if b'"trial_started"' in line)
+    (study / FILE).write_bytes(b"".join(lines[:started] + lines[started + 1 :]))
+    return "was never started"
+
+
+def edit_a_confirmed_score_of_the_journal(study: Path) -> str:
+    record = confirmed(study)
+    both = {"score": 0.99, "metrics": dict.fromkeys(record.metrics, 0.99)}
+    edit_events(study, TrialEnded, lambda event: event["record"].update(both), number=number_of_end(study, record.key))
+    return "score is 0.99 in the record and "
+
+
+def edit_the_layers_of_the_journal(study: Path) -> str:
+    record = confirmed(study)
+    number = number_of_end(study, record.key)
+    edit_events(study, TrialEnded, lambda event: event["record"].update(mean_layers=1.5), number=number)
+    return "mean_layers is 1.5 in the record and "
+
+
+def edit_a_searched_score_of_the_journal(study: Path) -> str:
+    edit_events(study, TrialEnded, lambda event: event["record"].update(selection_score=0.875))
+    return f"{study}/tables/dev.json is not what the study gives: line "
+
+
+def edit_a_record(study: Path) -> str:
+    replace_in(study / "records.jsonl", '"seed":', '"seed":1')
+    return f"{study}/records.jsonl is not what the study gives: line 1 has "
+
+
+def edit_a_prediction(study: Path) -> str:
+    edit_array(first_predictions(study), "logits", lambda logits: logits.__imul__(-1))
+    return f"{first_predictions(study)} does not belong to the record of palbert/"
+
+
+def edit_a_logit_that_changes_no_answer(study: Path) -> str:
+    edit_array(first_predictions(study), "logits", lambda logits: logits.__imul__(2))
+    return f"{first_predictions(study)}: SHA-256 is "
+
+
+def edit_a_draw_of_a_sampled_exit(study: Path) -> str:
+    edit_array(first_predictions(study, "pondernet"), "logits", lambda draws: draws[1].__imul__(-1))
+    return " from the predictions"
+
+
+def edit_the_sweep(study: Path) -> str:
+    edit_array(first_predictions(study), "sweep_score", lambda scores: scores.__isub__(0.01))
+    return f"{first_predictions(study)}: SHA-256 is "
+
+
+def swap_predictions(study: Path) -> str:
     one, other = sorted((study / "predictions").glob("*.npz"))[:2]
     shutil.copy(one, other)
-    assert has(verify(study), str(other))
+    return f"{other}: SHA-256 is "
 
 
-def test_missing_predictions_are_found(study):
+def remove_predictions(study: Path) -> str:
     first_predictions(study).unlink()
-    assert has(verify(study), "is missing: the predictions of palbert/", "confirm seed 42")
+    return "is missing: the predictions of palbert/"
 
 
-def test_predictions_that_are_no_npz_are_one_line(study):
+def add_predictions(study: Path) -> str:
+    shutil.copy(first_predictions(study), study / "predictions" / "other.npz")
+    return f"{study}/predictions/other.npz belongs to no completed confirm trial"
+
+
+def overwrite_predictions(study: Path) -> str:
     first_predictions(study).write_bytes(b"not a zip file")
-    assert has(verify(study), "not a predictions file")
+    return "not a predictions file"
 
 
-def test_pickled_predictions_are_not_loaded(study):
+def pickle_predictions(study: Path) -> str:
     path = first_predictions(study)
     with np.load(path) as file:
         arrays = dict(file)
     np.savez(path, **arrays | {"ids": np.array([{"a": 1}] * 60, dtype=object)})
-    assert has(verify(study), "not a predictions file", "allow_pickle=False")
+    return "not a predictions file: Object arrays cannot be loaded when allow_pickle=False"
 
 
-def test_a_model_of_another_trial_is_found(study):
-    path = next(study.glob("trials/*/model-epoch-*/model.json"))
-    path.write_text(path.read_text().replace('"seed": 42', '"seed": 52').replace('"seed": 43', '"seed": 53'))
-    assert has(verify(study), f"{path}: spec seed is 5")
+def model_description(study: Path) -> Path:
+    return next(path for path in study.rglob("model.json") if confirmed(study).key in path.parts)
 
 
-def test_a_missing_model_is_found(tmp_path):
-    study = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",)))
-    shutil.rmtree(next(study.glob("trials/*")))
-    assert has(verify(study), "model.json is missing: the model of ")
+def edit_a_model(study: Path) -> str:
+    path, seed = model_description(study), confirmed(study).seed
+    replace_in(path, f'"seed": {seed}', '"seed": 52')
+    return f"{path}: spec seed is 52; should be {seed}"
 
 
-# ---- what is made of the records
+def edit_the_epoch_of_a_model(study: Path) -> str:
+    path, epoch = model_description(study), confirmed(study).epoch
+    replace_in(path, f'"epoch": {epoch}', '"epoch": 99')
+    return f"{path}: epoch is 99; should be {epoch}"
 
 
-@pytest.mark.slow
-def test_edited_table_is_found(study, capsys):
-    path = study / "tables" / "dev.md"
-    path.write_text(path.read_text().replace("| palbert", "| PALBERT", 1))
-    (line,) = verify(study)
-    assert line.startswith(f"{path} is not what the records give: line ") and "'| PALBERT" in line
-    assert main([str(study)]) == 1
-    assert "1 drift" in capsys.readouterr().out
+def remove_a_model(study: Path) -> str:
+    model_description(study).unlink()
+    return "model.json is missing: the model of palbert/"
 
 
-def test_missing_table_is_found(study):
+def edit_a_table(study: Path) -> str:
+    replace_in(study / "tables" / "dev.md", "| palbert", "| PALBERT")
+    return f"{study}/tables/dev.md is not what the study gives: line "
+
+
+def remove_a_table(study: Path) -> str:
     (study / "tables" / "speed.csv").unlink()
-    assert "speed.csv is missing" in verify(study)[0]
+    return f"speed.csv is missing; python -m analysis.tables {study} writes it"
 
 
-def test_surplus_table_is_found(study):
+def add_a_table(study: Path) -> str:
     (study / "tables" / "old.md").write_text("| palbert | 99.9 |")
-    assert verify(study) == [f"{study}/tables/old.md is a file that nothing here makes; stale, or of another hand"]
+    return f"{study}/tables/old.md is a file that nothing here makes"
+
+
+EDITS = (
+    edit_plan,
+    edit_plan_and_its_digest,
+    edit_plan_of_the_journal,
+    break_a_line_of_the_journal,
+    take_a_line_out_of_the_journal,
+    edit_a_confirmed_score_of_the_journal,
+    edit_the_layers_of_the_journal,
+    edit_a_searched_score_of_the_journal,
+    edit_a_record,
+    edit_a_prediction,
+    edit_a_logit_that_changes_no_answer,
+    edit_a_draw_of_a_sampled_exit,
+    edit_the_sweep,
+    swap_predictions,
+    remove_predictions,
+    add_predictions,
+    overwrite_predictions,
+    pickle_predictions,
+    edit_a_model,
+    edit_the_epoch_of_a_model,
+    remove_a_model,
+    edit_a_table,
+    remove_a_table,
+    add_a_table,
+)
 
 
 @pytest.mark.slow
-def test_edited_report_and_surplus_picture_are_found(study):
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
+def test_edit_is_found(study: Path, edit: Callable[[Path], str]) -> None:
+    line = edit(study)
+    drift = verify(study)
+    assert has(drift, line), drift
+
+
+@pytest.mark.slow
+def test_edit_of_the_report_and_of_a_picture_is_found(study: Path) -> None:
     write_report(study)
     assert verify(study) == []
     page, picture = study / "report.html", study / "pictures" / "seeds.svg"
-    page.write_text(page.read_text().replace("42", "43", 1))
+    replace_in(page, "42", "43")
     picture.write_bytes(picture.read_bytes()[:-1])
     (study / "pictures" / "old.svg").write_text("")
     drift = verify(study)
     assert len(drift) == 3
-    assert has(drift, f"{page} is not what the records give") and has(drift, f"{picture} is not") and has(drift, "old")
+    assert has(drift, f"{page} is not what the study gives") and has(drift, f"{picture} is not") and has(drift, "old")
 
 
-def test_a_number_of_optunas_journal_that_is_not_the_records_is_found(study):
-    path = study / "optuna.journal"
-    path.write_text(path.read_text().replace('"seed":', '"seed":1', 1))
-    assert has(verify(study), "user_attrs seed is ") and has(verify(study), "optuna.journal:")
+@pytest.mark.slow
+def test_command_prints_every_drift_and_exits_1(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit_a_table(study)
+    assert main([str(study)]) == 1
+    said = capsys.readouterr()
+    assert said.out == f"1 drift in {study}\n"
+    assert said.err.startswith(f"drift: {study}/tables/dev.md is not what the study gives: line ")
+    assert "| PALBERT" in said.err
 
 
 # ---- several studies
 
 
 @pytest.mark.slow
-def test_tables_of_several_studies_are_made_anew(study, tmp_path, capsys):
+def test_tables_of_several_studies_are_made_anew(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = launched_study(tmp_path / "other", mini_plan(methods=("albert",), tasks=("rte", "stsb")))
     folders, out = [str(study), str(other)], tmp_path / "joined"
     write_tables([study, other], out)
     assert main([*folders, "--tables", str(out)]) == 0
-    assert f"{out}: the tables agree with the records" in capsys.readouterr().out
-    (out / "dev.csv").write_text((out / "dev.csv").read_text().replace("albert", "bert", 1))
+    assert f"{out}: the tables agree with the studies" in capsys.readouterr().out
+    replace_in(out / "dev.csv", "albert", "bert")
     assert main([*folders, "--tables", str(out)]) == 1
-    assert f"drift: {out / 'dev.csv'} is not what the records give: line 2" in capsys.readouterr().err
+    assert f"drift: {out / 'dev.csv'} is not what the study gives: line 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_separate_tables_are_made_anew_as_such(study, tmp_path, capsys):
+def test_separate_tables_are_made_anew_as_such(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = launched_study(tmp_path / "other", mini_plan(methods=("palbert",), tasks=("rte", "stsb")))
     folders, out = [str(study), str(other)], tmp_path / "separate"
     write_tables([study, other], out, separate=True)

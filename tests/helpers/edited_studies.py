@@ -53,13 +53,6 @@ def _linked(line: bytes, head: str) -> bytes:
     return linked(msgspec.json.encode(plain), head)
 
 
-def without(study: Path, kind: type[BaseEvent], *, number: int = 0) -> None:
-    """Takes the event of this kind out of the journal."""
-    lines = (study / FILE).read_bytes().splitlines()
-    found = [i for i, line in enumerate(lines) if isinstance(READER.read(line, where=""), kind)]
-    write_events(study, [line for i, line in enumerate(lines) if i != found[number]])
-
-
 def has(drift: Iterable[str], *texts: str) -> bool:
     """Whether one line has all of the texts."""
     return any(all(text in line for text in texts) for line in drift)

@@ -19,8 +19,7 @@ from typing import Any
 from helpers.launches import Launches
 from helpers.started_processes import kill_all
 
-from analysis.verification.differences import differences, first_difference
-from analysis.verify import verify
+from analysis.verify import differences, first_difference, verify
 from study.facts.record import Record, read_records
 from trainables.file_hashes import hash_of_file
 from trainables.schema import to_plain

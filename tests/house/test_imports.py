@@ -30,12 +30,7 @@ MLFLOW_IS_IMPORTED_BY = (
 ANALYSIS_MAY_IMPORT = (
     "analysis",
     "study.facts",
-    "study.decisions.asha",
-    "study.decisions.budget",
     "study.decisions.progress",
-    "study.decisions.reopening",
-    "study.decisions.machine_faults",
-    "study.decisions.specs",
     "study.storage.addresses",
     "study.storage.output_places",
     "study.storage.stored_models",
@@ -50,7 +45,6 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.configuration",
     "trainables.atomic_files",
     "trainables.data.tasks",
-    "trainables.encoders.backbones",
     "trainables.runs.trial",
 )
 SEARCH_SPACES_MAY_IMPORT = (
