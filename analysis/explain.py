@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import UNSET
 
@@ -20,7 +21,7 @@ from analysis.layouts.pretraining_words import cost_in_words, held_out_in_words,
 from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded
 from study.facts import events
 from study.facts.durations import to_second
 from study.facts.json_lines import read_lines
@@ -191,15 +192,12 @@ def _made_with(records: Sequence[Record]) -> list[str]:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: str
-    cell: str
+    study: Annotated[str, argument("runs/NAME")]
+    cell: Annotated[str, argument("METHOD/TASK|OBJECTIVE/pretraining")]
 
 
-def build_parser() -> Parser:
-    parser = Parser("analysis.explain", "From a cell, or a pretraining, to its runs.")
-    parser.add_argument("study", metavar="runs/NAME")
-    parser.add_argument("cell", metavar="METHOD/TASK|OBJECTIVE/pretraining")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "analysis.explain", "From a cell, or a pretraining, to its runs.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -207,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 

@@ -12,7 +12,7 @@ import base64
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -41,7 +41,7 @@ from analysis.statistics.costs import (
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded
 from study.facts.events import FILE
 from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
@@ -189,13 +189,11 @@ def _versions_in_words(record: Record) -> str:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: str
+    study: Annotated[str, argument("runs/NAME")]
 
 
-def build_parser() -> Parser:
-    parser = Parser("analysis.report", "One HTML page about a study.")
-    parser.add_argument("study", metavar="runs/NAME")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "analysis.report", "One HTML page about a study.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -203,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    print(write_report(Path(build_parser().options(Options, argv).study)))
+    print(write_report(Path(build_parser().options(argv).study)))
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from analysis.layouts.certainty_tables import (
     intervals_table,
@@ -32,7 +33,7 @@ from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.repeats_table import search_repeats_table
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded, option
 from study.facts.plain_words import for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
@@ -128,11 +129,11 @@ def table_files(table: Table) -> dict[str, str]:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    studies: list[str]
-    out: str | None
-    format: Format
-    strict: bool
-    separate: bool
+    studies: Annotated[list[str], argument("runs/NAME")]
+    out: Annotated[str | None, option("for the files (default: the study's tables/)", "FOLDER")] = None
+    format: Annotated[Format, option("what is printed; all formats are written", "|".join(FORMATS))] = "md"
+    strict: Annotated[bool, option("a cell with other seeds than the protocol's is an error")] = False
+    separate: Annotated[bool, option("a row per study and method, where studies are not to be joined")] = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     folders = [Path(name) for name in options.studies]
     if options.out is None and len(folders) > 1:
         raise ValueError("--out is needed for the tables of several studies")
@@ -156,18 +157,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("analysis.tables", "Regenerate the tables of studies.")
-    parser.add_argument("studies", nargs="+", metavar="runs/NAME")
-    parser.add_argument("--out", metavar="FOLDER", help="for the files (default: the study's tables/)")
-    parser.add_argument(
-        "--format", default="md", metavar="|".join(FORMATS), help="what is printed; all formats are written"
-    )
-    parser.add_argument("--strict", action="store_true", help="a cell with other seeds than the protocol's is an error")
-    parser.add_argument(
-        "--separate", action="store_true", help="a row per study and method, where studies are not to be joined"
-    )
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "analysis.tables", "Regenerate the tables of studies.")
 
 
 if __name__ == "__main__":

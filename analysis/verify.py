@@ -15,7 +15,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import make_tables, table_files
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
@@ -255,9 +255,9 @@ def _short(value: object) -> str:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    studies: list[str]
-    tables: str | None
-    separate: bool
+    studies: Annotated[list[str], argument("runs/NAME")]
+    tables: Annotated[str | None, option("tables of all of them, made with analysis.tables --out", "FOLDER")] = None
+    separate: Annotated[bool, option("they were made with --separate")] = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -266,7 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
         raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
@@ -306,12 +306,8 @@ def _agreement(folder: Path) -> str:
     return f"{', '.join(present)} and tables agree{unchecked}"
 
 
-def build_parser() -> Parser:
-    parser = Parser("analysis.verify", "Compute anew what studies claim.", epilog=NOT_HELD)
-    parser.add_argument("studies", nargs="+", metavar="runs/NAME")
-    parser.add_argument("--tables", metavar="FOLDER", help="tables of all of them, made with analysis.tables --out")
-    parser.add_argument("--separate", action="store_true", help="they were made with --separate")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "analysis.verify", "Compute anew what studies claim.", epilog=NOT_HELD)
 
 
 if __name__ == "__main__":

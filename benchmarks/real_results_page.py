@@ -37,6 +37,7 @@ from study.command_line import Parser, guarded
 from study.plans.plan_file import FILE as PLAN
 from trainables.atomic_files import write_text
 from trainables.data.tasks import TASKS
+from trainables.schema import Typed
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results" / "real"
@@ -75,8 +76,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("benchmarks.real_results_page", (__doc__ or "").split("\n\n")[0])
+def build_parser() -> Parser[Typed]:
+    parser = Parser(Typed, "benchmarks.real_results_page", (__doc__ or "").split("\n\n")[0])
     parser.add_argument("scale", choices=SCALES)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="with the studies, to be copied first")
     return parser

@@ -36,7 +36,7 @@ from study.facts.journal import MemoryJournal
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import RECORDS
 from study.launch import plan_from
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 from study.launch_plan import resolve_in
 from study.launch_stages import plan_file, provenance
 from study.plans.plan_file import write_plan
@@ -163,7 +163,7 @@ def asked_for(folder: Path, *, trials: int, epochs: int) -> tuple[str, ...]:
 
 def made_study(folder: Path, *, trials: int, epochs: int) -> Path:
     """The folder of a finished study, as one launch would have left it, models and tables left out."""
-    options = build_parser().options(LaunchOptions, asked_for(folder, trials=trials, epochs=epochs))
+    options = build_parser().options(asked_for(folder, trials=trials, epochs=epochs))
     plan, _ = plan_from(options)
     resolved = resolve_in(folder, plan)
     journal, code = MemoryJournal(), provenance()

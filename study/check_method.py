@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Annotated
 
 import trainables
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded
 from study.contract import space_rules
 from study.facts.plain_words import counted
 from study.plans.pretraining_arm import fits
@@ -23,7 +24,7 @@ from trainables.schema import Typed
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: str
+    folder: Annotated[str, argument("FOLDER", "of your own methods, each NAME.py and NAME_space.py")]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
     faults = 0
@@ -51,10 +52,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 1 if faults else 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.check_method", "Holds your own methods against all that every method must do.")
-    parser.add_argument("folder", metavar="FOLDER", help="of your own methods, each NAME.py and NAME_space.py")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.check_method", "Holds your own methods against all that every method must do.")
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import UNSET
 
 import trainables
-from study.command_line import Parser
+from study.command_line import option
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
@@ -22,26 +23,16 @@ from trainables.schema import Typed
 from trainables.spelling import meant, same
 
 MOST_NAMED = 10  # in one line
+_TRIAL = "the trial whose model it is; default: of the winner's seeds the one with the best dev score"
 
 
 class ModelChoice(Typed, frozen=True, kw_only=True):
     """What a command line says of the model that it is about."""
 
-    trial: str | None  # key
-    method: str | None
-    task: str | None
-
-
-def add_model_options(parser: Parser) -> None:
-    """`--trial`, `--method` and `--task`."""
-    parser.add_argument(
-        "--trial",
-        metavar="KEY",
-        help="the trial whose model it is; default: of the winner's seeds the one with the best dev score",
-    )
-    parser.add_argument("--method", metavar="NAME", help="of which arm, where the study has several")
-    parser.add_argument(
-        "--task", metavar="NAME", help="the same; the pretrained backbone is that of task `pretraining`"
+    trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
+    method: Annotated[str | None, option("of which arm, where the study has several", "NAME")] = None
+    task: Annotated[str | None, option("the same; the pretrained backbone is that of task `pretraining`", "NAME")] = (
+        None
     )
 
 

@@ -1,4 +1,15 @@
-"""What all commands share: options as typed values, and every error that a user can cause in one line on stderr."""
+"""What all commands share: options declared once, and every error that a user can cause in one line on stderr.
+
+A command's options are the fields of one struct. A field states its type, its default and, with `option` or `argument`,
+its help; the parser is made from these:
+
+    class Options(Typed, frozen=True, kw_only=True):
+        study: Annotated[str, argument("runs/NAME", "the study's folder")]
+        seeds: Annotated[AtLeastOne | None, option("confirm trials per arm", "K")] = None
+        json: Annotated[bool, option("the answer as JSON")] = False
+
+    options = Parser(Options, "study.status", "Shows what is done.").options(argv)
+"""
 
 from __future__ import annotations
 
@@ -9,18 +20,23 @@ import select
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
 
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.storage.secrets import masked
-from trainables.schema import from_plain
+from trainables.schema import Typed, from_plain
 from trainables.spelling import nearest_in_words
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Typed)
 SEVERAL = ("method", "task")  # options that take a,b,c
 
 
@@ -37,15 +53,51 @@ def _broken(line: str, width: int) -> str:
     return re.sub("\1 ?", "", wrapped(line.replace("|", "|\1 "), width))
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser of one command's options."""
+@dataclass(frozen=True)
+class Option:
+    """How a field of a command's options is given on the command line."""
 
-    def __init__(self, command: str, description: str, *, epilog: str | None = None) -> None:
+    help: str
+    metavar: str | None
+    flag: str | None = None  # None: `--` and the field's name
+    is_argument: bool = False  # given by its place instead of a flag
+
+
+def option(help: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
+    """Declares a field as an option.
+
+    A `bool` is a switch, and a list is given by repeating the option. The metavar of a `Literal` is its menu.
+    """
+    return Option(help, metavar, flag)
+
+
+def argument(metavar: str, help: str = "") -> Option:
+    """Declares a field as an argument without a flag; a list takes one or more."""
+    return Option(help, metavar, is_argument=True)
+
+
+class Grouped(Typed, frozen=True, kw_only=True):
+    """Options that stand under a title of their own in --help, those of each class of an inheritance under its own."""
+
+    group: ClassVar[str]
+
+
+class Parser(argparse.ArgumentParser, Generic[T]):
+    """The parser of one command, made from the struct of its options."""
+
+    def __init__(self, kind: type[T], command: str, description: str, *, epilog: str | None = None) -> None:
         """`command` is the module that `python -m` runs, or the console's."""
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
         super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Help)
+        self._kind = kind
+        groups: dict[str, Any] = {}
+        for field, declared in _declared(kind):
+            title = _group_of(kind, field.name)
+            if title is not None and title not in groups:
+                groups[title] = self.add_argument_group(title)
+            _add(groups[title] if title is not None else self, field, declared)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
@@ -61,8 +113,8 @@ class Parser(argparse.ArgumentParser):
             if action.dest in values:
                 setattr(action, "completer", partial(_completed, values[action.dest]))
 
-    def options(self, kind: type[T], arguments: Sequence[str] | None) -> T:
-        """The options of a command line as a `kind`, whose fields are the options' names.
+    def options(self, arguments: Sequence[str] | None) -> T:
+        """The options of a command line.
 
         Raises:
             ValueError: an option is unknown, missing or out of its range.
@@ -78,10 +130,64 @@ class Parser(argparse.ArgumentParser):
                 name = next((flag for flag in action.option_strings if flag.startswith("--")), action.metavar)
                 raise ValueError(f"{name} is ''; allowed: some text{', or leave it out' * (not action.required)}")
         try:
-            return from_plain(kind, values, where="--")
+            return from_plain(self._kind, values, where="--")
         except ValueError as error:
             field, _, fault = str(error).removeprefix("--: ").partition(" ")
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
+
+
+def _declared(kind: type[Typed]) -> Iterator[tuple[FieldInfo, Option]]:
+    """The fields of a struct that are declared as options, in their order."""
+    for field in fields(kind):
+        yield field, next(each for each in field.type.__metadata__ if isinstance(each, Option))
+
+
+def _group_of(kind: type[Typed], name: str) -> str | None:
+    """The title of the class that declares the field."""
+    declaring = next(base for base in reversed(kind.__mro__) if name in vars(base).get("__annotations__", {}))
+    return vars(declaring).get("group")
+
+
+def _add(parser: argparse._ActionsContainer, field: FieldInfo, declared: Option) -> None:
+    """Adds the argument of a field to a parser or one of its groups."""
+    kinds = {*_kinds(field.type)}
+    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    menu = "|".join(choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind))
+    settings: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar or menu or None}
+    if int in kinds or float in kinds:
+        settings["type"] = int if int in kinds else float
+        if menu and float in kinds:
+            settings["type"] = partial(_number_or_word, menu.split("|"))
+    is_list = any(get_origin(kind) is list for kind in kinds)
+    if declared.is_argument:
+        settings |= {"nargs": "+"} if is_list else {}
+        parser.add_argument(field.name, **settings)
+        return
+    flag = declared.flag or f"--{field.name.replace('_', '-')}"
+    if bool in kinds:
+        parser.add_argument(flag, dest=field.name, action="store_true", help=declared.help)
+        return
+    required = default is NODEFAULT
+    settings |= {"action": "append"} if is_list else {}
+    parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
+
+
+def _number_or_word(words: Sequence[str], text: str) -> float | str:
+    try:
+        return text if text in words else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number or {' or '.join(words)}") from None
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    """The types that a field may have, without annotations."""
+    if get_origin(kind) is Annotated:
+        yield from _kinds(kind.__origin__)
+    elif get_origin(kind) in (Union, UnionType):
+        for member in get_args(kind):
+            yield from _kinds(member)
+    else:
+        yield kind
 
 
 def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:

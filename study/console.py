@@ -7,13 +7,14 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import search_spaces
 from study import profiles
 from study.command_line import Parser, guarded
 from study.own_packages import CONSOLE
 from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.schema import Typed
 from trainables.spelling import no_such
 
 COMMANDS = {
@@ -47,18 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(CONSOLE, lambda: _without_command(arguments))
 
 
-def build_parser(command: str | None = None) -> Parser:
+def build_parser(command: str | None = None) -> Parser[Typed]:
     """The parser of all commands; of one that is named it has the options too, which imports the command."""
-    parser = Parser(CONSOLE, __doc__ or "", epilog=EPILOG)
+    parser = Parser(Typed, CONSOLE, __doc__ or "", epilog=EPILOG)
     parser.add_argument("--version", action="version", version=importlib.metadata.version("glue-exit-study"))
-    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser]", _parser_of))
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=cast("type[Parser[Typed]]", _parser_of))
     for name, (module, what) in COMMANDS.items():
         commands.add_parser(name, help=what, module=module if name == command else None)
     return parser
 
 
-def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser:
-    parser = Parser(prog, "") if module is None else importlib.import_module(module).build_parser()
+def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
+    parser = Parser(Typed, prog, "") if module is None else importlib.import_module(module).build_parser()
     methods = [name for method in search_spaces.available() for name in (method, *search_spaces.variants(method))]
     arms = [f"{method}/{task}" for method in methods for task in TRAINABLE_TASKS]
     parser.complete(

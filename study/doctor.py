@@ -12,11 +12,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import field
 
 from study.cluster.address import check_address, cluster_address
 from study.cluster.node_checks import Finding, check_packages, nearest_existing
-from study.command_line import Parser, guarded
+from study.command_line import Parser, guarded, option
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.facts.attestation import other_code
@@ -35,12 +37,14 @@ CLOCK_SECONDS = 60.0  # that a clock may be off: logs, tokens and signed request
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    address: str | None
-    data: str
-    corpus: str | None
-    storage: str
-    tracking_uri: str | None
-    wait_minutes: NotNegative
+    address: Annotated[str | None, option("of a Ray cluster (default: RAY_ADDRESS, or else this machine)")] = field(
+        default_factory=cluster_address
+    )
+    data: Annotated[str, option("what the study will train on (mini)", "mini|hub|FOLDER")] = "mini"
+    corpus: Annotated[str | None, option("what the study will pretrain on", "mini|hub:NAME|FOLDER")] = None
+    storage: Annotated[str, option("the launch's --storage, or else its --out (runs)", "PATH_OR_URI")] = "runs"
+    tracking_uri: Annotated[str | None, option(f"the launch's, to ask as well: {TRACKING_WORDS}", "URI")] = None
+    wait_minutes: Annotated[NotNegative, option("for one worker of each kind, at most (%(default)g)", "X")] = 15.0
 
 
 def check_tracking(uri: str) -> list[Finding]:
@@ -175,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     faults = 0
     if options.address is not None:
         check_address(options.address)
@@ -199,25 +203,8 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
         yield from check_tracking(tracking)
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.doctor", "Is this machine, or every node of a Ray cluster, ready for a study?")
-    parser.add_argument(
-        "--address", default=cluster_address(), help="of a Ray cluster (default: RAY_ADDRESS, or else this machine)"
-    )
-    parser.add_argument("--data", default="mini", metavar="mini|hub|FOLDER", help="what the study will train on (mini)")
-    parser.add_argument("--corpus", metavar="mini|hub:NAME|FOLDER", help="what the study will pretrain on")
-    parser.add_argument(
-        "--storage", default="runs", metavar="PATH_OR_URI", help="the launch's --storage, or else its --out (runs)"
-    )
-    parser.add_argument(
-        "--tracking-uri",
-        metavar="URI",
-        help=f"the launch's, to ask as well: {TRACKING_WORDS}",
-    )
-    parser.add_argument(
-        "--wait-minutes", type=float, default=15, metavar="X", help="for one worker of each kind, at most (%(default)g)"
-    )
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.doctor", "Is this machine, or every node of a Ray cluster, ready for a study?")
 
 
 if __name__ == "__main__":

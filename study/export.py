@@ -13,11 +13,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import UNSET
 
-from study.chosen_models import ModelChoice, add_model_options, chosen_model
-from study.command_line import Parser, guarded
+from study.chosen_models import ModelChoice, chosen_model
+from study.command_line import Parser, argument, guarded, option
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
@@ -29,18 +30,14 @@ from study.storage.output_places import check_new_folder
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
 from trainables.encoders.backbones import backbone_fingerprint
-from trainables.schema import Typed
 
 
-class Options(Typed, frozen=True, kw_only=True):
+class Options(ModelChoice, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: str
-    to: str
-    include: str | None
-    trial: str | None
-    method: str | None
-    task: str | None
+    study: Annotated[str, argument("runs/NAME", "the study's folder")]
+    to: Annotated[str, option("made; what holds something is refused", "FOLDER")]
+    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,11 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
-    choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
-    record = chosen_model(Path(options.study), choice)
+    record = chosen_model(Path(options.study), options)
     include_for(record.method, require_plan(Path(options.study)).plan.asked, options.include)
     fingerprint, pretraining = fingerprint_left(Path(options.study), record), pretraining_behind(Path(options.study))
     loaded_as = export(record, folder, fingerprint=fingerprint, pretraining=pretraining)
@@ -61,13 +57,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.export", " ".join((__doc__ or "").split("\n\n")))
-    parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
-    parser.add_argument("--to", metavar="FOLDER", required=True, help="made; what holds something is refused")
-    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
-    add_model_options(parser)
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.export", " ".join((__doc__ or "").split("\n\n")))
 
 
 def fingerprint_left(study: Path, record: Record) -> str | None:

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(LaunchOptions, argv)
+    options = build_parser().options(argv)
     check_options(options)
     plan, why = plan_from(options)
     if options.dry_run:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal
+
+from msgspec import field
 
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.cluster.address import check_address, cluster_address, named
 from study.cluster.nodes import local_gpus
-from study.command_line import Parser
+from study.command_line import Grouped, Parser, option
 from study.drivers.watchdog import IDLE_HOURS
 from study.facts.plan_on_disk import require_plan
 from study.own_packages import PACKAGES, check_own
@@ -24,7 +25,6 @@ from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.runs.trial import Selection
-from trainables.schema import Typed
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
 configuration with fresh seeds, and writes the median table. The same command again continues a study that was
@@ -34,153 +34,127 @@ Ctrl-C once lets running trials save their epoch, then stops; twice stops at onc
 
 OUT = "runs"  # where studies lie
 MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
-_CONTINUE = (
-    "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
-)
-_NAMES = "repeatable, or a,b,c, or {}; default in {}"
-_DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
-_CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
-_ATTENTION = "fix these fields of all methods, and of what is pretrained; nystrom: {}; --set, --pretrain-set over it"
-_PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
-_DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
-_MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
-_SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
-
-
-class LaunchOptions(Typed, frozen=True, kw_only=True):
-    """The options of this command; None: the profile's, or the default that `--help` names."""
-
-    method: list[str] | None
-    task: list[str] | None
-    profile: str | None
-    include: str | None
-    data: str | None
-    backbone: str | None
-    tokenizer: str | None
-    early_stopping: Literal["none", "asha"] | None
-    samples: AtLeastOne | None
-    seeds: AtLeastOne | None
-    epochs: AtLeastOne | None
-    sampler: Sampler | None
-    selection: Selection | None
-    attention: Literal["softmax", "nystrom"] | None
-    set: list[str]
-    start_from: list[str]
-    pretrain: str | None
-    corpus: str | None
-    pretrain_set: list[str]
-    pretrain_processes: AtLeastOne
-    search_repeats: SearchRepeats | None
-    baseline: str | None
-    search_precision: Precision | None
-    continue_study: str | None
-    plan: str | None
-    name: str | None
-    out: str | None
-    storage: str | None
-    tracking_uri: str | None
-    driver: Literal["ray", "local"]
-    address: str | None
-    gpus_per_trial: NotNegative | Literal["auto"] | None
-    cpus_per_trial: Positive
-    max_gpu_hours: NotNegative | None
-    max_failures: Count
-    retry_failed: bool
-    max_idle_hours: Positive
-    max_minutes: Positive | None
-    dry_run: bool
-    probe: bool
-    explain: str | None
-    toml: bool
-    json: bool
-
-
-def build_parser() -> Parser:
-    parser = Parser("study.launch", DESCRIPTION, epilog=EPILOG)
-    what = parser.add_argument_group("what to study (defaults come from the profile, or from the study of --continue)")
-    what.add_argument("--continue", dest="continue_study", metavar="runs/NAME", help=_CONTINUE)
-    what.add_argument(
-        "--plan", metavar="FILE.toml", help="what to study, as --dry-run --toml prints it; options over it"
-    )
-    of_profile = _NAMES.format("all (the profile's)", _defaults("methods"))
-    what.add_argument("--method", action="append", metavar="NAME", help=of_profile)
-    what.add_argument("--task", action="append", metavar="NAME", help=_NAMES.format("all", _defaults("tasks")))
-    menu = "|".join(["auto", *profiles.available()])
-    what.add_argument("--profile", metavar=menu, help="default: auto, which is paper where there are GPUs, else mini")
-    what.add_argument("--include", metavar="FOLDER", help=INCLUDE)
-    what.add_argument("--data", metavar="mini|hub|FOLDER", help=_DATA)
-    what.add_argument("--backbone", metavar="NAME_OR_FOLDER", help="what every trial, or the pretraining, starts from")
-    what.add_argument("--tokenizer", metavar="NAME_OR_FOLDER", help="where it is not the backbone's own")
-    what.add_argument("--samples", type=int, metavar="N", help="search trials per arm")
-    what.add_argument("--seeds", type=int, metavar="K", help="how many confirm trials per arm, each with its own seed")
-    what.add_argument("--epochs", type=int, metavar="E", help="at most, per trial")
-    what.add_argument("--sampler", metavar="|".join(get_args(Sampler)))
-    what.add_argument("--selection", metavar="|".join(get_args(Selection)), help="split that stops and selects")
-    what.add_argument("--early-stopping", metavar="none|asha", help="of search trials; none: each runs to its own stop")
-    what.add_argument("--search-precision", metavar="|".join(get_args(Precision)), help=_SEARCH_PRECISION)
-    nystrom = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
-    what.add_argument("--attention", metavar="|".join(ATTENTION), help=_ATTENTION.format(nystrom))
-    what.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="fix a field of the methods")
-    what.add_argument(
-        "--start-from",
-        action="append",
-        default=[],
-        metavar="ARM=ARM",
-        help="trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli",
-    )
-    what.add_argument("--pretrain", metavar="|".join(objectives.available()), help="make the backbone first")
-    what.add_argument("--corpus", metavar="mini|mini-shuffled|hub:NAME|FOLDER", help=_CORPUS)
-    what.add_argument("--pretrain-set", action="append", default=[], metavar="FIELD=VALUE", help="of the objective")
-    what.add_argument("--search-repeats", type=int, metavar="R", help="searches per arm: what tuning itself spreads by")
-    what.add_argument("--baseline", metavar="NAME", help="method that the marks in the table compare with")
-    where = parser.add_argument_group("where it goes")
-    where.add_argument("--name", metavar="STUDY", help="default: from methods, profile and protocol")
-    where.add_argument("--out", metavar="FOLDER", help=f"default: {OUT}")
-    where.add_argument(
-        "--storage",
-        metavar="PATH_OR_URI",
-        help="states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's",
-    )
-    where.add_argument("--tracking-uri", metavar="URI|none", help=f"{TRACKING_WORDS}; {TRACKING_DEFAULT}")
-    how = parser.add_argument_group("how it runs")
-    how.add_argument("--driver", default=default_driver(), metavar="ray|local", help=_DRIVER)
-    how.add_argument(
-        "--address",
-        default=cluster_address(),
-        help="of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone",
-    )
-    how.add_argument(
-        "--gpus-per-trial",
-        type=_share,
-        metavar="X|auto",
-        help="may be a fraction; auto: pack by measured memory and speed; default: 1 if there are any",
-    )
-    how.add_argument("--cpus-per-trial", type=float, default=1, metavar="X", help="default: 1")
-    how.add_argument("--pretrain-processes", type=int, default=1, metavar="N", help=_PROCESSES)
-    how.add_argument(
-        "--max-gpu-hours", type=float, metavar="X", help="shared by all arms; nothing starts that X cannot pay for"
-    )
-    how.add_argument("--max-failures", type=int, default=3, metavar="N", help="of a trial by faults of the machine")
-    how.add_argument("--retry-failed", action="store_true", help="let all trials run again that failed")
-    how.add_argument(
-        "--max-idle-hours",
-        type=float,
-        default=IDLE_HOURS,
-        metavar="X",
-        help="end the launch, to be continued, where nothing has moved for so long; default: %(default)g",
-    )
-    how.add_argument("--max-minutes", type=float, metavar="X", help=_MAX_MINUTES)
-    how.add_argument("--dry-run", action="store_true", help="say what would run, and stop")
-    how.add_argument("--probe", action="store_true", help="with --dry-run: measure a few steps of each arm")
-    how.add_argument("--explain", metavar="METHOD/TASK", help="with --dry-run: where each value of an arm comes from")
-    how.add_argument("--toml", action="store_true", help="with --dry-run: the plan alone, as a file for --plan")
-    how.add_argument("--json", action="store_true", help="the answer as JSON on standard output")
-    return parser
 
 
 def _defaults(field: Literal["methods", "tasks"]) -> str:
     """What runs where nothing is named, in the profiles that auto chooses from."""
     return "; in ".join(f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "paper"))
+
+
+def default_driver() -> Literal["ray", "local"]:
+    """Ray, where it is installed."""
+    return "ray" if is_installed("ray") else "local"
+
+
+def is_installed(package: str) -> bool:
+    """Whether it can be imported; it is not."""
+    return importlib.util.find_spec(package) is not None
+
+
+_CONTINUE = (
+    "go on with a study: --method and --task add to it and run only what they name, the rest stays as it was asked"
+)
+_NAMES = "repeatable, or a,b,c, or {}; default in {}"
+_PROFILES = "|".join(["auto", *profiles.available()])
+_DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
+_CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
+_NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
+_ATTENTION = (
+    f"fix these fields of all methods, and of what is pretrained; nystrom: {_NYSTROM}; --set, --pretrain-set over it"
+)
+_STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
+_SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
+_STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
+_DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
+_ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
+_GPUS = "may be a fraction; auto: pack by measured memory and speed; default: 1 if there are any"
+_PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
+_IDLE = "end the launch, to be continued, where nothing has moved for so long; default: %(default)g"
+_MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
+
+
+class StudyOptions(Grouped, frozen=True, kw_only=True):
+    """The options that say what is studied; None: as the profile has it."""
+
+    group = "what to study (defaults come from the profile, or from the study of --continue)"
+
+    continue_study: Annotated[str | None, option(_CONTINUE, "runs/NAME", flag="--continue")] = None
+    plan: Annotated[
+        str | None, option("what to study, as --dry-run --toml prints it; options over it", "FILE.toml")
+    ] = None
+    method: Annotated[list[str] | None, option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME")] = (
+        None
+    )
+    task: Annotated[list[str] | None, option(_NAMES.format("all", _defaults("tasks")), "NAME")] = None
+    profile: Annotated[
+        str | None, option("default: auto, which is paper where there are GPUs, else mini", _PROFILES)
+    ] = None
+    include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
+    data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
+    backbone: Annotated[str | None, option("what every trial, or the pretraining, starts from", "NAME_OR_FOLDER")] = (
+        None
+    )
+    tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
+    samples: Annotated[AtLeastOne | None, option("search trials per arm", "N")] = None
+    seeds: Annotated[AtLeastOne | None, option("how many confirm trials per arm, each with its own seed", "K")] = None
+    epochs: Annotated[AtLeastOne | None, option("at most, per trial", "E")] = None
+    sampler: Annotated[Sampler | None, option()] = None
+    selection: Annotated[Selection | None, option("split that stops and selects")] = None
+    early_stopping: Annotated[
+        Literal["none", "asha"] | None, option("of search trials; none: each runs to its own stop")
+    ] = None
+    search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
+    attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
+    set: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE")] = []
+    start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
+    pretrain: Annotated[str | None, option("make the backbone first", "|".join(objectives.available()))] = None
+    corpus: Annotated[str | None, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")] = None
+    pretrain_set: Annotated[list[str], option("of the objective", "FIELD=VALUE")] = []
+    search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
+        None
+    )
+    baseline: Annotated[str | None, option("method that the marks in the table compare with", "NAME")] = None
+
+
+class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
+    """And those that say where its files go."""
+
+    group = "where it goes"
+
+    name: Annotated[str | None, option("default: from methods, profile and protocol", "STUDY")] = None
+    out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
+    storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
+    tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI|none")] = None
+
+
+class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
+    """And those that say how it runs: all options of the command."""
+
+    group = "how it runs"
+
+    driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
+    address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=cluster_address)
+    gpus_per_trial: Annotated[NotNegative | Literal["auto"] | None, option(_GPUS, "X|auto")] = None
+    cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
+    pretrain_processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
+    max_gpu_hours: Annotated[
+        NotNegative | None, option("shared by all arms; nothing starts that X cannot pay for", "X")
+    ] = None
+    max_failures: Annotated[Count, option("of a trial by faults of the machine", "N")] = 3
+    retry_failed: Annotated[bool, option("let all trials run again that failed")] = False
+    max_idle_hours: Annotated[Positive, option(_IDLE, "X")] = IDLE_HOURS
+    max_minutes: Annotated[Positive | None, option(_MAX_MINUTES, "X")] = None
+    dry_run: Annotated[bool, option("say what would run, and stop")] = False
+    probe: Annotated[bool, option("with --dry-run: measure a few steps of each arm")] = False
+    explain: Annotated[str | None, option("with --dry-run: where each value of an arm comes from", "METHOD/TASK")] = (
+        None
+    )
+    toml: Annotated[bool, option("with --dry-run: the plan alone, as a file for --plan")] = False
+    json: Annotated[bool, option("the answer as JSON on standard output")] = False
+
+
+def build_parser() -> Parser[LaunchOptions]:
+    return Parser(LaunchOptions, "study.launch", DESCRIPTION, epilog=EPILOG)
 
 
 def check_options(options: LaunchOptions) -> None:
@@ -260,16 +234,6 @@ def _check_local(options: LaunchOptions) -> None:
         )
 
 
-def default_driver() -> Literal["ray", "local"]:
-    """Ray, where it is installed."""
-    return "ray" if is_installed("ray") else "local"
-
-
-def is_installed(package: str) -> bool:
-    """Whether it can be imported; it is not."""
-    return importlib.util.find_spec(package) is not None
-
-
 def _check_name(name: str) -> None:
     """MLflow takes `?` and `%` in the address of its store for something else than a letter."""
     if Path(name).name != name or name in ("", "..") or not name.isprintable() or {*"?%"} & {*name}:
@@ -293,10 +257,3 @@ def _check_processes(options: LaunchOptions) -> None:
             f"--pretrain-processes is {options.pretrain_processes}; allowed: at most {most} on this machine, for each "
             f"holds {held}"
         )
-
-
-def _share(text: str) -> float | Literal["auto"]:
-    try:
-        return "auto" if text == "auto" else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number or auto") from None

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from filelock import FileLock, Timeout
 
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded, option
 from study.facts import events
 from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
@@ -32,12 +33,12 @@ LOCK_SECONDS = 300.0  # how long a follower waits for the follower of the launch
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: str
-    tracking_uri: str | None
-    follow: bool
-    register: bool
-    include: str | None
-    patience: NotNegative
+    folder: Annotated[str, argument("runs/NAME", "the study's folder")]
+    tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI")] = None
+    follow: Annotated[bool, option("go on until the study's launch is over")] = False
+    register: Annotated[bool, option("register the confirm models of each arm afterwards")] = False
+    include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
+    patience: Annotated[NotNegative, option("wait for a server that is away (%(default)s)", "SECONDS")] = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     folder = Path(options.folder)
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
@@ -85,21 +86,8 @@ def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
         print(f"registered {model.name} version {model.version} (trial {model.key})", flush=True)
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.mirror", "Mirrors a study into MLflow, while it runs or afterwards.")
-    parser.add_argument("folder", metavar="runs/NAME", help="the study's folder")
-    parser.add_argument("--tracking-uri", metavar="URI", help=f"{TRACKING_WORDS}; {TRACKING_DEFAULT}")
-    parser.add_argument("--follow", action="store_true", help="go on until the study's launch is over")
-    parser.add_argument("--register", action="store_true", help="register the confirm models of each arm afterwards")
-    parser.add_argument("--include", metavar="FOLDER", help=f"with --register: {INCLUDE_NOW}")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="wait for a server that is away (%(default)s)",
-    )
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.mirror", "Mirrors a study into MLflow, while it runs or afterwards.")
 
 
 if __name__ == "__main__":

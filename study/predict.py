@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from study.answers import INFERENCE_BATCH, label_text
-from study.chosen_models import ModelChoice, add_model_options, chosen_model
-from study.command_line import Parser, guarded
+from study.chosen_models import ModelChoice, chosen_model
+from study.command_line import Parser, argument, guarded, option
 from study.facts.plain_words import counted
 from study.facts.plan_on_disk import require_plan
 from study.plans.identity import is_pretraining
@@ -29,7 +29,6 @@ from study.storage.stored_models import local_model
 from trainables.atomic_files import write_text
 from trainables.data.glue import read_texts
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
-from trainables.schema import Typed
 
 if TYPE_CHECKING:
     import torch
@@ -42,16 +41,13 @@ TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at mo
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
 
-class Options(Typed, frozen=True, kw_only=True):
+class Options(ModelChoice, frozen=True, kw_only=True):
     """The options of this command."""
 
-    model: str
-    input: str
-    to: str | None
-    include: str | None
-    trial: str | None
-    method: str | None
-    task: str | None
+    model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
+    input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row")]
+    to: Annotated[str | None, option("answers; a new file; default: standard output", "FILE")] = None
+    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     if options.to is not None:
         check_new_file("--to", Path(options.to))
     with _trained(options) as trained:
@@ -80,14 +76,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.predict", " ".join((__doc__ or "").split("\n\n")))
-    parser.add_argument("model", metavar="MODEL", help="an exported model, or a study's folder, runs/NAME")
-    parser.add_argument("input", metavar="input.tsv", help="UTF-8, a header line and a line for each row")
-    parser.add_argument("--to", metavar="FILE", help="answers; a new file; default: standard output")
-    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
-    add_model_options(parser)
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.predict", " ".join((__doc__ or "").split("\n\n")))
 
 
 def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
@@ -114,15 +104,14 @@ def _trained(options: Options) -> Iterator[TrainedModel]:
 @contextmanager
 def _model_folder(options: Options) -> Iterator[Path]:
     folder = Path(options.model)
-    choice = ModelChoice(trial=options.trial, method=options.method, task=options.task)
     if (folder / PLAN).exists():
-        record = chosen_model(folder, choice)
+        record = chosen_model(folder, options)
         if is_pretraining(record.task):
             raise ValueError(f"trial {record.key} is a pretraining, which answers no task; allowed: a confirm trial")
         include_for(record.method, require_plan(folder).plan.asked, options.include)
         with local_model(record.model or "") as model:
             yield model
-    elif choice != ModelChoice(trial=None, method=None, task=None):
+    elif any((options.trial, options.method, options.task)):
         raise ValueError(f"--trial, --method and --task choose a model of a study; {folder} has no {PLAN}")
     else:
         include_for("", None, options.include)

@@ -11,13 +11,13 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded, option
 from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.durations import clock
@@ -50,9 +50,9 @@ WIDEST = 10_000  # columns of a line that no terminal shows
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: str
-    failures: bool
-    json: bool
+    folder: Annotated[str, argument("runs/NAME", "a study, or a folder of studies: a line each")]
+    failures: Annotated[bool, option("what failed, with its traceback; those alike in an arm once")] = False
+    json: Annotated[bool, option("the answer as JSON")] = False
 
 
 class Status(Typed, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     folder = Path(options.folder)
     if studies := studies_in(folder):
         return _tell_all(studies, as_json=options.json)
@@ -95,14 +95,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0 if status.complete else 1
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.status", "What of a study is done, running, stopped, failed and missing.")
-    parser.add_argument("folder", metavar="runs/NAME", help="a study, or a folder of studies: a line each")
-    parser.add_argument(
-        "--failures", action="store_true", help="what failed, with its traceback; those alike in an arm once"
-    )
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.status", "What of a study is done, running, stopped, failed and missing.")
 
 
 def studies_in(folder: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 import trainables
 from study.answers import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded, option
 from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
@@ -66,12 +67,12 @@ FILES = (
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    study: str
-    method: str | None
-    any_length: bool
-    include: str | None
-    data: str | None
-    out: str | None
+    study: Annotated[str, argument("runs/NAME", "the study's folder")]
+    method: Annotated[str | None, option("whose models answer, if the study has several methods", "NAME")] = None
+    include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
+    data: Annotated[str | None, option("where the test sets are; default: the study's data", "mini|hub|FOLDER")] = None
+    any_length: Annotated[bool, option("answer test sets that have not the official rows")] = False
+    out: Annotated[str | None, option("default: submission.zip in the study's folder", "FILE")] = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
@@ -100,15 +101,8 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.submit", (__doc__ or "").split("\n\n")[0])
-    parser.add_argument("study", metavar="runs/NAME", help="the study's folder")
-    parser.add_argument("--method", metavar="NAME", help="whose models answer, if the study has several methods")
-    parser.add_argument("--include", metavar="FOLDER", help=INCLUDE_NOW)
-    parser.add_argument("--data", metavar="mini|hub|FOLDER", help="where the test sets are; default: the study's data")
-    parser.add_argument("--any-length", action="store_true", help="answer test sets that have not the official rows")
-    parser.add_argument("--out", metavar="FILE", help="default: submission.zip in the study's folder")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.submit", (__doc__ or "").split("\n\n")[0])
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:

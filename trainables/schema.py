@@ -168,7 +168,9 @@ def _with_both_bounds(allowed: str, bounds: Sequence[str]) -> str:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """Of a union its members, else the kind itself."""
+    """The members of a union, else the kind itself; annotations that are not msgspec's are left out."""
+    if get_origin(kind) is Annotated and not any(isinstance(each, msgspec.Meta) for each in kind.__metadata__):
+        kind = kind.__origin__
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 

@@ -65,12 +65,12 @@ def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
 
 
 def options_for(folder: Path) -> LaunchOptions:
-    return build_parser().options(LaunchOptions, ["--name", "mine", "--out", str(folder.parent)])
+    return build_parser().options(["--name", "mine", "--out", str(folder.parent)])
 
 
 def plan_on(data: Path) -> Plan:
     options = ["--task", "rte", "--data", str(data), "--method", "albert"]
-    return launch.plan_from(build_parser().options(LaunchOptions, options))[0]
+    return launch.plan_from(build_parser().options(options))[0]
 
 
 def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):

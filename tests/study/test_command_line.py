@@ -2,13 +2,16 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Annotated, Literal
 
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 import study.launch_options
 from study import console, profiles
-from study.command_line import Parser
+from study.command_line import Parser, argument, option
+from trainables.configuration import AtLeastOne
+from trainables.schema import Typed
 
 COMMAND = """
 import atexit, time
@@ -106,9 +109,43 @@ def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
 
 def test_help_is_broken_behind_bars_and_at_blanks(monkeypatch):
     monkeypatch.setenv("COLUMNS", "42")
-    parser = Parser("study.launch", "")
+    parser = Parser(Typed, "study.launch", "")
     group = parser.add_argument_group("what to study (by default as the profile)")
     group.add_argument("--data", metavar="mini|mini-shuffled|hub:NAME[@REVISION]")
     said = parser.format_help()
     assert "\nwhat to study (by default as the\n  profile):\n" in said
     assert "\n  --data mini|mini-shuffled|\n    hub:NAME[@REVISION]\n" in said
+
+
+class Chosen(Typed, frozen=True, kw_only=True):
+    folder: Annotated[str, argument("FOLDER")]
+    seeds: Annotated[AtLeastOne | None, option("how many", "K")] = None
+    split: Annotated[Literal["dev", "test"], option("which")] = "dev"
+    names: Annotated[list[str], option("which", flag="--name")] = []
+    json: Annotated[bool, option("as JSON")] = False
+
+
+def test_options_are_read_as_their_fields_say():
+    read = Parser(Chosen, "study.choose", "").options(["runs", "--seeds", "3", "--name", "a", "--name", "b", "--json"])
+    assert read == Chosen(folder="runs", seeds=3, names=["a", "b"], json=True)
+
+
+def test_help_lists_the_menu_of_a_literal():
+    said = Parser(Chosen, "study.choose", "").format_help()
+    assert "--split dev|test" in said and "--seeds K" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["runs", "--seeds", "0"], "--seeds is 0; allowed: a whole number >= 1"),
+        (["runs", "--seeds", "x"], "--seeds is 'x'; allowed: a whole number; see --help"),
+        (["runs", "--split", "train"], "--split is 'train'; allowed: dev, test"),
+        (["runs", "--sed", "1"], "unrecognized arguments: --sed 1; did you mean --seeds?; see --help"),
+        ([], "the following arguments are required: FOLDER; see --help"),
+    ],
+)
+def test_wrong_option_is_answered_with_what_is_allowed(words, fault):
+    with pytest.raises(ValueError) as raised:
+        Parser(Chosen, "study.choose", "").options(words)
+    assert str(raised.value) == fault

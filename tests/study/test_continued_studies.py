@@ -17,7 +17,7 @@ from study.plans.resolved_plan import ResolvedPlan
 
 
 def options_of(*arguments: str) -> LaunchOptions:
-    return build_parser().options(LaunchOptions, arguments)
+    return build_parser().options(arguments)
 
 
 def prepared(*arguments: str) -> ResolvedPlan:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from study import launch_trials
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 from study.launch_stages import analyse
 
 
@@ -44,6 +44,6 @@ def test_a_terminal_is_shown_that_ray_stops(monkeypatch, capsys):
         shown.append(capsys.readouterr().err)
 
     monkeypatch.setattr("study.cluster.ray_connection.ray_cluster", ray_cluster)
-    with launch_trials._machines(build_parser().options(LaunchOptions, [])):
+    with launch_trials._machines(build_parser().options([])):
         assert capsys.readouterr().err == ""
     assert "waiting for Ray to stop" in shown[0]

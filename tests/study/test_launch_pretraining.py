@@ -26,7 +26,7 @@ from trainables.schema import to_plain
 
 
 def options(*arguments: str) -> LaunchOptions:
-    return build_parser().options(LaunchOptions, arguments)
+    return build_parser().options(arguments)
 
 
 def plan_from(*arguments: str) -> Plan:

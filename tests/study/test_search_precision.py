@@ -21,7 +21,7 @@ from analysis.verify import verify
 from study import launch, status
 from study.facts.events import TrialStarted, read_events
 from study.facts.plan_on_disk import require_plan
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 from study.mlflow_mirror.follower import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.model_card import model_card
@@ -36,7 +36,7 @@ OPTION = ("--search-precision", "bfloat16")
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:
-    options = build_parser().options(LaunchOptions, ["--method", "albert", "--task", "rte", *arguments])
+    options = build_parser().options(["--method", "albert", "--task", "rte", *arguments])
     return resolve(launch.plan_from(options)[0])
 
 

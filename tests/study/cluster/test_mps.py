@@ -19,7 +19,7 @@ import pytest
 from study import launch_trials
 from study.cluster import mps
 from study.cluster.nodes import local_gpus
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 
 CONTROL = """#!/bin/sh
 number="$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid"
@@ -166,7 +166,7 @@ def test_a_launch_starts_it_before_ray_and_stops_it_after(control, monkeypatch, 
     monkeypatch.setattr("study.cluster.ray_connection.ray_cluster", ray_cluster)
     monkeypatch.setattr(launch_trials, "local_gpus", lambda: 1)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with launch_trials._machines(build_parser().options(LaunchOptions, arguments)):
+    with launch_trials._machines(build_parser().options(arguments)):
         pass
     assert found == ([] if "--address" in arguments else [is_there, is_there]) and not runs(control)
     assert capsys.readouterr().err == ("trials share GPUs through MPS\n" if is_there else "")

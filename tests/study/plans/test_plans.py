@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from study import launch, profiles
 from study.facts.events import AshaDecided
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 from study.plans.departures import OF_TINY_RECIPE, departures_in_words
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
@@ -19,7 +19,7 @@ from trainables import objectives
 
 
 def plan_from(*arguments: str) -> Plan:
-    return launch.plan_from(build_parser().options(LaunchOptions, list(arguments)))[0]
+    return launch.plan_from(build_parser().options(list(arguments)))[0]
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:

@@ -3,7 +3,7 @@
 import pytest
 
 from study import launch, profiles
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 from study.plans.plan import Plan
 from study.plans.toml_file import plan_as_toml, read_toml
 
@@ -11,7 +11,7 @@ PRETRAINING = '[pretraining]\nobjective = "mlm"\ncorpus = "mini"\n[pretraining.s
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(build_parser().options(LaunchOptions, arguments))
+    plan, _ = launch.plan_from(build_parser().options(arguments))
     return plan
 
 

@@ -9,7 +9,7 @@ from helpers.corpora import write_corpus
 from helpers.glue_folders import write_glue
 
 from study import launch
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import build_parser
 from study.plans.resolution import resolve
 from study.plans.unknown_words import unknown_in_words
 from trainables.data.glue import load_split
@@ -22,7 +22,7 @@ FOREIGN = [["ein sturm schloss den hafen .", "schiffe warten ."], ["der hafen is
 
 def told(*arguments: str) -> list[str]:
     asked = ["--profile", "mini", "--task", "rte", *arguments]
-    return unknown_in_words(resolve(launch.plan_from(build_parser().options(LaunchOptions, asked))[0]))
+    return unknown_in_words(resolve(launch.plan_from(build_parser().options(asked))[0]))
 
 
 def foreign_data(folder: Path) -> str:
