@@ -157,8 +157,6 @@ def report(config: Mapping[str, Any], epoch: int, seconds: float) -> Report:
         gpu_seconds=0.0,
         host=platform.node(),
         device="cpu",
-        gpu_share=None,
-        gpu=None,
     )
 
 

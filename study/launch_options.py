@@ -67,7 +67,7 @@ _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best conf
 _STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
-_GPUS = "may be a fraction; auto: pack by measured memory and speed; default: 1 if there are any"
+_GPUS = "may be a fraction: 0.25 lets four trials share a GPU; default: 1 if there are any"
 _PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
 _IDLE = "end the launch, to be continued, where nothing has moved for so long; default: %(default)g"
 _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
@@ -134,7 +134,7 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
 
     driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
     address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=cluster_address)
-    gpus_per_trial: Annotated[NotNegative | Literal["auto"] | None, option(_GPUS, "X|auto")] = None
+    gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
     cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
     pretrain_processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     max_gpu_hours: Annotated[
@@ -177,14 +177,12 @@ def check_options(options: LaunchOptions) -> None:
     elif not is_installed("ray"):
         raise ValueError("--driver is ray, which is not installed; allowed: local")
     gpus = options.gpus_per_trial
-    if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
-        raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a part of one, a whole number, or auto")
+    if gpus is not None and gpus > 1 and not gpus.is_integer():
+        raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a part of one, or a whole number")
     if is_local:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
         _check_processes(options)
-    if options.gpus_per_trial == "auto" and is_local and not local_gpus():
-        raise ValueError("--gpus-per-trial is auto, but this machine has no GPU; leave it out")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
     if options.search_precision and options.max_gpu_hours is not None:
@@ -226,8 +224,6 @@ def _check_local(options: LaunchOptions) -> None:
     """Of what is Ray's alone."""
     if options.address is not None:
         raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
-    if options.gpus_per_trial == "auto":
-        raise ValueError("--gpus-per-trial is auto, but --driver is local, which packs nothing; allowed: a number")
     if options.pretrain_processes > 1:
         raise ValueError(
             f"--pretrain-processes is {options.pretrain_processes}, but --driver is local; allowed: 1, or --driver ray"
@@ -242,8 +238,8 @@ def _check_name(name: str) -> None:
         raise ValueError(f"--name is {name[:20]!r}... of {len(os.fsencode(name))} bytes; allowed: at most {MOST_BYTES}")
 
 
-def _check_at_most(name: str, value: float | str | None, most: float) -> None:
-    if isinstance(value, float | int) and not value <= most:
+def _check_at_most(name: str, value: float | None, most: float) -> None:
+    if value is not None and not value <= most:
         raise ValueError(f"--{name} is {value:g}; allowed: at most the {most:g} of this machine")
 
 

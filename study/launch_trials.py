@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
-from study.cluster import mps
-from study.cluster.nodes import Nodes, ThisMachine, local_gpus
+from study.cluster.nodes import Nodes, ThisMachine
 from study.cluster.resources import Resources, check_room
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
@@ -89,14 +87,10 @@ def run_trials(
 
 @contextmanager
 def _machines(options: LaunchOptions) -> Iterator[None]:
-    """The cluster that is connected, else this machine: with a Ray of its own, if that is the driver, and with NVIDIA's
-    MPS for the processes of trials where that is of use."""
+    """The cluster that is connected, else this machine: with a Ray of its own, if that is the driver."""
     with ExitStack() as stack:
-        if options.address is None:
-            if mps.is_of_use(gpus=local_gpus(), per_trial=options.gpus_per_trial):
-                stack.enter_context(mps.multi_process_service(say=partial(print, file=sys.stderr)))
-            if options.driver == "ray":
-                stack.enter_context(_ray_here())
+        if options.address is None and options.driver == "ray":
+            stack.enter_context(_ray_here())
         yield
 
 

@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.table import Table
 
 from study.command_line import Parser, argument, guarded, option
-from study.decisions.packing import measured_rates, trials_at_once
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.durations import clock
 from study.facts.events import FILE, read_events
@@ -36,7 +35,6 @@ from study.screen.words import (
     describe_missing,
     describe_notice,
     describe_retries,
-    describe_sharing,
     describe_smoke_failure,
     failures_command,
     missing_cells,
@@ -69,7 +67,6 @@ class Status(Typed, frozen=True, kw_only=True):
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
-    sharing: list[float]  # trials per hour of 1, 2, ... trials on a GPU, as multiples of one; as far as it is measured
     remaining_seconds: float | None
     complete: bool
 
@@ -179,7 +176,6 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         failed=failed,
         missing=missing_cells(progress),
         ledger=ledger(facts.records),
-        sharing=measured_rates(facts),
         remaining_seconds=remaining_seconds(progress),
         complete=not (progress.missing or failed),
     )
@@ -207,9 +203,6 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         console.print(_ledger_table(status.ledger))
         for line in _shared(progress):
             console.print(line, markup=False)
-    if len(status.sharing) > 1:
-        words = describe_sharing(status.sharing, at_once=trials_at_once(progress.facts))
-        console.print(on_screen(words, sys.stdout), soft_wrap=True)
     parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
     for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
         for line in lines:

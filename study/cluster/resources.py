@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from study.cluster.autoscaler import Autoscaler
 from study.cluster.nodes import Nodes
@@ -12,11 +11,11 @@ from study.cluster.nodes import Nodes
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one trial holds of one of the nodes. `gpus` may be a fraction; None packs by what is measured."""
+    """What one trial holds of one of the nodes. `gpus` may be a fraction."""
 
     nodes: Nodes
     cpus: float
-    gpus: float | None
+    gpus: float
     autoscaler: Autoscaler | None = None  # of the cluster, where there is one
     processes: int = 1  # of a pretraining
 
@@ -26,19 +25,18 @@ class Resources:
         nodes: Nodes,
         *,
         cpus: float,
-        gpus: float | Literal["auto"] | None,
+        gpus: float | None,
         address: str | None = None,
         processes: int = 1,
     ) -> Resources:
         """A whole GPU for a trial where there are any, unless it is said otherwise. `address`: of their cluster, if it
         is not this machine."""
-        there_are_gpus = any(node.get("GPU") for node in nodes.alive().values())
-        if gpus is None or (gpus == "auto" and not there_are_gpus):
-            gpus = float(there_are_gpus)
+        if gpus is None:
+            gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
         return cls(
             nodes=nodes,
             cpus=cpus,
-            gpus=None if gpus == "auto" else gpus,
+            gpus=gpus,
             autoscaler=Autoscaler.here() if address else None,
             processes=processes,
         )
@@ -46,10 +44,6 @@ class Resources:
     def of_process(self) -> Resources:
         """What each process of a pretraining holds: a whole GPU where trials hold any of one."""
         return replace(self, gpus=0.0 if self.gpus == 0 else 1.0)
-
-    def packed(self, share: float) -> Resources:
-        """With this share of a GPU for a trial, where trials are packed by what is measured."""
-        return replace(self, gpus=share) if self.gpus is None else self
 
     def slots(self, *, without: Collection[str] = ()) -> int:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
@@ -84,7 +78,7 @@ class Resources:
 
     @property
     def _wanted(self) -> dict[str, float]:
-        return {"CPU": self.cpus, "GPU": 1.0 if self.gpus is None else self.gpus}
+        return {"CPU": self.cpus, "GPU": self.gpus}
 
     def _nodes_in_words(self) -> str:
         """Which kinds of node are alive."""

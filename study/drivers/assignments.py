@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.decisions.packing import gpu_share
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, pretraining_spec, trial_spec
 from study.drivers.messages import AssignedTrial, Assignment, ProcessGroup
@@ -30,7 +29,6 @@ class Assignments:
 
     def __init__(self, scheduler: Scheduler, *, folder: Path, storage: str, resources: Resources):
         self.marks: tuple[str, ...] = ()  # of the launch in its storage, while it runs
-        self.gpu_share = 1.0  # of the trials that were handed out last, where they are packed
         self._scheduler = scheduler
         self._folder = folder
         self._storage = storage
@@ -40,9 +38,7 @@ class Assignments:
         """What one worker is told of these trials, which it runs side by side."""
         if self._resources.processes > 1 and trials[0].phase == "pretrain":
             return self._of_group(trials[0])
-        shares = [gpu_share(trial, self._scheduler.facts) for trial in trials]
-        self.gpu_share = min(1.0, sum(shares))
-        gpus = self.gpu_share if self._resources.gpus is None else self._resources.gpus
+        gpus = self._resources.gpus
         return Assignment(
             trials=tuple(self._assigned(trial) for trial in trials),
             device="cuda" if gpus else "cpu",
@@ -59,9 +55,7 @@ class Assignments:
         if each.slots(without=avoided) < each.processes:
             avoided = ()
         threads = max(1, int(each.cpus))
-        group = ProcessGroup(
-            processes=each.processes, cpus=each.cpus, gpus=each.gpus or 0.0, threads=threads, avoid=avoided
-        )
+        group = ProcessGroup(processes=each.processes, cpus=each.cpus, gpus=each.gpus, threads=threads, avoid=avoided)
         assigned = replace(self._assigned(trial), group=group)
         return Assignment(
             trials=(assigned,), device="cpu", cpus=0, gpus=0, threads=threads, avoid=avoided, included=included()

@@ -102,7 +102,7 @@ def gpus_of_slots(resources: Resources) -> list[str]:
 
     Trials that hold a part of one are spread over all.
     """
-    names, held, number = visible_gpus(), resources.gpus or 0.0, resources.slots()
+    names, held, number = visible_gpus(), resources.gpus, resources.slots()
     if held == 0:
         return [""] * number
     if held < 1:

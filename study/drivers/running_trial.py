@@ -42,14 +42,12 @@ class RunningTrial:
     Not before: Ray also sets up actors that it then drops for a warm one, which works in that folder.
     """
 
-    def __init__(
-        self, assigned: AssignedTrial, *, device: str, gpus: float, gpu: str | None = None, node: str | None = None
-    ):
-        """`gpus` is the share that it holds, `gpu` the number of that GPU, `node` that of the machine."""
+    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
+        """`gpus` is the share that it holds, `node` the number of the machine."""
         self.key = assigned.key
         self.is_over = False  # no more news to come
         self._assigned = assigned
-        self._device, self._gpu, self._node = device, gpu, node
+        self._device, self._node = device, node
         self._group = assigned.group
         self._gpus = self._group.processes * self._group.gpus if self._group else gpus
         self._is_begun = False
@@ -197,8 +195,6 @@ class RunningTrial:
             gpu_seconds=gpu_seconds,
             host=socket.gethostname(),
             device=self._computed_on(),
-            gpu_share=gpu_share(self._device),
-            gpu=self._gpu,
             attested=self._attested,
         )
 
@@ -238,12 +234,3 @@ class Clock:
     def save(self) -> None:
         wall_seconds, gpu_seconds = self.read()
         write_json(self._path, {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})
-
-
-def gpu_share(device: str) -> float | None:
-    """The largest part of the GPU's memory that this process has held since its trial began; None on a CPU."""
-    if device == "cpu":
-        return None
-    import torch
-
-    return torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(0).total_memory

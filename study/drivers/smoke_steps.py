@@ -75,7 +75,7 @@ class SmokeSteps:
         if not self._parts:
             return None
         self._held.add(work_id)
-        cpus, gpus = self._resources.cpus, self._resources.packed(1.0).gpus or 0.0
+        cpus, gpus = self._resources.cpus, self._resources.gpus
         device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
         threads = max(1, int(cpus))
         return Assignment(

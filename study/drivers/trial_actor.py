@@ -23,8 +23,8 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         self._worker = self._worker or Worker()
-        node, gpu = place_of_actor() if ray.is_initialized() else (None, None)
-        self._worker.begin(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment"), node=node, gpu=gpu)
+        node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
+        self._worker.begin(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment"), node=node)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
@@ -40,8 +40,3 @@ class TrialActor(tune.Trainable):
     def cleanup(self) -> None:
         assert self._worker is not None
         self._worker.release()
-
-
-def place_of_actor() -> tuple[str, str | None]:
-    """Ray's numbers of the node and, where the actor holds any of one, of its GPU there."""
-    return ray.get_runtime_context().get_node_id(), ",".join(map(str, ray.get_gpu_ids())) or None

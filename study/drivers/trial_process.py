@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def _work(connection: Connection) -> None:
-    worker, gpu = Worker(), os.environ["CUDA_VISIBLE_DEVICES"] or None
+    worker = Worker()
     while True:
         try:
             told = connection.recv_bytes()
@@ -154,7 +154,7 @@ def _work(connection: Connection) -> None:
             worker.release()
             continue
         if told != STEP:
-            worker.begin(ASSIGNMENTS.read(told, where="an assignment"), node=socket.gethostname(), gpu=gpu)
+            worker.begin(ASSIGNMENTS.read(told, where="an assignment"), node=socket.gethostname())
         connection.send_bytes(msgspec.json.encode(worker.step()))
 
 

@@ -137,8 +137,7 @@ class TuneDriver(Driver):
     def _slots(self) -> int:
         """Trials that the cluster can run at a time, or could. Asked of Ray once a second: it takes milliseconds."""
         if time.monotonic() >= self._slots_asked + 1:
-            resources = self._resources.packed(self._assignments.gpu_share)
-            slots = resources.slots(without=self.scheduler.facts.left_out)
+            slots = self._resources.slots(without=self.scheduler.facts.left_out)
             self._known_slots, self._slots_asked = max(slots, self._to_come), time.monotonic()
         return self._known_slots
 

@@ -21,8 +21,8 @@ class Worker:
         self._smoke: Assignment | None = None  # whose steps are to be taken first
         self._node: str | None = None
 
-    def begin(self, assignment: Assignment, *, node: str | None, gpu: str | None) -> None:
-        """Takes it up, in the place of the one before; `node` and `gpu` are their numbers in journal and records."""
+    def begin(self, assignment: Assignment, *, node: str | None) -> None:
+        """Takes it up, in the place of the one before; `node` is its number in the journal."""
         self.release()
         self._node = node
         include(assignment.included)
@@ -30,7 +30,7 @@ class Worker:
         self._smoke = None if assignment.trials else assignment
         gpus = assignment.gpus / max(1, len(assignment.trials))
         for assigned in assignment.trials:
-            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, gpu=gpu, node=node))
+            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, node=node))
 
     def step(self) -> Message:
         """An epoch of each trial that is not over, or the steps before any trial."""
@@ -52,8 +52,6 @@ class Worker:
             gc.freeze()  # modules, once: half a million objects that need not be looked through after each trial
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
-            if torch.cuda.is_available():
-                torch.cuda.reset_peak_memory_stats()
 
 
 def _set_threads(number: int) -> None:

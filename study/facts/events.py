@@ -105,8 +105,6 @@ class Report(Typed, frozen=True, kw_only=True):
     gpu_seconds: NotNegative
     host: str
     device: str
-    gpu_share: NotNegative | None  # largest part of the GPU's memory held; None on a CPU, or of a group of processes
-    gpu: str | None  # Ray's number of it on the host; None as above
     attested: Attestation | None = None  # with the first epoch that a process trains
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import get_args
 
 from study.facts.attestation import Attestation
-from study.facts.epochs_on_gpus import EpochOnGpu, epoch_on_gpu, epoch_seconds, trials_on_full_gpu
 from study.facts.events import (
     FILE,
     READER,
@@ -100,7 +99,6 @@ class TrialFacts:
     retries: list[TrialRetried] = field(default_factory=list)  # in all launches
     is_broken_off: bool = False  # the last that was heard of it is a fault of the machine
     ended: TrialEnded | None = None
-    on_gpu: EpochOnGpu | None = None  # the last epoch, since it was handed out last
 
     @property
     def key(self) -> str:
@@ -129,7 +127,7 @@ class TrialFacts:
 
     def forget_reports(self) -> None:
         """What it had reported counts no more: it is trained from its beginning."""
-        self.scores, self.last, self.best, self.on_gpu, self.trained_in = {}, None, None, None, []
+        self.scores, self.last, self.best, self.trained_in = {}, None, None, []
 
     @property
     def epochs(self) -> int:
@@ -164,8 +162,6 @@ class ArmFacts:
     reported: defaultdict[Phase, Totals] = field(default_factory=lambda: defaultdict(Totals))
     ended: dict[tuple[Phase, Status], Totals] = field(default_factory=dict)
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
-    # By (batch size, precision) and the number of trials on the GPU.
-    epoch_seconds: dict[tuple[tuple[Value, Value], int], list[float]] = field(default_factory=dict)
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
     confirm_closed: list[ConfirmClosed] = field(default_factory=list)
@@ -232,8 +228,6 @@ class StudyFacts:
                 self.launch_number = max(self.launch_number, event.launch)
                 self.left_out, self.notices = {}, []  # a launch looks at its nodes afresh
                 self.smoke_failed = {}
-                for trial in self.under_way.values():
-                    trial.on_gpu = None
             case LaunchEnded():
                 if event.launch not in self.launches:
                     raise ValueError(f"launch {event.launch} never began")
@@ -251,7 +245,7 @@ class StudyFacts:
             case TrialRetried():
                 trial = self._heard_of(event.key)
                 trial.retries.append(event)
-                trial.is_broken_off, trial.on_gpu = True, None
+                trial.is_broken_off = True
             case TrialRestarted():
                 trial = self._heard_of(event.key)
                 trial.forget_reports()  # what ASHA has decided stays decided
@@ -295,23 +289,12 @@ class StudyFacts:
         self.arm(trial.started.arm).reported[trial.phase].add(Totals.between(before, event.report))
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
-        trial.on_gpu = epoch_on_gpu(event, before, trial.on_gpu)
-        self._time(trial, epoch_seconds(before, event.report))
         if event.report.attested is not None:
             self._attest(trial, event.report.attested)
         if self.launches and self.launch_number not in trial.trained_in:
             trial.trained_in.append(self.launch_number)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
-
-    def _time(self, trial: TrialFacts, seconds: float) -> None:
-        """Notes how long an epoch took, where it is known how many trials were on its GPU."""
-        if trial.on_gpu is None:
-            return
-        others = [other.on_gpu for other in self.under_way.values() if other is not trial]
-        if number := trials_on_full_gpu(trial.on_gpu, others):
-            alike = trial.config.get("batch_size"), trial.config.get("precision")
-            self.arm(trial.started.arm).epoch_seconds.setdefault((alike, number), []).append(seconds)
 
     def _attest(self, trial: TrialFacts, attested: Attestation) -> None:
         trial.attested, arm = attested, self.arm(trial.started.arm)

@@ -139,12 +139,6 @@ def describe_notice(event: Notice) -> str:
             return f"trial {event.key}, which had failed, runs again: {_REASONS[event.reason]}"
 
 
-def describe_sharing(rates: list[float], *, at_once: int) -> str:
-    """What several trials on a GPU do, and how many `--gpus-per-trial auto` puts on one next, in a line."""
-    measured = ", ".join(f"{number} do {rate:.2f}" for number, rate in enumerate(rates, start=1) if number > 1)
-    return f"trials on one GPU: {measured} times the trials per hour of one; auto now starts {at_once} if they fit"
-
-
 _REASONS = {"asked": "--retry-failed", "code": "the code is another", "versions": "versions of packages are others"}
 
 

@@ -240,8 +240,6 @@ def report_of(
     outcome: Outcome | None = None,
     wall_seconds: float = 1.0,
     gpu_seconds: float = 0.0,
-    gpu_share: float | None = None,
-    gpu: str | None = None,
 ) -> Report:
     """What an actor says of the epoch."""
     return Report(
@@ -251,8 +249,6 @@ def report_of(
         gpu_seconds=gpu_seconds,
         host="node-1",
         device="cpu",
-        gpu_share=gpu_share,
-        gpu=gpu,
     )
 
 

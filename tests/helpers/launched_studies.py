@@ -162,8 +162,7 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         model = _save_model(folder, plan, scheduler, trial, outcome)
         latency = made_latency(outcome.num_layers, lambda layers, size: layers * (1 + 1 / size))
         outcome = replace(outcome, **_predict(folder, trial, row), model=model, latency=latency)
-    share = 0.25 + unit(trial.key) / 2
-    costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch, "gpu_share": share}
+    costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch}
     expected = expected_attestation(scheduler.progress, trial, by=PROVENANCE)
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
     return Report(
@@ -171,7 +170,6 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
         outcome=outcome,
         host="node-1",
         device="cuda:0",
-        gpu="0",
         **costs,
         attested=attested if epoch == 1 else None,
     )

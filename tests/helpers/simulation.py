@@ -34,7 +34,7 @@ def curve(trial: TrialFacts, epoch: int) -> float:
     return round(plateau * (1 - 0.5**epoch), 6)
 
 
-def report(trial: TrialFacts, epoch: int, *, gpu_share: float | None = 0.1, epoch_gpu_seconds: float = 1.0) -> Report:
+def report(trial: TrialFacts, epoch: int, *, epoch_gpu_seconds: float = 1.0) -> Report:
     """What the trial reports after an epoch; every other cost is one per epoch."""
     is_last = epoch == epochs_of(trial)
     costs = {"train_examples": epoch, "train_seconds": epoch, "eval_seconds": epoch}
@@ -42,9 +42,7 @@ def report(trial: TrialFacts, epoch: int, *, gpu_share: float | None = 0.1, epoc
     outcome = outcome_of(row, model=f"/models/{trial.key}") if is_last else None
     if outcome and trial.phase == "pretrain":
         outcome = replace(outcome, model_fingerprint=f"sha256:{trial.key}")
-    return report_of(
-        row, outcome=outcome, wall_seconds=epoch, gpu_seconds=epoch * epoch_gpu_seconds, gpu_share=gpu_share
-    )
+    return report_of(row, outcome=outcome, wall_seconds=epoch, gpu_seconds=epoch * epoch_gpu_seconds)
 
 
 def epochs_of(trial: TrialFacts) -> int:

@@ -14,7 +14,6 @@ from helpers.edited_studies import rechained
 from helpers.journals import NO_PLAN, failure_of
 from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
 from helpers.mlflow_stores import planned
-from helpers.shared_gpu import SharedGpu
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
@@ -62,19 +61,6 @@ def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, ca
     assert totals == facts["trials"] and totals["stopped"] > 0
     reported = [event for event in read_events(folder) if isinstance(event, EpochReported)]
     assert sum(entry["epochs"] for entry in facts["ledger"]) == len(reported)
-
-
-def test_it_says_what_sharing_a_gpu_brings(tmp_path, capsys):
-    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte", "cola"), samples=24, seeds=2)
-    study = SharedGpu(resolve(plan), saturated_at=2)
-    study.launch()
-    write_plan(tmp_path, plan_file(tmp_path, study.resolved, NO_PROVENANCE))
-    write_journal(tmp_path, map(msgspec.json.encode, study.journal.events))
-    status.main([str(tmp_path), "--json"])
-    assert json.loads(capsys.readouterr().out)["sharing"] == pytest.approx([1, 2, 2], rel=0.1)
-    status.main([str(tmp_path)])
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("trials on one GPU"))
-    assert said.endswith(" times the trials per hour of one; auto now starts 2 if they fit")
 
 
 def test_it_says_who_pays_for_a_pretraining(tmp_path, capsys):

@@ -56,7 +56,7 @@ def test_a_pretraining_may_be_spread_over_nodes_and_has_to_fit_on_all_of_them(no
     assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
 
 
-@pytest.mark.parametrize(("of_trial", "of_process"), [(0.0, 0.0), (0.25, 1.0), (1.0, 1.0), (2.0, 1.0), (None, 1.0)])
+@pytest.mark.parametrize(("of_trial", "of_process"), [(0.0, 0.0), (0.25, 1.0), (1.0, 1.0), (2.0, 1.0)])
 def test_no_two_processes_share_a_gpu(of_trial, of_process):
     assert resources_of(cpus=1, gpus=of_trial).of_process().gpus == of_process
 
