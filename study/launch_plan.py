@@ -16,7 +16,7 @@ from study.plans.identity import digest, in_file_names
 from study.plans.included_folder import check_in_one_folder, include_folder
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes, with_earlier
+from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
@@ -146,7 +146,7 @@ def resolve_in(
     earlier = plan_on_disk(folder)
     if earlier is None:
         return resolve(plan, unchecked=unchecked)
-    pins, plan = earlier.plan.pins, with_earlier(plan, earlier.plan.asked)
+    pins, plan = earlier.plan.pins, plan.extended_from(earlier.plan.asked)
     other_kind = glue.kind_of(plan.data) != glue.kind_of(earlier.plan.asked.data)
     if other_kind and read_facts(folder).trials:  # before anything of the data is read
         raise another_study(folder, [other_data(earlier.plan.asked, plan)], is_continued=is_continued)
@@ -167,7 +167,7 @@ def check_files(plan: Plan, folder: Path) -> None:
         ValueError: some cannot; a line for each, `MOST_FAULTS` at most.
     """
     earlier = plan_on_disk(folder)
-    tasks = [name for name in (with_earlier(plan, earlier.plan.asked) if earlier else plan).tasks if name in TASKS]
+    tasks = [name for name in (plan.extended_from(earlier.plan.asked) if earlier else plan).tasks if name in TASKS]
     faults: list[str] = []
     for name in tasks:
         faults += glue.data_faults(TASKS[name], plan.data, most=MOST_FAULTS - len(faults))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from study.plans.identity import MOST_REPEATS
 from trainables.configuration import AtLeastOne, Precision
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value
 
+T = TypeVar("T")
 Sampler = Literal["tpe", "random", "grid"]
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
@@ -32,28 +36,72 @@ class Pretraining(Typed, frozen=True, kw_only=True):
     settings: Mapping[str, Value] = {}  # --pretrain-set: fields of the objective
 
 
+@dataclass(frozen=True)
+class Extension:
+    """What a field becomes when a study is extended: of the earlier plan's value and the later one's."""
+
+    join: Callable[[Any, Any], Any]
+
+
+def _union(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*earlier, *later]))
+
+
+def _most(earlier: int | None, later: int | None) -> int | None:
+    return None if earlier is None or later is None else max(earlier, later)
+
+
+def _kept(earlier: str | UnsetType, later: str | UnsetType) -> str | UnsetType:
+    return earlier if later is UNSET else later
+
+
+# What may happen to a field when a study is extended. Unmarked fields are what the numbers of arms are made of: they
+# may change as long as the facts of no arm with trials do (`study.plans.plan_file.plan_changes`).
+Joined = Annotated[T, Extension(_union)]  # keeps what it had
+Growing = Annotated[T, Extension(_most)]  # never shrinks; None is the most
+Remembered = Annotated[T, Extension(_kept)]  # may be left out later
+OfProtocol = Annotated[T, "protocol"]  # stays as it is: a field of `Protocol`
+Free = Annotated[T, "free"]  # of no number: may change
+
+
 class Plan(Typed, frozen=True, kw_only=True):
-    """What a study is asked for."""
+    """What a study is asked for. Options of `study.launch` have the names of these fields."""
 
     profile: str
-    methods: tuple[str, ...]
-    tasks: tuple[str, ...]
+    methods: Joined[tuple[str, ...]]
+    tasks: Joined[tuple[str, ...]]
     data: str  # "mini", "hub" or a folder
     backbone: str | None = None  # None: each method's own for this profile and data, or the objective's
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
-    samples: AtLeastOne | None  # search trials per arm; None: the whole grid
-    search_repeats: SearchRepeats = 1  # searches per arm, each with seeds, a winner and confirm trials of its own
-    seeds: AtLeastOne  # confirm trials per arm, where the method has no number of its own
-    sampler: Sampler
-    selection: Selection = "dev"
+    samples: Growing[AtLeastOne | None]  # search trials per arm; None: the whole grid
+    search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
+    seeds: Growing[AtLeastOne]  # confirm trials per arm, where the method has no number of its own
+    sampler: OfProtocol[Sampler]
+    selection: OfProtocol[Selection] = "dev"
     epochs: AtLeastOne | None = None  # at most; None: each method's own
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
-    early_stopping: EarlyStopping | None = EarlyStopping()  # None: every trial runs to its own stop
-    baseline: str | None = None  # method that the others are compared with
+    early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: every trial runs to its own stop
+    baseline: Free[str | None] = None  # method that the others are compared with
     pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
-    search_precision: Precision | UnsetType = UNSET  # of search trials alone, whatever the others compute in
-    include: str | UnsetType = UNSET  # --include: whole path of a folder of methods
+    search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
+    include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods
+
+    def extended_from(self, earlier: Plan) -> Plan:
+        """This plan, extended by what the study on disk was asked for before."""
+        rules = {name: rule for name, rule in _marks().items() if isinstance(rule, Extension)}
+        joined = {name: rule.join(getattr(earlier, name), getattr(self, name)) for name, rule in rules.items()}
+        return replace(self, **joined)
+
+    @property
+    def of_protocol(self) -> dict[str, Any]:
+        """The fields that are rules of the protocol."""
+        return {name: getattr(self, name) for name, mark in _marks().items() if mark == "protocol"}
+
+    @property
+    def of_numbers(self) -> dict[str, Any]:
+        """The fields that decide what any one number is: all but those that may grow or change."""
+        return {name: getattr(self, name) for name, mark in _marks().items() if mark in (None, "protocol")}
 
     def start_of(self, method: str, task: str) -> str | None:
         """The name of the arm whose model is the start of this one."""
@@ -64,3 +112,13 @@ class Plan(Typed, frozen=True, kw_only=True):
         """The precision of an arm's search trials, where that is not the one that it fixes for all its trials."""
         is_another = is_searched and self.search_precision != fixed.get("precision")
         return self.search_precision if is_another else UNSET
+
+
+@cache
+def _marks() -> dict[str, object]:
+    """What may happen to each field of a plan when a study is extended; None where nothing is said."""
+    hints = get_type_hints(Plan, include_extras=True)
+    return {
+        name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
+        for name in Plan.__struct_fields__
+    }

@@ -6,8 +6,6 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from study.plans.identity import digest
 from study.plans.plan import Plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -71,19 +69,6 @@ def write_plan(folder: Path, content: PlanFile) -> None:
     """Replaces the plan of a study folder, whole or not at all."""
     plain = to_plain(content)
     write_json(folder / FILE, {**plain, "digest": digest(plain)})
-
-
-def with_earlier(plan: Plan, earlier: Plan) -> Plan:
-    """The plan extended by what the study on disk was asked for before."""
-    return msgspec.structs.replace(
-        plan,
-        methods=tuple(dict.fromkeys([*earlier.methods, *plan.methods])),
-        tasks=tuple(dict.fromkeys([*earlier.tasks, *plan.tasks])),
-        samples=None if plan.samples is None or earlier.samples is None else max(plan.samples, earlier.samples),
-        seeds=max(plan.seeds, earlier.seeds),
-        search_repeats=max(plan.search_repeats, earlier.search_repeats),
-        include=earlier.include if plan.include is msgspec.UNSET else plan.include,
-    )
 
 
 def check_same_study(

@@ -240,12 +240,9 @@ def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
 
 def _protocol(plan: Plan) -> Protocol:
     return Protocol(
-        selection=plan.selection,
         metric="the task's GLUE metric at the selected epoch; the mean where it has several",
         aggregate=f"median over seeds from {FIRST_SEED}",
-        sampler=plan.sampler,
-        early_stopping=plan.early_stopping,
-        search_precision=plan.search_precision,
+        **plan.of_protocol,
     )
 
 

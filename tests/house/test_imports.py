@@ -204,7 +204,8 @@ def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> No
     ids=" ".join,
 )
 def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ...], tmp_path: Path) -> None:
-    code = f"import runpy; sys.argv = {list(command)}; runpy.run_module({command[0]!r}, run_name='__main__', alter_sys=True)"
+    run_it = f"runpy.run_module({command[0]!r}, run_name='__main__', alter_sys=True)"
+    code = f"import runpy; sys.argv = {list(command)}; {run_it}"
     blocked = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
     run = run_blocked(code, blocked=blocked, cwd=tmp_path)
     assert run.returncode == 0, run.stderr

@@ -12,7 +12,6 @@ from study import launch as command
 from study import profiles
 from study.facts.record import Record
 from study.launch_plan import default_name
-from study.plans.plan_file import with_earlier
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -78,7 +77,7 @@ def test_where_nothing_is_searched_nothing_is_repeated():
 def test_more_repeats_extend_a_study_under_the_same_name():
     once, twice = resolved(), resolved(search_repeats=2)
     assert default_name(once) == default_name(twice)
-    assert with_earlier(once.asked, twice.asked).search_repeats == 2
+    assert once.asked.extended_from(twice.asked).search_repeats == 2
     assert once.protocol_hash == twice.protocol_hash
 
 

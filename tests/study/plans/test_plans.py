@@ -14,7 +14,7 @@ from study.launch_options import build_parser
 from study.plans.departures import OF_TINY_RECIPE, departures_in_words
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import Protocol, ResolvedPlan
 from trainables import objectives
 
 
@@ -237,3 +237,20 @@ def test_what_is_set_by_hand_is_said_to_overrule_the_departures():
 def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
     assert launch.main(["--task", "rte", "--tokenizer", "/nowhere", "--dry-run"]) == 2
     assert "tokenizer '/nowhere' is not a folder" in capsys.readouterr().err
+
+
+def test_protocol_has_every_field_of_a_plan_that_is_marked_as_its():
+    own = {"metric", "aggregate"}
+    assert {*profiles.load("mini").of_protocol} == {*Protocol.__struct_fields__} - own
+
+
+def test_extended_plan_has_what_both_asked_for():
+    earlier, later = profiles.load("mini"), replace(profiles.load("paper"), samples=9, seeds=3, include="there")
+    both = later.extended_from(earlier)
+    assert (both.methods, both.tasks) == (("palbert",), tuple(dict.fromkeys([*earlier.tasks, *later.tasks])))
+    assert (both.samples, both.seeds, both.data, both.include) == (9, 5, later.data, "there")
+    assert earlier.extended_from(both).include == "there"
+
+
+def test_whole_grid_is_more_than_any_number_of_samples():
+    assert profiles.load("paper").extended_from(profiles.load("mini")).samples is None
