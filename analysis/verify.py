@@ -26,12 +26,11 @@ from analysis.tables import make_tables, table_files
 from study.command_line import Parser, argument, guarded, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import RECORDS, predictions_digest, predictions_file
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import PlanFile
+from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri
 from study.storage.stored_models import lies_now
 from trainables.schema import Typed, to_plain

@@ -10,11 +10,11 @@ from msgspec import UNSET
 
 import trainables
 from study.command_line import option
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.facts.winner import winner_of
 from study.plans.identity import is_pretraining
+from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.trial_places import keeps_model

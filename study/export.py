@@ -19,13 +19,13 @@ from msgspec import UNSET
 
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import RECORDS
 from study.model_card import Pretraining, model_card
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
+from study.plans.plan_file import require_plan
 from study.storage.output_places import check_new_folder
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder

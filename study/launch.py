@@ -17,7 +17,6 @@ from study import profiles
 from study.cluster.nodes import local_gpus
 from study.command_line import guarded
 from study.facts.plain_words import on_screen
-from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser, check_options
 from study.launch_plan import (
     check_processes,
@@ -31,6 +30,7 @@ from study.plans.departures import departures_in_words
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import include_folder
 from study.plans.plan import EarlyStopping, Plan, Pretraining
+from study.plans.plan_file import require_plan
 from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan

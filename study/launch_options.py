@@ -16,10 +16,10 @@ from study.cluster.address import check_address, cluster_address, named
 from study.cluster.nodes import local_gpus
 from study.command_line import Grouped, Parser, option
 from study.drivers.watchdog import IDLE_HOURS
-from study.facts.plan_on_disk import require_plan
 from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Sampler, SearchRepeats
+from study.plans.plan_file import require_plan
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, is_uri, storage_address, tracking_address
 from study.storage.output_places import check_folder
 from trainables import objectives

@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from study.cluster.nodes import local_gpus
 from study.decisions.progress import StudyProgress
-from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.facts.study_facts import read_facts
 from study.launch_options import OUT, LaunchOptions
 from study.plans.identity import digest, in_file_names
 from study.plans.included_folder import check_in_one_folder, include_folder
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes
+from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes, plan_on_disk, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives

@@ -29,7 +29,6 @@ from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, for_screen, on_screen
-from study.facts.plan_on_disk import plan_on_disk
 from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions, default_driver, is_installed
@@ -38,7 +37,7 @@ from study.mlflow_mirror.answering_server import silence_of
 from study.mlflow_mirror.tracking import sqlite_uri
 from study.mlflow_mirror.views import PORT, experiment_in, free_port, links, search_for
 from study.plans.plan import Plan
-from study.plans.plan_file import PlanFile, read_plan, write_plan
+from study.plans.plan_file import PlanFile, plan_on_disk, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
 from study.screen.terminal import can_redraw, console_on

@@ -17,11 +17,11 @@ from filelock import FileLock, Timeout
 from study.command_line import Parser, argument, guarded, option
 from study.facts import events
 from study.facts.plain_words import counted
-from study.facts.plan_on_disk import require_plan
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.tracking import default_uri, prepare_environment
 from study.mlflow_mirror.views import links
 from study.plans.included_folder import INCLUDE_NOW, include_for
+from study.plans.plan_file import require_plan
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, tracking_address
 from study.storage.secrets import masked
 from trainables.configuration import NotNegative

@@ -20,10 +20,10 @@ from study.answers import INFERENCE_BATCH, label_text
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
 from study.facts.plain_words import counted
-from study.facts.plan_on_disk import require_plan
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import FILE as PLAN
+from study.plans.plan_file import require_plan
 from study.storage.output_places import check_new_file
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_text

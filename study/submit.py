@@ -25,10 +25,10 @@ import trainables
 from study.answers import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
 from study.command_line import Parser, argument, guarded, option
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.plans.included_folder import INCLUDE_NOW, include_for
+from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.storage.output_places import check_file
 from study.storage.stored_models import local_model

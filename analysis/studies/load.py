@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from analysis.studies.record_checks import check_record
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.json_lines import read_lines
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import READER, Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import RECORDS, how_records_come_back
 from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
-from study.plans.plan_file import FILE, PlanFile, changes
+from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol
 from trainables.data.tasks import find_task
 from trainables.schema import to_plain

@@ -12,12 +12,12 @@ from study.decisions.progress import StudyProgress
 from study.facts import events
 from study.facts.events import EpochReported, Event
 from study.facts.json_lines import Tail
-from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import StudyFacts, TrialFacts, apply_line
 from study.facts.study_folder import dev_table
 from study.mlflow_mirror.run_content import Run, StudyRuns, milliseconds
 from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
 from study.mlflow_mirror.views import view_tags
+from study.plans.plan_file import require_plan
 from study.storage.secrets import masked
 
 POLL_SECONDS = 1.0

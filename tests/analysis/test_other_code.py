@@ -10,9 +10,9 @@ from helpers.launched_studies import launch, mini_plan
 from msgspec.structs import replace
 
 from analysis.verify import verify
-from study.facts.plan_on_disk import require_plan
 from study.mlflow_mirror.follower import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
+from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import ResolvedPlan
 
 pytestmark = pytest.mark.slow

@@ -30,8 +30,8 @@ from ray.cluster_utils import Cluster
 
 from study.decisions import asha
 from study.facts.events import AshaDecided, TrialStarted, read_events
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
+from study.plans.plan_file import require_plan
 
 EPOCHS = 300  # that a study of the long form reports at least
 

@@ -14,8 +14,8 @@ from study.decisions.specs import trial_spec
 from study.drivers.provenance import provenance
 from study.facts.attestation import Attestation
 from study.facts.events import EpochReported, read_events
-from study.facts.plan_on_disk import require_plan
 from study.facts.study_facts import read_facts
+from study.plans.plan_file import require_plan
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import backbone_fingerprint

@@ -8,11 +8,10 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch
-from study.facts.plan_on_disk import require_plan
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_plan import launched_arms, plan_notes
 from study.launch_stages import extension
-from study.plans.plan_file import plan_changes
+from study.plans.plan_file import plan_changes, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 
 

@@ -16,11 +16,10 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from study.chosen_models import ModelChoice, chosen_model
 from study.export import export, main, pretraining_behind
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_folder import RECORDS
 from study.model_card import Pretraining, model_card
-from study.plans.plan_file import write_plan
+from study.plans.plan_file import require_plan, write_plan
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.trained_model import load_trained
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from study.decisions.specs import Provenance
 from study.facts.events import read_events
-from study.facts.plan_on_disk import require_plan
 from study.launch_options import build_parser
 from study.launch_stages import run_study
+from study.plans.plan_file import require_plan
 
 pytestmark = pytest.mark.slow
 

@@ -15,12 +15,11 @@ import search_spaces.albert
 from study import launch, launch_plan
 from study.cluster.nodes import local_gpus
 from study.facts.events import read_events
-from study.facts.plan_on_disk import plan_on_disk, require_plan
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_plan import resolve_in
 from study.launch_stages import plan_file, run_study
 from study.plans.plan import Plan
-from study.plans.plan_file import write_plan
+from study.plans.plan_file import plan_on_disk, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json

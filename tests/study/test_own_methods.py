@@ -22,9 +22,8 @@ import trainables
 from analysis import explain, report, tables, verify
 from study import check_method, export, launch, predict, status
 from study.drivers.provenance import provenance
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
-from study.plans.plan_file import write_plan
+from study.plans.plan_file import require_plan, write_plan
 from trainables import method_files
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS

@@ -18,9 +18,9 @@ from ray.cluster_utils import Cluster
 from analysis.verify import verify
 from study.decisions.specs import pretraining_spec
 from study.facts.events import TrialRetried, read_events
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
 from study.facts.study_facts import read_facts
+from study.plans.plan_file import require_plan
 from trainables.runs.pretraining_run import PretrainingRun
 
 pytestmark = pytest.mark.slow

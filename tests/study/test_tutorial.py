@@ -13,8 +13,8 @@ import pytest
 from helpers.glue_folders import write_glue
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import read_records
+from study.plans.plan_file import require_plan
 
 COMMANDS = re.findall(
     r"^\.venv/bin/.*$",

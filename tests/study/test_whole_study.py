@@ -22,9 +22,9 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from analysis.verify import verify
 from study.decisions.specs import pretraining_spec
 from study.facts.events import LaunchBegan, read_events
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
+from study.plans.plan_file import require_plan
 from trainables.runs.devices import device_name
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingOutcome

@@ -15,12 +15,12 @@ from helpers.mlflow_stores import content, curves, free_port, planned, stored_ru
 from msgspec.structs import replace
 
 from study.facts.events import TrialEnded
-from study.facts.plan_on_disk import require_plan
 from study.launch_stages import MIRROR_NICENESS, start_mirror
 from study.mirror import main
 from study.mlflow_mirror.follower import Mirror, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked
+from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Range
 
 pytestmark = pytest.mark.slow

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
 
-from study.facts.plan_on_disk import require_plan
 from study.mlflow_mirror.follower import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
+from study.plans.plan_file import require_plan
 
 NAME = "albert-mlm/pretraining"
 

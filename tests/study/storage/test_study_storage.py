@@ -6,9 +6,9 @@ import pytest
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study
 
-from study.facts.plan_on_disk import require_plan
 from study.launch_options import build_parser
 from study.launch_stages import run_study
+from study.plans.plan_file import require_plan
 from study.storage.study_storage import storage_for
 
 
