@@ -25,10 +25,9 @@ from analysis.layouts.rendering import render
 from analysis.layouts.table import number_text
 from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import findings, headline, sentence
-from analysis.statistics.across_tasks import by_task, macro_test
-from analysis.statistics.comparisons import Comparison
-from analysis.statistics.constant_answer import not_shown_above_constant
+from analysis.statistics.comparisons import Comparison, by_task, macro_test
 from analysis.statistics.costs import time_in_words, time_unit
+from analysis.statistics.samples import not_shown_above_constant
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
 from benchmarks.real_results import DONE, RATES

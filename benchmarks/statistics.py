@@ -11,7 +11,7 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
     freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
     search        methods that are alike, each searched afresh: how often the two tests say they differ
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
-    power         how often a true difference is found on RTE's 277 examples, and what `power` says
+    power         how often a true difference on RTE's 277 examples is found that should be found with 80 % power
     optimism      coverage of the parts of optimism, where a slice of train selects
     verdict       coverage against a published median, and how often each word is wrong
     median        coverage of the order statistics around a median
@@ -31,11 +31,9 @@ import numpy as np
 from scipy import stats
 
 from analysis.statistics import uncertainty
-from analysis.statistics.across_tasks import probability_of_improvement
-from analysis.statistics.optimism import optimism_of_search
-from analysis.statistics.power import power
-from analysis.statistics.search_noise import search_noise
+from analysis.statistics.comparisons import detectable_difference, probability_of_improvement
 from analysis.statistics.search_repeats import Repeats, paired_repeats
+from analysis.statistics.searches import optimism_of_search, search_noise
 from analysis.statistics.verdicts import MARGIN, verdict
 from benchmarks.results_file import write_results
 
@@ -254,19 +252,25 @@ def over_searches(
 
 
 def power_on_rte(divisor: int) -> Iterator[Rate]:
-    """Two methods that find the same examples difficult, one of them better."""
+    """Two methods that find the same examples difficult, one of them better by what should be found with 80 % power.
+
+    A model's score varies with its seed, and with the examples that it happens to get right: (1 - ρ) a (1 - a) / n.
+    """
     rng, repeats = np.random.default_rng(3), 2_000 // divisor
     accuracy, correlation = 0.75, 0.3
     concentration = 1 / correlation - 1
-    for difference in (0.0, 0.02, 0.03, 0.05, 0.08):
+    of_model = SEED_DEVIATION**2 + (1 - correlation) * accuracy * (1 - accuracy) / EXAMPLES
+    for comparisons in (1, 32):
+        freedom = 2 * (SEEDS - 1)
+        difference = detectable_difference((2 * of_model / SEEDS) ** 0.5, freedom, comparisons=comparisons)
+        assert difference is not None
         found = 0
         for _ in range(repeats):
             ease = rng.beta(accuracy * concentration, (1 - accuracy) * concentration, EXAMPLES)
             better = ease + (difference / (1 - accuracy)) * (1 - ease)  # by so much on average, and no chance above 1
-            found += compared(sample(rng, better), sample(rng, ease)).p_value < uncertainty.ALPHA
-        settings = dict(n_examples=EXAMPLES, seeds=SEEDS, seed_standard_deviation=SEED_DEVIATION)
-        said = power(difference, accuracy=accuracy, example_correlation=correlation, **settings)
-        name = f"{100 * difference:.0f} points: `power` says {100 * said:.1f} %"
+            p_value = compared(sample(rng, better), sample(rng, ease)).p_value
+            found += p_value < uncertainty.ALPHA / comparisons
+        name = f"{100 * difference:.1f} points, as the first of {comparisons}: found, of 80 %"
         yield Rate(name, found / repeats, repeats, "for comparison", None)
 
 

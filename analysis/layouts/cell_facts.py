@@ -9,10 +9,11 @@ import numpy as np
 
 from analysis.layouts.table import Entry, deviation_entry, interval_entry, number_entry, number_text
 from analysis.statistics import uncertainty
-from analysis.statistics.optimism import Optimism, optimism_of_search
+from analysis.statistics.searches import Optimism, optimism_of_search
 from analysis.studies.cells import Cell
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS
+from trainables.schema import to_plain
 
 # The metrics of a table's columns, in the words of `published.csv`: PALBERT's tables, and ELECTRA's.
 PAPER_METRICS = {task: "accuracy" for task in TASKS} | {
@@ -69,7 +70,7 @@ def cell_facts(cell: Cell) -> dict[str, Any]:
         "summary": uncertainty.summary(cell.scores) if cell.records else None,
         "scores": cell.scores,
         "best_search": best and {"record": best.key, "selection_score": best.selection_score},
-        "optimism": (found := optimism_of(cell)) and found.to_json(),
+        "optimism": (found := optimism_of(cell)) and to_plain(found),
     }
 
 

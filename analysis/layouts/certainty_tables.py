@@ -20,12 +20,13 @@ from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, t
 from analysis.layouts.notes import origin_in_words, seed_notes, verdict_notes
 from analysis.layouts.paper_tables import pairs_with_published
 from analysis.layouts.table import Entry, Line, Table, interval_entry, number_entry, number_text
-from analysis.statistics.across_tasks import by_task, macro_test, probability_of_improvement
-from analysis.statistics.optimism import Gap
-from analysis.statistics.variance_components import variance_components
+from analysis.statistics.comparisons import by_task, macro_test, probability_of_improvement
+from analysis.statistics.samples import variance_components
+from analysis.statistics.searches import Gap
 from analysis.statistics.verdicts import MARGIN, Word
 from analysis.studies.cells import Row
 from analysis.studies.protocol_words import seeds_in_words
+from trainables.schema import to_plain
 
 VERDICT_MARKS: dict[Word, str] = {"reproduced": "=", "not reproduced": "≠", "undecided": "?"}
 
@@ -122,7 +123,7 @@ def optimism_table(evidence: Evidence) -> Table:
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(
-            evidence, lambda cell: cell_names(cell) | {"optimism": (found := optimism_of(cell)) and found.to_json()}
+            evidence, lambda cell: cell_names(cell) | {"optimism": (found := optimism_of(cell)) and to_plain(found)}
         ),
     )
 
@@ -154,7 +155,7 @@ def spread_table(evidence: Evidence) -> Table | None:
         ),
         notes=seed_notes(rows),
         sidecar=sidecar(evidence, cell_names)
-        | {"spread": [{"row": row, "task": task} | own.to_json() for (row, task), own in found.items()]},
+        | {"spread": [{"row": row, "task": task} | to_plain(own) for (row, task), own in found.items()]},
     )
 
 
@@ -176,7 +177,7 @@ def over_tasks_table(evidence: Evidence) -> Table | None:
             "tasks": number_entry(len(tests), 0),
         }
         lines.append(Line(row.label, entries))
-        facts.append({"row": row.label, "baseline": baseline, "difference": vars(mean), **improvement.to_json()})
+        facts.append({"row": row.label, "baseline": baseline, "difference": vars(mean), **to_plain(improvement)})
     if not lines:
         return None
     return Table(
@@ -228,5 +229,5 @@ def _verdict_facts(pair: Beside) -> dict[str, object]:
         "statistic": pair.published.statistic,
         "published": pair.number.value,
         "published_deviation": pair.number.deviation,
-        "verdict": found and found.to_json(),
+        "verdict": found and to_plain(found),
     }

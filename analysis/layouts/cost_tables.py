@@ -10,12 +10,17 @@ from analysis.layouts.cell_facts import cell_names, range_entry, speed_entries
 from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
 from analysis.layouts.notes import origin_in_words, seed_notes
 from analysis.layouts.table import Entry, Line, Table, number_entry
-from analysis.statistics.calibration import Calibration, LayerCalibration, calibration
-from analysis.statistics.comparisons import Place
-from analysis.statistics.costs import row_ledger, speed_facts
-from analysis.statistics.equal_compute import UNITS, EqualBudget, at_equal_budget
-from analysis.statistics.latencies import MeasuredExit, devices_in_words, latencies_of, measured_exits
-from analysis.statistics.trade_off import Spread, TradeOff, trade_off
+from analysis.statistics.costs import (
+    MeasuredExit,
+    devices_in_words,
+    latencies_of,
+    measured_exits,
+    row_ledger,
+    speed_facts,
+)
+from analysis.statistics.exits import Calibration, LayerCalibration, Spread, TradeOff, calibration, trade_off
+from analysis.statistics.samples import Place
+from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget
 from analysis.studies.cells import Row
 from analysis.studies.protocol_words import seeds_in_words
 from trainables.data.tasks import TASKS
@@ -136,7 +141,7 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         ),
         notes=[f"budgets in epochs: {', '.join(budgets)}", *_not_in_budgets(rows)],
         sidecar=sidecar(evidence, cell_names)
-        | {"budgets": [budget.to_json() for budgets in found.values() for budget in budgets.values()]},
+        | {"budgets": [to_plain(budget) for budgets in found.values() for budget in budgets.values()]},
     )
 
 
@@ -239,7 +244,7 @@ def calibration_table(evidence: Evidence) -> Table | None:
         ),
         notes=seed_notes(evidence.rows),
         sidecar=sidecar(evidence, cell_names)
-        | {"calibration": [{"row": row, "task": task} | own.to_json() for (row, task), own in found.items()]},
+        | {"calibration": [{"row": row, "task": task} | to_plain(own) for (row, task), own in found.items()]},
     )
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from analysis.layouts.notes import seed_notes
 from analysis.layouts.pretraining_words import pretraining_facts
-from analysis.statistics.comparisons import Comparison, Place, Sample, baseline_row, compare, samples_of
+from analysis.statistics.comparisons import Comparison, baseline_row, compare
 from analysis.statistics.exits import Exits, exits_of
+from analysis.statistics.samples import Place, Sample, samples_of
 from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, rows_of

@@ -11,13 +11,11 @@ from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
     Comparison,
-    Place,
-    Sample,
     baseline_method,
     baseline_row,
     baseline_rows,
 )
-from analysis.statistics.constant_answer import not_shown_above_constant
+from analysis.statistics.samples import Place, Sample, not_shown_above_constant
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
 from analysis.studies.load import Study

@@ -14,10 +14,8 @@ from analysis.layouts.cell_facts import points
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.paper_tables import macro
 from analysis.layouts.table import number_text
-from analysis.statistics.across_tasks import by_task, macro_test
-from analysis.statistics.comparisons import Comparison, baseline_method, marks
+from analysis.statistics.comparisons import POWER, Comparison, baseline_method, by_task, macro_test, marks
 from analysis.statistics.costs import Compute, TimeUnit, row_ledger, speed_facts, speed_up, unit_of
-from analysis.statistics.power import POWER
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row
 from study.facts.plain_words import counted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -35,10 +36,10 @@ from analysis.pictures.picture import (
     task_panels,
 )
 from analysis.statistics import uncertainty
-from analysis.statistics.across_tasks import ForestLine, by_task, forest
-from analysis.statistics.calibration import LayerCalibration, calibration
-from analysis.statistics.comparisons import Comparison, Place, marks
-from analysis.statistics.exits import Exits, Sweep, exits_of
+from analysis.statistics.comparisons import Comparison, by_task, macro_test, marks
+from analysis.statistics.exits import Exits, LayerCalibration, Sweep, calibration, exits_of
+from analysis.statistics.samples import Place
+from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cell_sources import predictions_of
 from analysis.studies.cells import Cell, Row
 from study.facts.plain_words import joined
@@ -48,7 +49,7 @@ from trainables.data.tasks import TASKS
 FOREST_INCHES = 4.1  # width: a phone shows it hardly shrunk
 LINE_INCHES = 0.08  # from one method's interval to the next
 SPREAD = 0.74  # share of a task's height that its intervals take
-MACRO = "macro"  # `ForestLine.name` of the mean over the tasks
+MEAN = "mean"  # over the tasks, beside their names
 REACH = 10  # points below the lowest own exit of a task: what scores less is cut off
 STRIP_INCHES = (2.75, 0.8)  # of a method's exit layers on a task
 FEWEST_EXAMPLES = 20  # that leave at a layer; with fewer the share of right answers says nothing
@@ -111,17 +112,19 @@ def forest_picture(subject: Subject, comparisons: Sequence[Comparison], baseline
         return None
     tests = {row.label: by_task(comparisons, row.label, baseline) for row in subject.rows if row.label != baseline}
     tasks = [task for task in TASKS if any(task in own for own in tests.values())]
-    lines = {label: _forest_lines(forest(own), tasks) for label, own in tests.items() if own}
+    lines = {label: _with_mean(own, tasks) for label, own in tests.items() if own}
     if not lines:
         return None
-    names = [name for name in (*tasks, MACRO) if any(line.name == name for own in lines.values() for line in own)]
+    names = [name for name in (*tasks, MEAN) if any(name in own for own in lines.values())]
     marked = marks(subject.rows, comparisons)
     figure, axes = _forest_panel(names, len(lines))
     offsets = np.linspace(-0.5, 0.5, len(lines)) * SPREAD * (len(lines) - 1) / len(lines)
     for (label, own), offset in zip(lines.items(), offsets, strict=True):
-        for line in own:
-            place = names.index(line.name) + offset
-            _draw_forest_line(axes, subject.styles[label], line, place, is_marked=(label, line.name) in marked)
+        for name, test in own.items():
+            style, place = subject.styles[label], names.index(name) + offset
+            look = _forest_look(style, is_mean=name == MEAN, is_marked=(label, name) in marked)
+            axes.hlines(place, 100 * test.low, 100 * test.high, style.colour, lw=2.6 if name == MEAN else 1.1, zorder=2)
+            axes.plot(100 * test.difference, place, color=style.colour, zorder=3, **look)
     axes.set_xlabel(f"difference to {baseline}, points")
     handles = [
         axes.plot([], [], marker=style.marker, ms=4.5, lw=1.1, color=style.colour, label=label)[0]
@@ -134,14 +137,14 @@ def forest_picture(subject: Subject, comparisons: Sequence[Comparison], baseline
         f"level (Holm over all comparisons with {baseline}); hollow: not. The intervals are not adjusted. Mean: "
         "over all of these tasks; it has no mark."
     )
-    return lay_out("forest", f"Differences to {baseline}", caption, _describe_forest(lines, marked), figure)
+    alt = " ".join(_describe_forest(label, own, marked) for label, own in lines.items())
+    return lay_out("forest", f"Differences to {baseline}", caption, alt, figure)
 
 
-def _forest_lines(lines: list[ForestLine], tasks: list[str]) -> list[ForestLine]:
-    """In the order of the tasks, with their mean where it is over several and over all."""
-    own = {line.name: line for line in lines}
-    names = [*tasks, *([MACRO] if len(own) == len(tasks) + 1 > 2 else [])]
-    return [own[name] for name in names if name in own]
+def _with_mean(tests: dict[str, PairedTest], tasks: list[str]) -> dict[str, PairedTest]:
+    """The tests in the order of the tasks, then that of their mean if they are several and no task lacks its test."""
+    ordered = {task: tests[task] for task in tasks if task in tests}
+    return ordered | ({MEAN: macro_test(tests)} if len(ordered) == len(tasks) > 1 else {})
 
 
 def _forest_panel(names: list[str], methods: int) -> tuple[Figure, Axes]:
@@ -152,37 +155,31 @@ def _forest_panel(names: list[str], methods: int) -> tuple[Figure, Axes]:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
-    for i in range(1, len(names)):
-        before_macro = names[i] == MACRO
-        axes.axhline(i - 0.5, color="black" if before_macro else "0.85", lw=0.8 if before_macro else 0.5, zorder=0)
+    for i, name in enumerate(names[1:]):
+        colour, width = ("black", 0.8) if name == MEAN else ("0.85", 0.5)
+        axes.axhline(i + 0.5, color=colour, lw=width, zorder=0)
     axes.axvline(0, color="black", lw=0.8, zorder=1)
     return figure, axes
 
 
-def _draw_forest_line(axes: Axes, style: Style, line: ForestLine, place: float, *, is_marked: bool) -> None:
-    is_macro = line.name == MACRO
-    axes.hlines(place, 100 * line.low, 100 * line.high, color=style.colour, lw=2.6 if is_macro else 1.1, zorder=2)
-    if is_macro:
-        axes.plot(100 * line.difference, place, marker="|", ms=8, mew=2.0, color=style.colour, zorder=3)
-        return
-    face = style.colour if is_marked else "white"
-    axes.plot(100 * line.difference, place, marker=style.marker, ms=4.5, color=style.colour, mfc=face, zorder=3)
+def _forest_look(style: Style, *, is_mean: bool, is_marked: bool) -> dict[str, Any]:
+    """The mark of a difference: a bar for the mean, else the row's marker, filled where it is marked."""
+    if is_mean:
+        return {"marker": "|", "ms": 8, "mew": 2.0}
+    return {"marker": style.marker, "ms": 4.5, "mfc": style.colour if is_marked else "white"}
 
 
 def _forest_title(name: str) -> str:
-    return "mean" if name == MACRO else TASKS[name].title
+    return MEAN if name == MEAN else TASKS[name].title
 
 
-def _describe_forest(lines: dict[str, list[ForestLine]], marked: dict[Place, str]) -> str:
-    texts = []
-    for label, own in lines.items():
-        differences = [
-            f"{_forest_title(line.name)} {gap_entry(line.difference, line.low, line.high).text}"
-            + ", marked" * ((label, line.name) in marked)
-            for line in own
-        ]
-        texts.append(f"{label}: {joined(differences)}.")
-    return " ".join(texts)
+def _describe_forest(label: str, tests: dict[str, PairedTest], marked: dict[Place, str]) -> str:
+    differences = [
+        f"{_forest_title(name)} {gap_entry(test.difference, test.low, test.high).text}"
+        + ", marked" * ((label, name) in marked)
+        for name, test in tests.items()
+    ]
+    return f"{label}: {joined(differences)}."
 
 
 # How far the seeds lie apart.

@@ -1,4 +1,4 @@
-"""Paired comparisons of methods on a task, from per-example predictions with the seeds as a second level.
+"""Paired comparisons of methods, from per-example predictions with the seeds as a second level: by task, and over all.
 
 Two questions, two p-values. `adjusted_p_value`: would these two chosen configurations differ on fresh seeds and other
 examples? `adjusted_p_value_with_search`: would the methods differ, had each searched again? The second is the wider
@@ -7,29 +7,26 @@ claim and is granted less often.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from math import inf
 from typing import Any, Literal
 
 import numpy as np
+from scipy import special
 
 from analysis.statistics import uncertainty
-from analysis.statistics.power import detectable_difference
-from analysis.statistics.resampling import mean_over_draws, plain_scores, resampled_scores
-from analysis.statistics.search_noise import search_noise
-from analysis.statistics.uncertainty import PairedTest, SearchNoise, Variance
-from analysis.studies.cell_sources import Source, baselines_of, sources_of
-from analysis.studies.cells import Cell, Row
-from analysis.studies.stored_predictions import TOLERANCE, Predictions
+from analysis.statistics.samples import Place, Sample
+from analysis.statistics.uncertainty import PairedTest, Variance
+from analysis.studies.cell_sources import baselines_of
+from analysis.studies.cells import Row
 from trainables.data.tasks import TASKS
 
-RESAMPLES = 1_000
+RESAMPLES = 2_000  # of `probability_of_improvement`
+POWER = 0.8  # with which `detectable_difference` would be found
+_NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is unsure of itself far beyond
 
 Family = Literal["baseline", "others"]
-Place = tuple[str, str]  # row label, task
 
 
 @dataclass(frozen=True)
@@ -78,54 +75,6 @@ class Comparison:
             "detectable_difference": self.detectable_difference,
             "mcnemar": self.mcnemar,
         }
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A cell's predictions of every seed, its scores on the shared resamples, and the luck of its search.
-
-    A seed's score, on the dev set and on a resample of it, is the mean over the draws of a sampled exit: the number
-    that tables print.
-    """
-
-    predictions: list[Predictions]
-    scores: list[float]
-    resampled: np.ndarray  # (resamples, seeds)
-    search: SearchNoise | None  # None where the search has too few trials to tell
-
-    @property
-    def interval(self) -> uncertainty.Interval:
-        """What other dev examples could have made of the mean score of these models."""
-        return uncertainty.bootstrap_interval(self.resampled.mean(axis=1))
-
-
-def samples_of(rows: list[Row]) -> dict[Place, Sample]:
-    """By row and task, where every one of at least two seeds has stored predictions for the same examples.
-
-    Raises:
-        ValueError: the score of stored predictions is not their record's.
-    """
-    cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
-    stored = {place: found for place, cell in cells.items() if (found := _stored(cell))}
-    groups: dict[tuple[str, str], list[Place]] = {}
-    for place, found in stored.items():
-        groups.setdefault((place[1], found[0].examples), []).append(place)
-    samples = {}
-    for (task, _), places in groups.items():
-        noises = {place: search_noise_of(cells[place]) for place in places}
-        samples.update(_resample(task, {place: stored[place] for place in places}, noises))
-    return samples
-
-
-def search_noise_of(cell: Cell) -> SearchNoise | None:
-    """The luck of the cell's search, in its selection scores; None where its trials are too few to tell."""
-    if not cell.arm.space:
-        return SearchNoise(given_best=0.0, of_best=Variance(0.0, inf))
-    completed = [record for record in cell.arm_records if record.phase == "search" and record.status == "completed"]
-    found = [record.selection_score for record in completed if record.selection_score is not None]
-    return search_noise(
-        found, [record.selection_score for record in cell.records if record.selection_score is not None]
-    )
 
 
 def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
@@ -222,45 +171,6 @@ def _same_examples(one: Sample | None, other: Sample | None) -> bool:
     return bool(one and other and one.predictions[0].examples == other.predictions[0].examples)
 
 
-def _stored(cell: Cell) -> list[Predictions]:
-    """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
-    sources = sources_of(cell)
-    stored = [_checked(cell.task, source, source.predictions) for source in sources if source.predictions is not None]
-    if stored and len(stored) < len(sources):
-        missing = f"{len(sources) - len(stored)} of {len(sources)} predictions are missing"
-        folder = sources[0].path.parents[1]
-        warnings.warn(f"{folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2)
-    same_examples = len({predictions.examples for predictions in stored}) == 1
-    return stored if len(stored) == len(sources) > 1 and same_examples else []
-
-
-def _checked(task: str, source: Source, predictions: Predictions) -> Predictions:
-    value = float(plain_scores(TASKS[task], predictions.answers, predictions.labels, predictions.split).mean())
-    told = source.record.score
-    if told is None or abs(told - value) > TOLERANCE:
-        raise ValueError(f"{source.path} does not belong to its record: its score is {value:.6f}, the record's {told}")
-    return predictions
-
-
-def _resample(
-    task: str, stored: dict[Place, list[Predictions]], searches: dict[Place, SearchNoise | None]
-) -> dict[Place, Sample]:
-    """The samples of several rows that answered the same examples, all models on the same resamples."""
-    models = [predictions for found in stored.values() for predictions in found]
-    answers = np.concatenate([predictions.answers for predictions in models])  # (draws of all models, n)
-    draws = [predictions.draws for predictions in models]
-    data = (TASKS[task], answers, models[0].labels, models[0].split)
-    scores = mean_over_draws(plain_scores(*data), draws)
-    resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), draws)
-    ends = np.cumsum([len(found) for found in stored.values()])
-    return {
-        place: Sample(
-            found, scores[end - len(found) : end].tolist(), resampled[:, end - len(found) : end], searches[place]
-        )
-        for (place, found), end in zip(stored.items(), ends, strict=True)
-    }
-
-
 def _mcnemar(one: Sample, other: Sample) -> list[float]:
     """Of models that are right or wrong on an example: of a sampled exit each draw is another answer."""
     models = [*one.predictions, *other.predictions]
@@ -270,3 +180,97 @@ def _mcnemar(one: Sample, other: Sample) -> list[float]:
         uncertainty.mcnemar(mine.answers[0] == mine.labels, theirs.answers[0] == theirs.labels)
         for mine, theirs in zip(one.predictions, other.predictions, strict=False)
     ]
+
+
+def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
+    """The smallest true difference that a test with this standard error finds with 80 % power, in the score's unit.
+
+    None where the error is 0: scores that are all alike say nothing of how they spread. `python -m
+    benchmarks.statistics power` holds it against the test itself.
+
+    Args:
+        freedom: degrees of freedom of the standard error.
+        comparisons: of the table; the first that Holm looks at is tested at the level divided by their number.
+    """
+    if standard_error == 0:
+        return None
+    level = 1 - uncertainty.ALPHA / comparisons / 2
+    if freedom > _NORMAL_FROM:
+        return standard_error * float(special.ndtri(level) + special.ndtri(POWER))
+    return standard_error * float(special.nctdtrinc(freedom, 1 - POWER, special.stdtrit(freedom, level)))
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The probability that a run of one row scores above a run of the other on the same task, mean over the tasks."""
+
+    probability: float
+    low: float
+    high: float
+    coverage: float
+    tasks: tuple[str, ...]
+
+
+def macro_test(tests: Mapping[str, PairedTest]) -> PairedTest:
+    """The difference of two rows' mean scores over the tasks, tested jointly, from their tests by task.
+
+    Tasks have models and dev examples of their own, so the variance of the mean is the sum of theirs over the number
+    of tasks squared; degrees of freedom after Satterthwaite.
+
+    Raises:
+        ValueError: no task.
+    """
+    if not tests:
+        raise ValueError("no task is there to take a mean over; allowed: at least one that both rows have")
+    number = len(tests)
+    variances = [Variance((test.standard_error / number) ** 2, test.freedom) for test in tests.values()]
+    return uncertainty.paired_test(float(np.mean([test.difference for test in tests.values()])), variances)
+
+
+def by_task(comparisons: Sequence[Comparison], row: str, other: str) -> dict[str, PairedTest]:
+    """The tests of `row` minus `other` by task, whichever way round they were compared."""
+    found = {}
+    for comparison in comparisons:
+        if (comparison.row, comparison.other) == (row, other):
+            found[comparison.task] = comparison.test
+        elif (comparison.row, comparison.other) == (other, row):
+            found[comparison.task] = _turned(comparison.test)
+    return found
+
+
+def probability_of_improvement(
+    scores: Mapping[str, Sequence[float]], other_scores: Mapping[str, Sequence[float]], *, seed: int = 0
+) -> Improvement:
+    """P(X > Y) + P(X = Y) / 2 over all pairs of seeds, mean over the tasks of both (arXiv:2108.13264, section 4.3).
+
+    The interval is the percentile bootstrap over seeds, within task and row (stratified). With five seeds it is
+    somewhat too narrow: `python -m benchmarks.statistics improvement` prints its coverage.
+
+    Args:
+        scores: of every seed, by task.
+
+    Raises:
+        ValueError: no task that both have.
+    """
+    tasks = tuple(task for task in scores if task in other_scores)
+    if not tasks:
+        raise ValueError(f"no task in common: {', '.join(scores) or 'none'} and {', '.join(other_scores) or 'none'}")
+    rng = np.random.default_rng(seed)
+    pairs = [(np.asarray(scores[task]), np.asarray(other_scores[task])) for task in tasks]
+    value = float(np.mean([_share_above(one[None], other[None])[0] for one, other in pairs]))
+    resampled = [_share_above(_drawn(one, rng), _drawn(other, rng)) for one, other in pairs]
+    interval = uncertainty.bootstrap_interval(np.mean(resampled, axis=0))
+    return Improvement(value, interval.low, interval.high, interval.coverage, tasks)
+
+
+def _drawn(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return rng.choice(scores, size=(RESAMPLES, len(scores)))
+
+
+def _share_above(scores: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Of (resamples, seeds) each, (resamples,)."""
+    return ((np.sign(scores[:, :, None] - other[:, None, :]) + 1) / 2).mean(axis=(1, 2))
+
+
+def _turned(test: PairedTest) -> PairedTest:
+    return PairedTest(-test.difference, -test.high, -test.low, test.p_value, test.standard_error, test.freedom)

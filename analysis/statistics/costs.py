@@ -1,4 +1,4 @@
-"""What the numbers cost: the compute ledger and the speed table."""
+"""What the numbers cost: the compute of every row, and the layers and the time of the models that came of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.statistics import uncertainty
-from analysis.statistics.latencies import measured_exits
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
+from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.resolved_plan import Arm
-from trainables.runs.trial import TIMED_BATCHES
+from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
@@ -151,14 +151,6 @@ def pretraining_cost(study: Study) -> PretrainingCost | None:
     return PretrainingCost(arm=plan.pretraining, whole=_total(pretraining_spent(study)), arms=len(plan.arms))
 
 
-def seconds_on_gpu(record: Record) -> float:
-    return record.gpu_seconds
-
-
-def seconds_of_clock(record: Record) -> float:
-    return record.wall_seconds
-
-
 def ledger_notes(entries: list[Entry]) -> list[str]:
     """The ledger in words, and warnings where rows had unlike compute on the tasks that all of them ran to a number.
 
@@ -233,6 +225,77 @@ def time_in_words(seconds: float, unit: TimeUnit) -> str:
     return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
 
 
+@dataclass(frozen=True)
+class TimedExit:
+    """One setting of the exit at one batch size."""
+
+    milliseconds: float  # per example
+    time_ratio: float  # of all layers' milliseconds to these
+    layer_ratio: float  # depth to the layers run by the timed examples
+
+
+@dataclass(frozen=True)
+class MeasuredExit:
+    """One setting of the exit."""
+
+    rule: str
+    setting: float | None
+    flops: float  # per example
+    by_batch_size: dict[int, TimedExit]
+
+    @property
+    def name(self) -> str:
+        """`threshold 0.5`, `all layers`."""
+        if self.rule == "last":
+            return "all layers"
+        return self.rule if self.setting is None else f"{self.rule} {self.setting:.3g}"
+
+
+def latencies_of(cell: Cell) -> list[Latency]:
+    """Of the records that have one."""
+    return [record.latency for record in cell.records if record.latency is not None]
+
+
+def measured_exits(cell: Cell) -> list[MeasuredExit]:
+    """Every setting that was timed, the models' own first; empty where nothing was."""
+    latencies = latencies_of(cell)
+    settings = dict.fromkeys((own.rule, own.setting) for latency in latencies for own in latency.exits)
+    return [_measured_exit(latencies, *setting) for setting in settings]
+
+
+def devices_in_words(cells: Iterable[Cell]) -> str:
+    """What the cells' models were timed on; empty where nothing was."""
+    latencies = [latency for cell in cells for latency in latencies_of(cell)]
+    return " or ".join(dict.fromkeys(f"{own.device}, {counted(own.threads, 'thread')}" for own in latencies))
+
+
+def _measured_exit(latencies: list[Latency], rule: str, setting: float | None) -> MeasuredExit:
+    pairs = [
+        (own, latency.all_layers)
+        for latency in latencies
+        for own in latency.exits
+        if (own.rule, own.setting) == (rule, setting)
+    ]
+    sizes = dict.fromkeys(timing.batch_size for own, _ in pairs for timing in own.timings)
+    return MeasuredExit(
+        rule, setting, _median(own.flops for own, _ in pairs), {size: _timed_exit(pairs, size) for size in sizes}
+    )
+
+
+def _timed_exit(pairs: list[tuple[ExitLatency, ExitLatency]], batch_size: int) -> TimedExit:
+    found = [(own.timing(batch_size), whole.timing(batch_size)) for own, whole in pairs]
+    timings = [(own, whole) for own, whole in found if own and whole]
+    return TimedExit(
+        milliseconds=_median(own.milliseconds for own, _ in timings),
+        time_ratio=_median(whole.milliseconds / own.milliseconds for own, whole in timings),
+        layer_ratio=_median(whole.mean_layers / own.mean_layers for own, whole in timings),
+    )
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(list(values)))
+
+
 def speed_facts(cell: Cell) -> dict[str, Any]:
     """Medians over the confirm records: parameters (millions), layers run, layer ratio, and measured time.
 
@@ -255,7 +318,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
         "most_layers": max(layers, default=None),
         "layer_ratio": depth / run if depth and run else None,
         **{f"time_ratio_{size}": own_exit[size].time_ratio if size in own_exit else None for size in TIMED_BATCHES},
-        "seconds_per_trial": median(seconds_of_clock),
+        "seconds_per_trial": median(lambda record: record.wall_seconds),
     }
 
 

@@ -1,16 +1,26 @@
-"""Where the models of a cell let their examples leave, and what every other setting of their exits would cost."""
+"""Where the models of a cell let their examples leave, what other settings would cost, and whether exits are right.
+
+Three questions about the same stored predictions: where examples leave (`exits_of`), what a method scores for the
+layers that it may run (`trade_off`), and whether exits are as sure as they should be (`calibration`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
+from analysis.studies.cell_sources import predictions_of
 from analysis.studies.cells import Cell
-from analysis.studies.stored_predictions import Predictions, read_predictions
+from analysis.studies.stored_predictions import Predictions
 from study.facts.record import Record
+from trainables.data.tasks import TASKS
 
 SETTING_FIELDS = {"threshold": "q", "patience": "patience"}  # rule of a sweep -> field that sets it in a configuration
+ROUNDING = 1e-9  # of a mean over examples
+BINS = 10  # of confidence, of equal width over [0, 1]
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ def exits_of(cell: Cell) -> Exits | None:
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     if not layers or len(layers) < len(cell.records):
         return None
-    stored = _stored(cell)
+    stored = predictions_of(cell)
     depth = max(record.num_layers or 0 for record in cell.records)
     posteriors = [posterior for predictions in stored if (posterior := _posterior(predictions)) is not None]
     return Exits(
@@ -63,13 +73,6 @@ def exits_of(cell: Cell) -> Exits | None:
         shares=np.stack([_shares(predictions, depth) for predictions in stored]) if stored else None,
         posterior=np.stack(posteriors) if posteriors else None,
     )
-
-
-def _stored(cell: Cell) -> list[Predictions]:
-    """The predictions of every seed, none where any is missing."""
-    read = [read_predictions(cell.study_of(record), record) for record in cell.records]
-    stored = [predictions for predictions in read if predictions is not None]
-    return stored if len(stored) == len(read) else []
 
 
 def _rules(stored: list[Predictions]) -> list[str]:
@@ -114,3 +117,148 @@ def _posterior(predictions: Predictions) -> np.ndarray | None:
     """Mean probability of leaving after each layer, (layers,); None without a Λ head."""
     stored = predictions.exit_probabilities
     return None if stored is None else stored.astype(float).mean(axis=1)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over the seeds."""
+
+    median: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class Front:
+    """The settings of one trained model that no other setting beats in score with as few layers.
+
+    Between two of them lies a straight line: whoever takes the one for some examples and the other for the rest, at
+    random, runs a mixture of their layers and expects the same mixture of their accuracies (of other metrics about).
+    """
+
+    mean_layers: np.ndarray  # (points,), rising
+    scores: np.ndarray  # (points,), rising, in [-1, 1]
+    most_layers: float  # of any setting; between the last point and here more layers buy nothing
+
+    def score_at(self, mean_layers: float) -> float | None:
+        """The score for at most so many mean layers; None outside of what the settings run: nothing is extrapolated."""
+        if not self.mean_layers[0] - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
+            return None
+        return float(np.interp(mean_layers, self.mean_layers, self.scores))
+
+    def layers_for(self, score: float) -> float | None:
+        """The fewest mean layers that give this score; None outside of what the front scores."""
+        if not self.scores[0] - ROUNDING <= score <= self.scores[-1] + ROUNDING:
+            return None
+        return float(np.interp(score, self.scores, self.mean_layers))
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """The fronts of a cell's models, one per seed."""
+
+    fronts: tuple[Front, ...]
+
+    def score_at(self, mean_layers: float) -> Spread | None:
+        """The score at so many mean layers; None unless every seed's front reaches there."""
+        return _spread([front.score_at(mean_layers) for front in self.fronts])
+
+    def layers_for(self, score: float) -> Spread | None:
+        """The mean layers for this score; None unless every seed's front reaches it: the best seeds alone flatter."""
+        return _spread([front.layers_for(score) for front in self.fronts])
+
+
+def pareto_front(mean_layers: np.ndarray, scores: np.ndarray) -> Front:
+    """The front of a model's settings, from the mean layers and the score of each, (settings,) both."""
+    order = np.lexsort((-scores, mean_layers))  # by layers; of equal layers the best score first
+    layers, ordered = mean_layers[order], scores[order]
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
+    rises = ordered > before
+    return Front(layers[rises], ordered[rises], most_layers=float(layers[-1]))
+
+
+def trade_off(exits: Exits) -> TradeOff:
+    """The trade-off of a cell: every setting of every rule that was swept, and the method's own exit."""
+    layers = np.concatenate([exits.mean_layers[:, None], *(sweep.mean_layers for sweep in exits.sweeps)], axis=1)
+    scores = np.concatenate([exits.scores[:, None], *(sweep.scores for sweep in exits.sweeps)], axis=1)
+    return TradeOff(tuple(pareto_front(*points) for points in zip(layers, scores, strict=True)))
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    numbers = [value for value in values if value is not None]
+    if not numbers or len(numbers) < len(values):
+        return None
+    return Spread(float(np.median(numbers)), min(numbers), max(numbers))
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Examples of like confidence, and how often it was deserved."""
+
+    confidence: float  # mean of the bin
+    share: float  # for which it was right
+    examples: int
+
+
+@dataclass(frozen=True)
+class LayerCalibration:
+    """The reliability of one layer; layers count from 1."""
+
+    layer: int
+    examples: int  # over all seeds and draws
+    confidence: float
+    share: float
+    expected_calibration_error: float  # mean of |confidence - share| over the bins, by examples
+    bins: tuple[ReliabilityBin, ...]  # without the empty ones
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibration of a cell's exits, all of its seeds together.
+
+    `posterior`, of a model with a Λ head: the posterior's CDF at layer i, that is how sure Λ is that the answer at i
+    will do, against the share of examples whose answer at i is the last layer's. The last layer itself is left out:
+    both are 1 there. `exits`: the answer's probability against accuracy, of the examples that leave at a layer.
+    """
+
+    posterior: tuple[LayerCalibration, ...] | None
+    exits: tuple[LayerCalibration, ...]
+
+
+def calibration(stored: Sequence[Predictions]) -> Calibration | None:
+    """From the predictions of a cell's seeds; None without any, and for regression, whose scores have no confidence."""
+    if not stored or TASKS[stored[0].task].is_regression:
+        return None
+    return Calibration(posterior=_calibrate_posterior(stored), exits=_calibrate_exits(stored))
+
+
+def _calibrate_posterior(stored: Sequence[Predictions]) -> tuple[LayerCalibration, ...] | None:
+    cdfs, agreements = [], []
+    for predictions in stored:
+        if predictions.exit_probabilities is None:
+            return None
+        cdfs.append(np.minimum(np.cumsum(predictions.exit_probabilities.astype(float), axis=0), 1.0))
+        agreements.append(predictions.layer_answers == predictions.layer_answers[-1])
+    cdf, agrees = np.concatenate(cdfs, axis=1), np.concatenate(agreements, axis=1)  # (layers, n of all seeds)
+    return tuple(_calibrate_layer(layer + 1, cdf[layer], agrees[layer]) for layer in range(len(cdf) - 1))
+
+
+def _calibrate_exits(stored: Sequence[Predictions]) -> tuple[LayerCalibration, ...]:
+    confidence = np.concatenate([special.softmax(own.logits, axis=2).max(axis=2).ravel() for own in stored])
+    correct = np.concatenate([(own.answers == own.labels).ravel() for own in stored])
+    layers = np.concatenate([own.exit_layers.ravel() for own in stored])
+    return tuple(
+        _calibrate_layer(layer, confidence[layers == layer], correct[layers == layer])
+        for layer in np.unique(layers).tolist()
+    )
+
+
+def _calibrate_layer(layer: int, confidence: np.ndarray, right: np.ndarray) -> LayerCalibration:
+    places = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    bins = tuple(
+        ReliabilityBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
+        for number in range(BINS)
+        if (own := places == number).any()
+    )
+    error = sum(abs(each.confidence - each.share) * each.examples for each in bins) / len(confidence)
+    return LayerCalibration(layer, len(confidence), float(confidence.mean()), float(right.mean()), error, bins)

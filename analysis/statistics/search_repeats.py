@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import Place, samples_of
+from analysis.statistics.samples import Place, samples_of
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import repeats_of

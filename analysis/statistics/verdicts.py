@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -29,10 +29,6 @@ class Verdict:
     high: float
     word: Word
     published_spread: Literal["printed", "ours"]  # whose standard deviation over seeds stands for the published one's
-
-    def to_json(self) -> dict[str, Any]:
-        """For a table's sidecar."""
-        return asdict(self)
 
 
 class PublishedStatistic(NamedTuple):

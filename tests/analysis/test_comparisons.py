@@ -1,17 +1,27 @@
 """python -m pytest tests/analysis/test_comparisons.py"""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.made_studies import arm, predicted_study, record, scores_of, store_predictions, write_study
 from helpers.made_studies import predictions as make_predictions
+from scipy import stats
 
 from analysis.layouts.notes import comparison_notes, marks_in_words
-from analysis.statistics.comparisons import compare, marks, samples_of
+from analysis.statistics.comparisons import (
+    Comparison,
+    by_task,
+    compare,
+    detectable_difference,
+    macro_test,
+    marks,
+    probability_of_improvement,
+)
 from analysis.statistics.costs import Compute, ledger_notes, row_ledger, unit_of
-from analysis.statistics.resampling import plain_scores, resampled_scores
-from analysis.statistics.uncertainty import holm
+from analysis.statistics.samples import resampled_scores, samples_of, weighted_scores
+from analysis.statistics.uncertainty import Variance, holm, paired_test
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import write_tables
@@ -30,12 +40,12 @@ def comparisons(rows):
 
 
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
-def test_plain_scores_are_those_of_the_tasks_own_metrics(name):
+def test_scores_with_equal_weights_are_those_of_the_tasks_own_metrics(name):
     arrays = make_predictions("palbert", name, 0.7, seed=1, num_examples=300, salt=0)
     answers = predictions_from_logits(TASKS[name], arrays["logits"][0])
-    found = plain_scores(TASKS[name], answers[None], arrays["labels"], arrays["split"])
-    metrics = compute_metrics(TASKS[name], answers, arrays["labels"], arrays["split"])
-    assert found[0] == pytest.approx(score(TASKS[name], metrics))
+    found = weighted_scores(TASKS[name], np.ones((1, 300)), answers[None], arrays["labels"])
+    metrics = compute_metrics(TASKS[name], answers, arrays["labels"])
+    assert found == pytest.approx(score(TASKS[name], metrics))
 
 
 def test_every_pair_of_methods_is_compared_on_every_task(comparisons):
@@ -171,9 +181,8 @@ def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
     printed = [row.cells["rte"].scores for row in rows]
     assert sample.scores == pytest.approx(printed[1])
     assert comparison.test.difference == pytest.approx(np.mean(printed[0]) - np.mean(printed[1]))
-    first_draws = [predictions.answers[:1] for predictions in sample.predictions]
     labels, split = sample.predictions[0].labels, sample.predictions[0].split
-    assert sample.scores != pytest.approx(plain_scores(TASKS["rte"], np.concatenate(first_draws), labels, split))
+    assert sample.scores != pytest.approx([np.mean(own.answers[0] == labels) for own in sample.predictions])
     every = [
         resampled_scores(TASKS["rte"], found.answers, labels, split, resamples=1_000, seed=0).mean(axis=1)
         for found in sample.predictions
@@ -323,3 +332,81 @@ def test_a_row_that_spent_nothing_is_no_other_device(tmp_path):
     records += [record("albert", "rte", None, seed=1, phase="search", gpu_seconds=0.0, wall_seconds=0.0)]
     notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
     assert not any("warning" in note for note in notes)
+
+
+def test_macro_difference_is_the_mean_and_its_error_that_of_independent_tasks():
+    tests = {
+        "rte": paired_test(0.04, [Variance(0.0004, 8)]),
+        "sst2": paired_test(0.0, [Variance(0.0001, 8)]),
+    }
+    found = macro_test(tests)
+    assert found.difference == pytest.approx(0.02)
+    assert found.standard_error == pytest.approx(np.sqrt(0.0005) / 2)
+    assert 8 < found.freedom < 16
+    assert found.low < 0.02 < found.high
+
+
+def test_no_task_has_no_mean():
+    with pytest.raises(ValueError, match="no task is there to take a mean over"):
+        macro_test({})
+
+
+def test_macro_finds_what_no_single_task_does():
+    tests = {str(i): paired_test(0.02, [Variance(0.0002, 8)]) for i in range(8)}
+    assert all(test.p_value > 0.05 for test in tests.values())
+    assert macro_test(tests).p_value < 0.01
+
+
+def test_tests_by_task_are_turned_for_the_other_row(comparisons):
+    tests, turned = by_task(comparisons, "palbert", "albert"), by_task(comparisons, "albert", "palbert")
+    assert list(tests) == ["rte", "cola", "stsb"]
+    assert all(0 < test.low < test.difference < test.high for test in tests.values())
+    assert [(test.low, test.high) for test in turned.values()] == [(-test.high, -test.low) for test in tests.values()]
+
+
+def test_probability_of_improvement_counts_pairs_with_ties_half():
+    found = probability_of_improvement(
+        {"rte": [0.7, 0.8], "cola": [0.5]}, {"rte": [0.7, 0.6], "cola": [0.6], "qqp": [0]}
+    )
+    assert found.probability == pytest.approx((3.5 / 4 + 0) / 2)
+    assert found.tasks == ("rte", "cola")
+
+
+def test_probability_of_improvement_of_equals_is_one_half_and_mostly_covered():
+    rng = np.random.default_rng(0)
+    tables = [[{str(task): rng.normal(size=5).tolist() for task in range(8)} for _ in "ab"] for _ in range(100)]
+    found = [probability_of_improvement(*table) for table in tables]
+    assert np.mean([improvement.probability for improvement in found]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([improvement.low <= 0.5 <= improvement.high for improvement in found]) > 0.85
+
+
+def test_rows_without_a_task_in_common_are_refused():
+    with pytest.raises(ValueError, match="no task in common: rte and cola"):
+        probability_of_improvement({"rte": [1.0]}, {"cola": [1.0]})
+
+
+@pytest.mark.parametrize("comparisons", [1, 32])
+def test_detectable_difference_is_found_with_80_percent(comparisons):
+    error = np.sqrt(2 * (0.02**2 + 0.75 * 0.25 / 277) / 5)
+    shift = detectable_difference(error, 8, comparisons=comparisons) / error
+    critical = stats.t.ppf(1 - 0.05 / comparisons / 2, 8)
+    found = stats.nct.sf(critical, 8, shift) + stats.nct.cdf(-critical, 8, shift)
+    assert found == pytest.approx(0.8, abs=1e-3)
+
+
+def test_detectable_difference_of_many_degrees_of_freedom_is_the_normal_one():
+    expected = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
+    assert detectable_difference(1.0, 1e6) == pytest.approx(expected)
+    assert detectable_difference(1.0, 9_999) == pytest.approx(expected, rel=1e-3)
+
+
+def test_scores_that_are_all_alike_say_nothing_of_what_would_be_found():
+    assert detectable_difference(0.0, 8) is None
+
+
+def test_the_table_says_that_it_is_not_known():
+    alike = paired_test(0.0, [])
+    comparison = Comparison("palbert", "albert", "rte", "baseline", alike, 1.0, None, None, None, [])
+    assert comparison_notes([comparison])[-1].endswith("four times in five: RTE not known")
+    known = replace(comparison, detectable_difference=0.12)
+    assert comparison_notes([comparison, known])[-1].endswith("four times in five: RTE 12.0 points")

@@ -38,8 +38,7 @@ from analysis.pictures.study_pictures import (
     subject_of,
 )
 from analysis.report import write_report
-from analysis.statistics.across_tasks import by_task
-from analysis.statistics.comparisons import marks
+from analysis.statistics.comparisons import by_task, marks
 from analysis.studies.cells import Row
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study

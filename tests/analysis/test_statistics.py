@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from analysis.statistics import uncertainty as statistics
-from analysis.statistics.resampling import resampled_scores
-from analysis.statistics.search_noise import search_noise
+from analysis.statistics.samples import resampled_scores
+from analysis.statistics.searches import search_noise
 from trainables.data.tasks import TASKS, compute_metrics, score
 
 

@@ -1,0 +1,247 @@
+"""A cell's stored predictions, and its scores on bootstrap resamples of the dev examples.
+
+A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted means, so
+a matrix product gives all resamples, for all seeds of a method and draws of its exit at once. Sums of such weights are
+exact: a model that answers all alike has no correlation, not one of 1e-8. Spearman keeps the ranks of the whole dev
+set. The score on the dev set itself is that of `trainables.data.tasks`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from analysis.statistics import uncertainty
+from analysis.statistics.searches import completed_scores, search_noise
+from analysis.statistics.uncertainty import SearchNoise, Variance
+from analysis.studies.cell_sources import Source, sources_of
+from analysis.studies.cells import Cell, Row
+from analysis.studies.stored_predictions import TOLERANCE, Predictions
+from trainables.data.tasks import TASKS, Task, compute_metrics, score
+
+RESAMPLES = 1_000
+_WEIGHTS_AT_ONCE = 4_000_000
+
+Place = tuple[str, str]  # row label, task
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A cell's predictions of every seed, its scores on the shared resamples, and the luck of its search.
+
+    A seed's score, on the dev set and on a resample of it, is the mean over the draws of a sampled exit: the number
+    that tables print.
+    """
+
+    predictions: list[Predictions]
+    scores: list[float]
+    resampled: np.ndarray  # (resamples, seeds)
+    search: SearchNoise | None  # None where the search has too few trials to tell
+
+    @property
+    def interval(self) -> uncertainty.Interval:
+        """What other dev examples could have made of the mean score of these models."""
+        return uncertainty.bootstrap_interval(self.resampled.mean(axis=1))
+
+
+def samples_of(rows: list[Row]) -> dict[Place, Sample]:
+    """By row and task, where every one of at least two seeds has stored predictions for the same examples.
+
+    Raises:
+        ValueError: the score of stored predictions is not their record's.
+    """
+    cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
+    stored = {place: found for place, cell in cells.items() if (found := _stored(cell))}
+    groups: dict[tuple[str, str], list[Place]] = {}
+    for place, found in stored.items():
+        groups.setdefault((place[1], found[0].examples), []).append(place)
+    samples = {}
+    for (task, _), places in groups.items():
+        noises = {place: search_noise_of(cells[place]) for place in places}
+        samples.update(_resample(task, {place: stored[place] for place in places}, noises))
+    return samples
+
+
+def search_noise_of(cell: Cell) -> SearchNoise | None:
+    """The luck of the cell's search, in its selection scores; None where its trials are too few to tell."""
+    if not cell.arm.space:
+        return SearchNoise(given_best=0.0, of_best=Variance(0.0, inf))
+    of_seeds = [record.selection_score for record in cell.records if record.selection_score is not None]
+    return search_noise(completed_scores(cell.arm_records), of_seeds)
+
+
+def _stored(cell: Cell) -> list[Predictions]:
+    """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
+    sources = sources_of(cell)
+    stored = [_checked(source, source.predictions) for source in sources if source.predictions is not None]
+    if stored and len(stored) < len(sources):
+        missing = f"{len(sources) - len(stored)} of {len(sources)} predictions are missing"
+        folder = sources[0].path.parents[1]
+        warnings.warn(f"{folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2)
+    same_examples = len({predictions.examples for predictions in stored}) == 1
+    return stored if len(stored) == len(sources) > 1 and same_examples else []
+
+
+def _checked(source: Source, predictions: Predictions) -> Predictions:
+    found, recorded = predictions.score, source.record.score
+    if recorded is None or abs(recorded - found) > TOLERANCE:
+        raise ValueError(
+            f"{source.path} does not belong to its record: its score is {found:.6f}, the record's {recorded}"
+        )
+    return predictions
+
+
+def _resample(
+    task: str, stored: dict[Place, list[Predictions]], searches: dict[Place, SearchNoise | None]
+) -> dict[Place, Sample]:
+    """The samples of several rows that answered the same examples, all models on the same resamples."""
+    models = [predictions for found in stored.values() for predictions in found]
+    answers = np.concatenate([predictions.answers for predictions in models])  # (draws of all models, n)
+    draws = [predictions.draws for predictions in models]
+    data = (TASKS[task], answers, models[0].labels, models[0].split)
+    resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), draws)
+    ends = np.cumsum([len(found) for found in stored.values()])
+    return {
+        place: Sample(
+            found,
+            [predictions.score for predictions in found],
+            resampled[:, end - len(found) : end],
+            searches[place],
+        )
+        for (place, found), end in zip(stored.items(), ends, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class VarianceComponents:
+    """Standard deviations of one model's score, had one thing alone been different; scores in [-1, 1].
+
+    Seed and dev examples overlap: models of several seeds err on the same dev examples, and differ on these examples.
+    """
+
+    seed: float  # another seed, the same dev examples
+    dev_examples: float  # other dev examples, as many and of the same kind; the same model
+    search: float | None  # another search: the expected score of what it would have chosen; None where it cannot tell
+
+
+def variance_components(sample: Sample) -> VarianceComponents:
+    """From a cell's scores on the dev set and its resamples, seeds x dev examples, and the luck of its search.
+
+    That of the dev examples is the bootstrap's variance of each model's score, mean over the seeds.
+    """
+    of_one_model = float(np.var(sample.resampled, axis=0, ddof=1).mean())
+    return VarianceComponents(
+        seed=float(np.std(sample.scores, ddof=1)),
+        dev_examples=of_one_model**0.5,
+        search=None if sample.search is None else sample.search.value**0.5,
+    )
+
+
+def constant_score(predictions: Predictions) -> float | None:
+    """The best score of one class for all of these examples; None where there are no classes."""
+    task = TASKS[predictions.task]
+    if task.is_regression:
+        return None
+    labels, splits = predictions.labels, predictions.split
+    constants = (np.full_like(labels, label) for label in np.unique(labels))
+    return max(score(task, compute_metrics(task, constant, labels, splits)) for constant in constants)
+
+
+def not_shown_above_constant(samples: dict[Place, Sample]) -> dict[Place, float]:
+    """The cells that are not shown to be better: other dev examples could have made of their mean score no more than
+    that -> what one answer for all scores there."""
+    scores = {place: constant_score(sample.predictions[0]) for place, sample in samples.items()}
+    return {
+        place: constant
+        for place, constant in scores.items()
+        if constant is not None and samples[place].interval.low <= constant + TOLERANCE
+    }
+
+
+def resampled_scores(
+    task: Task, predictions: np.ndarray, labels: np.ndarray, splits: np.ndarray, *, resamples: int, seed: int
+) -> np.ndarray:
+    """The task's score on each resample, (resamples, models), from predictions (models, n); a draw is a model here.
+
+    The same `seed` and `splits` give the same resamples, so that scores of two methods are paired. Examples are drawn
+    within their dev split.
+    """
+    per_split = []
+    for number, name in enumerate(np.unique(splits)):
+        rng = np.random.default_rng(seed + number)
+        chosen, own = predictions[:, splits == name], labels[splits == name]
+        step = max(1, _WEIGHTS_AT_ONCE // len(own))
+        parts = [
+            weighted_scores(task, _draw_weights(rng, min(step, resamples - start), len(own)), chosen, own)
+            for start in range(0, resamples, step)
+        ]
+        per_split.append(np.concatenate(parts))
+    return np.mean(per_split, axis=0)
+
+
+def mean_over_draws(scores: np.ndarray, draws: Sequence[int]) -> np.ndarray:
+    """Means over the draws of each model, (..., models), from the scores of all draws, (..., sum of `draws`)."""
+    starts = np.cumsum([0, *draws[:-1]])
+    return np.add.reduceat(scores, starts, axis=-1) / np.asarray(draws)
+
+
+def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
+    """How often each example is drawn, (resamples, n)."""
+    drawn = rng.integers(n, size=(resamples, n)) + n * np.arange(resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n).astype(float)
+
+
+def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
+    return np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0)
+
+
+def _accuracy(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return _means(weights, predictions == labels)
+
+
+def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Shares of true positives, and of positives among predictions and among labels."""
+    hits = _means(weights, (predictions == 1) & (labels == 1))
+    return hits, _means(weights, predictions == 1), _means(weights, labels[None] == 1)
+
+
+def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    hits, predicted, actual = _counts(weights, predictions, labels)
+    return _ratio(2 * hits, predicted + actual)
+
+
+def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    hits, predicted, actual = _counts(weights, predictions, labels)
+    return _ratio(hits - predicted * actual, np.sqrt(predicted * (1 - predicted) * actual * (1 - actual)))
+
+
+def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    x, y = predictions - predictions.mean(axis=1, keepdims=True), labels - labels.mean()
+    mean_x, mean_y = _means(weights, x), _means(weights, y[None])
+    covariance = _means(weights, x * y) - mean_x * mean_y
+    variances = (_means(weights, x**2) - mean_x**2) * (_means(weights, y[None] ** 2) - mean_y**2)
+    return _ratio(covariance, np.sqrt(np.maximum(variances, 0)))
+
+
+def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    from scipy.stats import rankdata  # takes a second to import
+
+    return _pearson(weights, rankdata(predictions, axis=1), rankdata(labels))
+
+
+def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Of values (models, n) on each resample, (resamples, models)."""
+    return weights @ values.T.astype(float) / values.shape[1]
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """The quotient, 0 where it is undefined, as the tasks' metrics have it."""
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+
+
+_METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews, "pearson": _pearson, "spearman": _spearman}
