@@ -14,6 +14,8 @@ its help; the parser is made from these:
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import re
 import select
@@ -33,11 +35,12 @@ from msgspec.structs import FieldInfo, fields
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.storage.secrets import masked
-from trainables.schema import Typed, from_plain
+from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T", bound=Typed)
 SEVERAL = ("method", "task")  # options that take a,b,c
+_OF_NUMBERS = "0123456789.eE+-_"
 
 
 class _Help(argparse.HelpFormatter):
@@ -226,6 +229,46 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
         message, status = f"{error}{after_interrupt}", 1
     print(on_screen(f"{command}: {masked(message)}", sys.stderr), file=sys.stderr)
     return status
+
+
+def read_setting(text: str, option: str = "--set") -> tuple[str, Value]:
+    """Field and value of `FIELD=VALUE`, the value as JSON or else as text.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    field, value = read_pair(option, text, "FIELD=VALUE")
+    return field, _number(value) if value.strip(_OF_NUMBERS) == "" else _plain(value)
+
+
+def _number(text: str) -> Value:
+    """A whole number wherever it is one, however it is written: 1e3 is 1000; the field makes of it what it holds."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(value):
+        return text
+    return int(value) if value.is_integer() else value
+
+
+def _plain(text: str) -> Value:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
+    """Both sides of the first `=`.
+
+    Raises:
+        ValueError: one is missing.
+    """
+    left, equals, right = text.partition("=")
+    if not equals or not left:
+        raise ValueError(f"{option} {text}: allowed: {form}")
+    return left, right
 
 
 def _nobody_reads() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from search_spaces import meant_method
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
 from study.cluster.nodes import local_gpus
-from study.command_line import guarded
+from study.command_line import guarded, read_pair, read_setting
 from study.facts.plain_words import on_screen
 from study.launch_options import LaunchOptions, build_parser, check_options
 from study.launch_plan import (
@@ -38,10 +37,8 @@ from study.plans.toml_file import of_settings_in_file, plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
 from trainables import base_method, method_files, objectives
 from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.schema import Configuration, Value, to_plain
+from trainables.schema import Configuration, to_plain
 from trainables.spelling import meant, same
-
-_OF_NUMBERS = "0123456789.eE+-_"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +81,7 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "epochs": options.epochs,
         "sampler": options.sampler,
         "selection": options.selection,
-        "settings": {**_attention(options), **dict(_setting(text) for text in options.set)} or None,
+        "settings": {**_attention(options), **dict(read_setting(text) for text in options.set)} or None,
         "search_repeats": options.search_repeats,
         "baseline": options.baseline and meant_method(options.baseline),
         "search_precision": options.search_precision,
@@ -104,7 +101,7 @@ def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
     objective = asked.objective if asked else None
     if options.pretrain:
         objective = meant(options.pretrain, objectives.available(), what="objective")
-    given = dict(_setting(text, "--pretrain-set") for text in options.pretrain_set)
+    given = dict(read_setting(text, "--pretrain-set") for text in options.pretrain_set)
     if objective is None:
         processes = options.pretrain_processes > 1
         asked_for = {"corpus": options.corpus, "pretrain-set": given, "pretrain-processes": processes}
@@ -167,7 +164,7 @@ def _prepared(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None
     except ValueError as error:
         if options.plan is None:
             raise
-        typed = [_setting(text)[0] for text in [*options.set, *options.pretrain_set]]
+        typed = [read_setting(text)[0] for text in [*options.set, *options.pretrain_set]]
         raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
 
 
@@ -229,34 +226,11 @@ def _meant_task(name: str) -> str:
     return meant(name, TRAINABLE_TASKS, what="task")
 
 
-def _setting(text: str, option: str = "--set") -> tuple[str, Value]:
-    field, value = _pair(option, text, "FIELD=VALUE")
-    return field, _number(value) if value.strip(_OF_NUMBERS) == "" else _plain(value)
-
-
-def _number(text: str) -> Value:
-    """A whole number wherever it is one, however it is written: 1e3 is 1000; the field makes of it what it holds."""
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    if not math.isfinite(value):
-        return text
-    return int(value) if value.is_integer() else value
-
-
-def _plain(text: str) -> Value:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
     """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
     starts = dict[str, str]()
     for text in texts:
-        pair = _pair("--start-from", text, "ARM=ARM")
+        pair = read_pair("--start-from", text, "ARM=ARM")
         try:
             arm, source = map(_arm_or_task, pair)
         except ValueError as error:
@@ -273,13 +247,6 @@ def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
 def _arm_or_task(name: str) -> str:
     method, slash, task = name.rpartition("/")
     return f"{meant_method(method) if slash else ''}{slash}{_meant_task(task)}"
-
-
-def _pair(option: str, text: str, form: str) -> tuple[str, str]:
-    left, equals, right = text.partition("=")
-    if not equals or not left:
-        raise ValueError(f"{option} {text}: allowed: {form}")
-    return left, right
 
 
 if __name__ == "__main__":
