@@ -18,6 +18,7 @@ from trainables.schema import Typed
 from trainables.spelling import no_such
 
 COMMANDS = {
+    "pretrain": ("study.pretrain", "a backbone of your own, for a launch to start from"),
     "launch": ("study.launch", "start, continue or extend a study"),
     "status": (
         "study.status",

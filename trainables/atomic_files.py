@@ -71,6 +71,23 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     flush(folder.parent)
 
 
+def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
+    """Add to a folder the files that `fill` puts into the empty one it is given, each whole or not at all."""
+    unfinished = folder / f".files.{os.getpid()}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        mode = _mode_of_files_in(unfinished)
+        fill(unfinished)
+        for path in sorted(unfinished.iterdir()):
+            _give_mode(path, mode)
+            flush(path)
+            os.replace(path, folder / path.name)
+        flush(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
+
+
 def _mode_of_files_in(folder: Path) -> int:
     """What the umask, and the folder's own access list, give to a new file."""
     file = folder / ".mode"

@@ -13,6 +13,7 @@ from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
 from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
 WIDTH = 120  # of what is said of departures where there is no terminal
@@ -41,15 +42,19 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     return ["where this is not what the papers and their code did:", *told_of] if told_of else []
 
 
+def pretraining_departures(objective: str, settings: Configuration, *, is_tiny: bool) -> tuple[str, ...]:
+    """The objective's; they are of its published recipe, which tiny random backbones lack."""
+    lines = (OF_TINY_RECIPE,) if is_tiny else objectives.departures(objective)
+    by_hand = f"set by hand, whatever is said of these fields here: {', '.join(settings)}"
+    return (*lines, *([by_hand] if settings else []))
+
+
 def _of_pretraining(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
-    """The objective's, where anything is pretrained: they are of its published recipe, which tiny backbones lack."""
     if asked.pretraining is UNSET:
         return {}
-    by_hand = ", ".join(asked.pretraining.settings)
     is_tiny = any(arm.backbone in MINI_BACKBONES for arm in arms)
-    lines = (OF_TINY_RECIPE,) if is_tiny else objectives.departures(asked.pretraining.objective)
-    more = f"set by hand, whatever is said of these fields here: {by_hand}"
-    return {asked.pretraining.objective: (*lines, *([more] if by_hand else []))}
+    own = pretraining_departures(asked.pretraining.objective, asked.pretraining.settings, is_tiny=is_tiny)
+    return {asked.pretraining.objective: own}
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:

@@ -195,6 +195,8 @@ def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> No
         ("study.launch", "--help"),
         ("study.launch", "--dry-run", "--method", "palbert", "--task", "rte"),
         ("study.launch", "--dry-run", "--method", "palbert", "--task", "rte", "--profile", "auto"),
+        ("study.pretrain", "--help"),
+        ("study.pretrain", "mlm", "--corpus", "mini", "--to", "backbone", "--dry-run"),
         ("study.doctor", "--help"),
         ("study.mirror", "--help"),
         ("study.status", "--help"),

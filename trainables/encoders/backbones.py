@@ -43,6 +43,7 @@ _WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+PRETRAINING_FILE = "pretraining.json"  # how a folder was pretrained, with times: no part of its content
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 
 
@@ -270,7 +271,8 @@ def _folder_files(kind: str, name: str) -> set[str]:
     if not folder.is_dir():
         raise ValueError(f"{kind} {name!r} is not a folder; allowed: {_MENUS[kind]}")
     endings = (".json", ".safetensors", ".bin", ".txt", ".model")
-    return {path.name for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)}
+    names = {path.name for path in folder.iterdir() if path.is_file() and path.name.endswith(endings)}
+    return names - {PRETRAINING_FILE}
 
 
 def _digest_of(folder: Path, files: Iterable[str], *more: str) -> str:

@@ -11,7 +11,7 @@ weights are those of one process, up to rounding, but for dropout, which each dr
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from trainables import objectives
+from trainables.atomic_files import add_files
 from trainables.corpora.corpus import corpus_fingerprint
 from trainables.corpora.pretraining_batches import Arrays
 from trainables.data.examples import on_device
@@ -102,7 +103,6 @@ class PretrainingRun:
         state = read_state(folder)
         with readable(folder):
             saved = from_plain(PretrainingSpec, state["spec"], where="the saved spec")
-            check_same(saved, spec or saved, _IDENTITY)
         run = cls(spec or saved, device=device, cache=cache)
         with readable(folder):
             run.load(state)
@@ -125,6 +125,7 @@ class PretrainingRun:
         Raises:
             ValueError, KeyError, RuntimeError: it is of another run.
         """
+        check_same(from_plain(PretrainingSpec, state["spec"], where="the saved spec"), self.spec, _IDENTITY)
         history = from_plain(list[PretrainingRow], state["history"], where="the saved history")
         self._model.load_state_dict(state["model"])
         self._optimiser.load(state)
@@ -136,12 +137,25 @@ class PretrainingRun:
         return bool(self.history) and self.history[-1].finished
 
     @property
+    def num_parameters(self) -> int:
+        """Of all that is trained, shared ones once."""
+        return sum(parameter.numel() for parameter in self._model.parameters())
+
+    @property
+    def num_kept_parameters(self) -> int:
+        """Of the model that is left."""
+        return sum(parameter.numel() for parameter in self._model.kept.parameters())
+
+    @property
     def num_layers(self) -> int:
         """Of the model that is left."""
         return self._model.kept.config.num_hidden_layers
 
-    def run_epoch(self) -> PretrainingRow:
+    def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:
         """Train for `steps_per_epoch` steps, the last time for those that are left: the row with held-out scores.
+
+        Args:
+            on_step: called after each step with how many are made.
 
         Raises:
             TrainingError: the loss is not finite, or memory does not suffice.
@@ -150,7 +164,7 @@ class PretrainingRun:
         before = self.history[-1] if self.history else None
         steps = min(self._config.steps, (before.steps if before else 0) + self._config.steps_per_epoch)
         began = time.monotonic()
-        train_loss, tokens = self._train(steps)
+        train_loss, tokens = self._train(steps, on_step)
         trained = time.monotonic()
         scores = self.held_out_scores()
         row = PretrainingRow(
@@ -209,6 +223,29 @@ class PretrainingRun:
             write_state(folder, self.state())
         remove_other_models(folder, keep=self._saved_model)
 
+    def save_state(self, folder: Path) -> None:
+        """Replace the state that is saved in `folder`, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with disk_errors(folder):
+            write_state(folder, self.state())
+
+    def save_model(self, folder: Path) -> None:
+        """Put the model into `folder` for `transformers` to load: weights, configuration and tokenizer.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+        def fill(unfinished: Path) -> None:
+            self._save_weights(unfinished)
+            self._data.tokenizer.save_pretrained(unfinished)
+
+        with disk_errors(folder):
+            add_files(folder, fill)
+
     def outcome(self) -> PretrainingOutcome:
         """What the run's record says: the last epoch's scores, and the costs of the whole run."""
         last = self.history[-1]
@@ -220,14 +257,14 @@ class PretrainingRun:
             steps=last.steps,
             examples=last.examples,
             tokens=last.tokens,
-            num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
-            num_kept_parameters=sum(parameter.numel() for parameter in self._model.kept.parameters()),
+            num_parameters=self.num_parameters,
+            num_kept_parameters=self.num_kept_parameters,
             train_seconds=last.train_seconds,
             eval_seconds=last.eval_seconds,
             model=None if self._saved_model is None else str(self._saved_model),
         )
 
-    def _train(self, until: int) -> tuple[float, int]:
+    def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
         """Steps up to this number: their mean loss, and how many tokens were seen."""
         self._model.train()
         losses, tokens = FiniteLosses(self._optimiser.steps + 1), 0
@@ -240,6 +277,7 @@ class PretrainingRun:
                 loss, seen = self._step(step)
                 losses.add(loss, rate)
                 tokens += seen
+                on_step(step + 1)
         return losses.mean(), tokens
 
     def _step(self, step: int) -> tuple[Tensor, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -34,7 +35,9 @@ class Processes:
         if self.number == 1:
             return model
         # ShareBERT's pooler has parameters that no objective uses. Buffers are constants.
-        return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the next name of `broadcast_buffers` is not there yet
+            return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
 
     @staticmethod
     def without_exchange(wrapped: nn.Module) -> AbstractContextManager:

@@ -1,0 +1,355 @@
+"""Pretrains a backbone into a folder: `python -m study.pretrain albert-mlm --corpus FOLDER --to FOLDER`.
+
+The folder is then a backbone: `python -m study.launch --backbone FOLDER`. The same command again continues a
+pretraining that was interrupted, from the last state that it saved.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Literal
+
+from search_spaces import objectives as recipes
+from search_spaces._attention import SETTINGS as ATTENTION
+from study.cluster.nodes import local_gpus
+from study.command_line import Parser, argument, guarded, option, read_setting
+from study.facts.durations import clock
+from study.facts.events import utc_now
+from study.facts.plain_words import columns, on_screen, wrapped
+from study.mlflow_mirror.tracking import default_uri
+from study.own_packages import PACKAGES, check_own
+from study.plans.departures import WIDTH, pretraining_departures
+from study.plans.identity import FIRST_SEED
+from study.plans.layers import Layered, in_columns, last_of
+from study.plans.pretraining_file import Pretraining, PretrainingFile, is_tiny, read_pretraining
+from study.storage.addresses import TRACKING_WORDS, tracking_address
+from study.storage.output_places import check_folder
+from trainables import objectives
+from trainables.configuration import AtLeastOne, Count
+from trainables.corpora import corpus as corpora
+from trainables.encoders import backbones
+from trainables.encoders.unknown_tokens import local_tokenizer, unknown_share
+from trainables.pretraining_configuration import PretrainingConfig
+from trainables.runs.failures import TrainingError
+from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.schema import Configuration, Typed, Value
+from trainables.spelling import meant, nearest_in_words
+
+Attention = Literal["softmax", "nystrom"]
+LARGE_SHARE = 0.2  # of tokens that a tokenizer does not know
+MOST_SENTENCES = 5_000  # of a corpus, to see which words are its most frequent ones
+_LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # by a command that was killed before its first state
+
+_CORPUS = "what to pretrain on; FOLDER holds .txt files; mini: generated, with a tiny backbone where none is named"
+_BACKBONE = "a size by name (albert-base, ...), with random weights, or a folder or hub name; default: the recipe's"
+_PROCESSES = "that compute each step together on this machine, each with a GPU if there are any; default: 1"
+_TRACKING = f"{TRACKING_WORDS}; default: mlflow.db in the folder"
+_NAME = "NAME_OR_FOLDER"
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    objective: Annotated[str, argument("|".join(objectives.available()), "what is learnt")]
+    corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
+    to: Annotated[str, option("a new folder, or one to continue", "FOLDER")]
+    backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
+    tokenizer: Annotated[str | None, option("where it is not the backbone's own", _NAME)] = None
+    seed: Annotated[Count, option(f"default: {FIRST_SEED}", "N")] = FIRST_SEED
+    attention: Annotated[Attention | None, option("of every layer; --set over it")] = None
+    set: Annotated[list[str], option("a field of the objective; repeatable; --dry-run shows all", "FIELD=VALUE")] = []
+    processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
+    tracking_uri: Annotated[str | None, option(_TRACKING, "URI|none")] = None
+    dry_run: Annotated[bool, option("every value and its origin, and stop")] = False
+    probe: Annotated[bool, option("with --dry-run: measure a few steps")] = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """A pretraining as it was asked for, with the origin of every value."""
+
+    objective: str
+    corpus: str
+    seed: int
+    fields: Mapping[str, Layered[Value]]
+    settings: Configuration  # those of the fields that were set by hand
+    backbone: Layered[str]
+    tokenizer: Layered[str | None]
+
+    @property
+    def config(self) -> PretrainingConfig:
+        """The configuration, checked; ValueError for a value that is not allowed."""
+        return objectives.configure(self.objective, {name: layered.value for name, layered in self.fields.items()})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the backbone is finished, 1 if the pretraining was interrupted or failed, 2 for bad usage."""
+    return guarded("study.pretrain", lambda: _main(argv), after_interrupt="; the same command continues")
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(argv)
+    if options.probe and not options.dry_run:
+        raise ValueError("--probe measures what would run and is ignored without --dry-run; add --dry-run")
+    check_own(*PACKAGES, path=[os.getcwd(), *sys.path])
+    tracking_uri, folder = _tracking_uri(options), Path(options.to)
+    earlier = _earlier(folder)
+    request = resolve(options)
+    spec, file = prepare(request, earlier)
+    _check_processes(request.config, options.processes)
+    if options.dry_run:
+        _describe(request, spec, file, with_probe=options.probe)
+        return 0
+    for line in unknown_in_words(request):
+        print(on_screen(line, sys.stderr), file=sys.stderr)
+    from study.pretraining_folder import Job, pretrain  # torch, where something is to be trained
+
+    try:
+        pretrain(Job(spec=spec, file=file, folder=str(folder), tracking_uri=tracking_uri), processes=options.processes)
+    except TrainingError as error:
+        print(on_screen(f"study.pretrain: {error}", sys.stderr), file=sys.stderr)
+        return 1
+    return 0
+
+
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.pretrain", " ".join((__doc__ or "").split("\n\n")))
+
+
+def resolve(options: Options) -> Request:
+    """Every field of the objective's configuration, and what the pretraining begins with.
+
+    A value is that of the last layer that has the field: FIXED and MINI_FIXED of the objective's recipe, the latter
+    for a tiny random backbone, then --attention, then --set.
+
+    Raises:
+        ValueError: no such objective; --set names a field that it does not have.
+    """
+    objective = meant(options.objective, objectives.available(), what="objective")
+    recipe = recipes.load(objective)
+    given = dict(read_setting(text) for text in options.set)
+    for name in given:
+        if name not in recipe.fixed:
+            menu, near = ", ".join(sorted(recipe.fixed)), nearest_in_words(name, recipe.fixed)
+            raise ValueError(f"--set {name}: {objective} has no such field; it has {menu}{near}")
+    kind = "mini" if corpora.is_generated(options.corpus) else "paper"
+    backbone = Layered(recipe.backbone[kind], f"{recipe.file} BACKBONE[{kind!r}]")
+    tokenizer = Layered[str | None](recipe.tokenizer.get(kind), f"{recipe.file} TOKENIZER[{kind!r}]")
+    if options.backbone is not None:
+        backbones.check_spelling(options.backbone)
+        backbone, tokenizer = Layered(options.backbone, "--backbone"), Layered(None, "--backbone")
+    if options.tokenizer is not None:
+        backbones.check_spelling(options.tokenizer, kind="tokenizer")
+        tokenizer = Layered(options.tokenizer, "--tokenizer")
+    attention = {} if options.attention is None else ATTENTION[options.attention]
+    fields = last_of(
+        [
+            (f"{recipe.file} FIXED", recipe.fixed),
+            (f"{recipe.file} MINI_FIXED", recipe.mini_fixed if is_tiny(backbone.value) else {}),
+            ("--attention", attention),
+            ("--set", given),
+        ]
+    )
+    return Request(
+        objective=objective,
+        corpus=corpora.seen_from_anywhere(options.corpus),
+        seed=options.seed,
+        fields=fields,
+        settings={**attention, **given},
+        backbone=backbone,
+        tokenizer=tokenizer,
+    )
+
+
+def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[PretrainingSpec, PretrainingFile]:
+    """The run that is asked for, if all that it needs is there and fits; and what its folder's file says at first.
+
+    Hub names are pinned to commits: to those that an earlier command has found for this folder, whatever the hub says
+    now.
+
+    Raises:
+        ValueError: something is missing or does not fit, or the folder holds another pretraining.
+    """
+    config, corpus, backbone, tokenizer = (
+        request.config,
+        request.corpus,
+        request.backbone.value,
+        request.tokenizer.value,
+    )
+    corpora.check_corpus(corpus)
+    pins = {} if earlier is None else _pins(earlier)
+    corpus_found = pins.get(corpus) or corpora.corpus_fingerprint(corpus)
+    backbone_found = pins.get(backbone) or backbones.backbone_fingerprint(backbone)
+    tokenizer_found = tokenizer and (pins.get(tokenizer) or backbones.backbone_fingerprint(tokenizer, kind="tokenizer"))
+    values = {name: getattr(config, name) for name in request.fields}  # `0`, for a share, becomes 0.0
+    spec = PretrainingSpec(
+        objective=request.objective,
+        corpus=corpora.pinned(corpus, corpus_found),
+        config=values,
+        seed=request.seed,
+        backbone=backbones.pinned(backbone, backbone_found),
+        tokenizer=tokenizer and backbones.pinned(tokenizer, tokenizer_found or ""),
+    )
+    backbones.check_backbone(spec.backbone, spec.tokenizer)
+    families = objectives.load(request.objective).FAMILIES
+    objectives.check_family(request.objective, backbones.family_of(spec.backbone), *families)
+    backbones.check_attention(spec.backbone, config)
+    backbones.check_positions(spec.backbone, config.max_length, of=request.objective)
+    corpora.check_pairs(corpus, config.packing)
+    began_tiny = is_tiny(backbone)
+    file = PretrainingFile(
+        made=Pretraining(
+            objective=request.objective,
+            corpus=corpus,
+            corpus_fingerprint=corpus_found,
+            backbone=backbone,
+            is_tiny=began_tiny,
+            settings=request.settings,
+            batch_size=config.batch_size,
+            departures=pretraining_departures(request.objective, request.settings, is_tiny=began_tiny),
+        ),
+        config=values,
+        seed=request.seed,
+        backbone_fingerprint=backbone_found,
+        tokenizer=tokenizer,
+        tokenizer_fingerprint=tokenizer_found,
+        created=utc_now(),
+    )
+    if earlier is None:
+        return spec, file
+    _check_same(file, earlier)
+    return spec, earlier
+
+
+def _pins(earlier: PretrainingFile) -> dict[str, str]:
+    """The hub names of an earlier command, and their fingerprints."""
+    pairs = [(earlier.made.backbone, earlier.backbone_fingerprint)]
+    pairs += [(earlier.tokenizer, earlier.tokenizer_fingerprint or "")] if earlier.tokenizer else []
+    pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
+    corpus = earlier.made.corpus
+    return pins | ({corpus: earlier.made.corpus_fingerprint} if corpora.kind_of(corpus) == "hub" else {})
+
+
+def _check_same(asked: PretrainingFile, earlier: PretrainingFile) -> None:
+    """Passes if the folder's pretraining is the one that is asked for.
+
+    Raises:
+        ValueError: it is another; every value that differs is named.
+    """
+    pairs = [("objective", earlier.made.objective, asked.made.objective), ("seed", earlier.seed, asked.seed)]
+    pairs += [("content of the corpus", earlier.made.corpus_fingerprint, asked.made.corpus_fingerprint)]
+    for name in ("backbone_fingerprint", "tokenizer_fingerprint"):
+        pairs.append((name.replace("_", " "), getattr(earlier, name), getattr(asked, name)))
+    names = dict.fromkeys([*earlier.config, *asked.config])
+    pairs += [(name, earlier.config.get(name), asked.config.get(name)) for name in names]
+    if changed := [f"{name} {before} against {now}" for name, before, now in pairs if before != now]:
+        raise ValueError(
+            f"--to holds another pretraining; in the folder against asked for: {'; '.join(changed)}. "
+            "Choose another --to"
+        )
+
+
+def _earlier(folder: Path) -> PretrainingFile | None:
+    """What an earlier command has left in the folder; None if it is new.
+
+    Raises:
+        ValueError: it holds something else, or cannot be written.
+    """
+    earlier = read_pretraining(folder)
+    if earlier is None and folder.is_dir():
+        foreign = sorted(path.name for path in folder.iterdir() if path.name not in _LEFT_BEHIND)
+        if foreign:
+            allowed = f"a new or an empty folder, or one with {backbones.PRETRAINING_FILE}"
+            raise ValueError(f"--to {folder} holds {foreign[0]} and no pretraining; allowed: {allowed}")
+    check_folder("--to", folder)
+    return earlier
+
+
+def _tracking_uri(options: Options) -> str | None:
+    """The MLflow store; None: there is to be none."""
+    is_installed = importlib.util.find_spec("mlflow") is not None
+    if options.tracking_uri is None:
+        return default_uri(Path(options.to)) if is_installed else None
+    if options.tracking_uri == "none":
+        return None
+    if not is_installed:
+        raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
+    return tracking_address(options.tracking_uri)
+
+
+def _check_processes(config: PretrainingConfig, processes: int) -> None:
+    """Passes if so many processes can share a step, and this machine has room for them.
+
+    Raises:
+        ValueError: they cannot, or it has not.
+    """
+    config.examples_at_once(processes)
+    gpus = local_gpus()
+    most = gpus or len(os.sched_getaffinity(0))
+    if processes > most:
+        held = "a GPU" if gpus else "a CPU"
+        raise ValueError(
+            f"--processes is {processes}; allowed: at most {most} on this machine, for each holds {held}; on several "
+            "nodes: torchrun -m study.pretrain"
+        )
+
+
+def unknown_in_words(request: Request) -> list[str]:
+    """A warning if the tokenizer does not know a large share of the corpus; nothing otherwise.
+
+    Looked at is the beginning of a corpus that is here, with a tokenizer that is made of its words or lies in a folder.
+    """
+    corpus, name = request.corpus, request.tokenizer.value or request.backbone.value
+    if corpora.kind_of(corpus) == "hub":
+        return []
+    most = None if corpora.is_generated(corpus) else MOST_SENTENCES
+    tokenizer = local_tokenizer(name, texts=lambda: islice(corpora.vocabulary_texts(corpus), most))
+    texts = (text for document in corpora.documents(corpus) for text in document)
+    share = 0.0 if tokenizer is None else unknown_share(tokenizer, texts)
+    if share <= LARGE_SHARE:
+        return []
+    made = "made of the corpus's own words" if name in backbones.MINI_BACKBONES else name
+    return [
+        f"warning: the tokenizer, {made}, does not know about {share:.0%} of the tokens of corpus {corpus}; one of "
+        "word pieces does: --tokenizer NAME_OR_FOLDER"
+    ]
+
+
+def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *, with_probe: bool) -> None:
+    """Prints what would run, where each value comes from, and where this is not what the original did."""
+    config, output = request.config, sys.stdout
+    print(
+        on_screen(
+            f"{request.objective} on corpus {request.corpus}: {config.steps:,} steps of {config.batch_size} examples",
+            output,
+        )
+    )
+    rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in request.fields.items()]
+    rows += [("backbone", request.backbone.value, request.backbone.origin)]
+    rows += [("corpus", request.corpus, "--corpus"), ("seed", str(request.seed), "--seed")]
+    if request.tokenizer.value is not None:
+        rows.append(("tokenizer", request.tokenizer.value, request.tokenizer.origin))
+    print("\n".join(in_columns(rows)))
+    if file.made.departures:
+        print("where this is not what its original did:")
+        print(wrapped(f"  {'; '.join(file.made.departures)}", columns(output) or WIDTH))
+    for line in unknown_in_words(request):
+        print(on_screen(line, sys.stderr), file=sys.stderr)
+    if file.made.steps:
+        print(f"{file.made.steps:,} of {file.wanted_steps:,} steps are made")
+    if with_probe:
+        from study.pretraining_folder import measure
+
+        print(f"about {clock(measure(spec))} on this machine in one process, by a few steps")
+    print("nothing was run")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

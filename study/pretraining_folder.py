@@ -1,0 +1,444 @@
+"""A pretraining in its folder: continued from its saved state, in one process or several, to a finished backbone.
+
+The folder holds
+
+    pretraining.json                            how the backbone is made; replaced after every epoch, and at the end
+    state.pt                                    all that the next step depends on; removed at the end
+    config.json, model.safetensors, tokenizer   the backbone, at the end
+    mlflow.db                                   its run in MLflow, unless another store was named
+
+Whatever moment a process is killed at, the same command continues from the last `state.pt` to the same bits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+from msgspec.structs import replace
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from torch import distributed
+
+from study.drivers.provenance import attest, provenance
+from study.facts.attestation import contradictions
+from study.facts.durations import clock
+from study.facts.events import utc_now
+from study.facts.plain_words import on_screen
+from study.mlflow_mirror.run_content import Point, Run, milliseconds
+from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
+from study.plans.identity import digest
+from study.plans.pretraining_file import Epoch, PretrainingFile, read_pretraining, write_pretraining
+from study.screen.terminal import can_redraw, console_on
+from study.storage.secrets import masked
+from trainables.data.tokenised import cache_folder
+from trainables.encoders.backbones import backbone_fingerprint
+from trainables.runs.devices import device_and_threads
+from trainables.runs.failures import Unavailable
+from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
+from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.trial_files import (
+    STATE,
+    has_state,
+    read_state,
+    readable,
+    state_as_bytes,
+    state_of_bytes,
+)
+from trainables.schema import Typed, to_plain
+
+LOCK = "pretrain.lock"
+PATIENCE = timedelta(hours=1)  # of processes with one that tokenises the corpus or writes a state
+LAST_WORDS_SECONDS = 5.0  # for processes to say why they ended, when one of them has
+_PROBED_STEPS = 5
+# How gloo and NCCL say, as `RuntimeError`s, that a process does not answer any more.
+_MISSES_OTHERS = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)")
+
+
+class Job(Typed, frozen=True, kw_only=True):
+    """A pretraining to begin, or to continue."""
+
+    spec: PretrainingSpec
+    file: PretrainingFile  # as far as it is known before anything runs, or as an earlier command left it
+    folder: str
+    tracking_uri: str | None  # None: no MLflow
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the processes that compute each step together."""
+
+    rank: int = 0
+    number: int = 1
+    rank_on_node: int = 0
+    rendezvous: str = ""  # how they find each other, as torch.distributed names it
+
+    @property
+    def device(self) -> str:
+        return f"cuda:{self.rank_on_node}" if torch.cuda.is_available() else "cpu"
+
+    @classmethod
+    def of_torchrun(cls) -> Member | None:
+        """What torchrun says that this process is; None if that has not started it."""
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            return None
+        rank, number, own = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return cls(rank, number, own, "env://")
+
+
+def pretrain(job: Job, *, processes: int) -> None:
+    """Takes the pretraining to its end, and shows how far it is.
+
+    Raises:
+        ValueError: another process is at it; what it is made of is not there, or its saved state is damaged.
+        TrainingError: its loss is not finite, or memory does not suffice.
+        OSError: something cannot be written, or a process of the group is lost.
+    """
+    member = Member.of_torchrun()
+    if member is not None and processes > 1:
+        raise ValueError(f"--processes is {processes}, but torchrun has started {member.number}; leave it out")
+    if member is not None and member.rank > 0:
+        _work(job, member)
+        return
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            job = replace(job, file=read_pretraining(folder) or job.file)  # as it is now that nobody else is at it
+            if job.file.finished:
+                _report_finished(job)
+            elif member is None and processes > 1:
+                _in_processes(job, processes)
+            else:
+                _work(job, member or Member())
+    except Timeout:
+        raise ValueError(
+            f"--to {folder}: another process pretrains in it; allowed: wait for that, or another folder"
+        ) from None
+
+
+def measure(spec: PretrainingSpec) -> float:
+    """Expected seconds of the whole run in one process on this machine, from a few steps."""
+    run = PretrainingRun(spec, device=Member().device, cache=cache_folder())
+    steps, per_epoch = (int(str(spec.config[name])) for name in ("steps", "steps_per_epoch"))
+    return run.measure_epoch_seconds(steps=_PROBED_STEPS) * steps / min(steps, per_epoch)
+
+
+def _report_finished(job: Job) -> None:
+    made = job.file.made
+    (Path(job.folder) / STATE).unlink(missing_ok=True)  # a kill may have come before that
+    print(on_screen(f"{job.folder}: nothing is left to do, all {made.steps:,} steps are made", sys.stdout))
+    Mirror(job).write(job.file)
+    print(f"python -m study.launch --backbone {job.folder}")
+
+
+def _work(job: Job, member: Member) -> None:
+    """What each process does; all but the first only compute."""
+    began = time.monotonic()
+    with _group(member):
+        run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
+        if member.number > 1:
+            _check_same_content(run, member)
+        _go_on(run, Path(job.folder), member)
+        if member.rank > 0:
+            while not run.finished:
+                run.run_epoch()
+            return
+        _Leader(job, run, member, began).work()
+
+
+class _Leader:
+    """The process that saves, describes and shows what all compute."""
+
+    def __init__(self, job: Job, run: PretrainingRun, member: Member, began: float) -> None:
+        """`began`: when this process did, by the monotonic clock."""
+        self._job, self._run, self._folder = job, run, Path(job.folder)
+        self._gpus = member.number if member.device != "cpu" else 0
+        self._began, self._mirror = began, Mirror(job)
+        code = provenance()
+        self._file = replace(
+            job.file,
+            made=replace(job.file.made, device=device_and_threads(member.device)),
+            tokens_digest=content_of_pretraining(run).tokens_digest,
+            num_parameters=run.num_parameters,
+            num_kept_parameters=run.num_kept_parameters,
+            processes=member.number,
+            versions=code.versions,
+            git_commit=code.git_commit,
+            code_digest=code.code_digest,
+        )
+        self._before = job.file.made.wall_seconds, job.file.made.gpu_seconds
+
+    def work(self) -> None:
+        """From where the run is to the end."""
+        self._describe()
+        with _Screen(self._file) as screen:
+            while not self._run.finished:
+                self._run.run_epoch(screen.show_step)
+                self._run.save_state(self._folder)
+                self._describe()
+                screen.show_epoch(self._file)
+                self._mirror.write(self._file)
+        self._run.save_model(self._folder)
+        fingerprint = backbone_fingerprint(str(self._folder.resolve()))
+        self._describe(finished=True, model_fingerprint=fingerprint)
+        (self._folder / STATE).unlink(missing_ok=True)
+        self._mirror.write(self._file)
+        made = self._file.made
+        words = f"{made.steps:,} steps, {made.tokens:,} tokens in {clock(made.wall_seconds)}"
+        print(on_screen(f"finished: {words}; held out: {scores_in_words(made.scores)}", sys.stdout))
+        print(f"python -m study.launch --backbone {self._job.folder}", flush=True)
+
+    def _describe(self, **changes: object) -> None:
+        """Writes how far the run is."""
+        rows, known = self._run.history, self._file.epochs
+        times = [*(epoch.ended for epoch in known), *[utc_now()] * len(rows)]
+        seconds = time.monotonic() - self._began
+        made = replace(
+            self._file.made,
+            wall_seconds=self._before[0] + seconds,
+            gpu_seconds=self._before[1] + seconds * self._gpus,
+        )
+        if rows:
+            made = replace(made, steps=rows[-1].steps, tokens=rows[-1].tokens, scores=rows[-1].scores)
+        epochs = tuple(Epoch(ended=ended, row=row) for ended, row in zip(times, rows))
+        self._file = replace(self._file, made=made, epochs=epochs, **changes)
+        write_pretraining(self._folder, self._file)
+
+
+def _go_on(run: PretrainingRun, folder: Path, member: Member) -> None:
+    """Takes the run to where its saved state is, in every process; the first one reads that."""
+    state = read_state(folder) if member.rank == 0 and has_state(folder) else None
+    if member.number > 1:
+        sent = [None if state is None else state_as_bytes(state)]
+        distributed.broadcast_object_list(sent, src=0)
+        state = None if sent[0] is None else state_of_bytes(sent[0])
+    if state is not None:
+        with readable(folder):
+            run.load(state)
+
+
+def _check_same_content(run: PretrainingRun, member: Member) -> None:
+    """Passes if this process has the data and the code of the first one, which may be on another node.
+
+    Raises:
+        Unavailable: it has others.
+    """
+    own = attest(content_of_pretraining(run), method=run.spec.objective)
+    sent = [own]
+    distributed.broadcast_object_list(sent, src=0)
+    if found := contradictions(own, sent[0]):
+        raise Unavailable(f"{socket.gethostname()}: differs from the first process: {'; '.join(found)}")
+
+
+@contextmanager
+def _group(member: Member) -> Iterator[None]:
+    """The group of processes that this one is of, while it computes."""
+    if member.number == 1:
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(member.rank_on_node)
+    else:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // member.number))
+    distributed.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo",
+        init_method=member.rendezvous,
+        rank=member.rank,
+        world_size=member.number,
+        timeout=PATIENCE,
+    )
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def _in_processes(job: Job, number: int) -> None:
+    """Has so many processes of this machine pretrain, and waits for them.
+
+    Raises:
+        ConnectionError: one is lost.
+        Exception: what one raises, the first cause.
+    """
+    context = multiprocessing.get_context("spawn")
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo")  # nobody else is to connect
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of parameters that every step uses
+    with tempfile.TemporaryDirectory(prefix="study-pretrain-") as meeting:
+        ears: dict[int, Connection] = {}
+        children = []
+        for rank in range(number):
+            ears[rank], theirs = context.Pipe(duplex=False)
+            member = Member(rank, number, rank, f"file://{meeting}/rendezvous")
+            children.append(context.Process(target=_run_member, args=(job, member, theirs), daemon=True))
+            children[-1].start()
+            theirs.close()
+        try:
+            while alive := [child for child in children if child.exitcode is None]:
+                wait([child.sentinel for child in alive])
+                if any(child.exitcode for child in children):
+                    raise first_cause(_last_words(ears), {rank: child.exitcode for rank, child in enumerate(children)})
+        finally:
+            for child in children:
+                child.kill()
+                child.join()
+
+
+def _run_member(job: Job, member: Member, mouth: Connection) -> None:
+    """What a process of `_in_processes` does; it ends with the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that one ends this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _work(job, member)
+    except Exception as error:
+        mouth.send(error)
+        mouth.close()
+        os._exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _last_words(ears: Mapping[int, Connection]) -> dict[int, Exception]:
+    """Why processes ended, as far as they say it in time."""
+    found: dict[int, Exception] = {}
+    deadline = time.monotonic() + LAST_WORDS_SECONDS
+    open_ears = dict(ears)
+    while open_ears and (ready := wait(list(open_ears.values()), timeout=max(0.0, deadline - time.monotonic()))):
+        for rank, ear in list(open_ears.items()):
+            if ear in ready:
+                del open_ears[rank]
+                try:
+                    found[rank] = ear.recv()
+                except EOFError:
+                    pass
+    return found
+
+
+def first_cause(errors: Mapping[int, Exception], exits: Mapping[int, int | None]) -> Exception:
+    """What brought about that all processes ended: if one raises or is lost, the others miss it.
+
+    Args:
+        errors: of the processes that said one, by rank.
+        exits: of all; None for one that runs.
+    """
+    causes = [error for error in errors.values() if not _MISSES_OTHERS.search(str(error))]
+    if causes:
+        return causes[0]
+    lost = [rank for rank, status in exits.items() if status and rank not in errors]
+    return ConnectionError(f"the pretraining is broken off: process {lost[0] if lost else min(errors)} is lost")
+
+
+class _Screen:
+    """How far the run is and how long the rest takes: a bar on a terminal, elsewhere a line after every epoch."""
+
+    def __init__(self, file: PretrainingFile) -> None:
+        self._wanted, self._console = file.wanted_steps, console_on(sys.stdout)
+        self._first, self._began = file.made.steps, time.monotonic()
+        made, size = file.made, f"{file.wanted_steps:,} steps of {file.made.batch_size} examples"
+        where = f"goes on after {made.steps:,} of {size}" if made.steps else size
+        words = f"{made.objective} on corpus {made.corpus}, from {made.backbone}: {where}"
+        self._console.print(words, markup=False, soft_wrap=not self._console.is_terminal)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> _Screen:
+        if can_redraw(self._console):
+            steps, scores = (
+                TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
+                TextColumn("{task.description}"),
+            )
+            self._bar = Progress(BarColumn(), steps, TimeRemainingColumn(), scores, console=self._console)
+            self._task = self._bar.add_task("", total=self._wanted, completed=self._first)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show_step(self, step: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def show_epoch(self, file: PretrainingFile) -> None:
+        scores, steps = scores_in_words(file.made.scores), file.made.steps
+        if self._bar is not None:
+            self._bar.update(self._task, completed=steps, description=scores)
+            return
+        left = (time.monotonic() - self._began) / max(1, steps - self._first) * (self._wanted - steps)
+        rest = f"; about {clock(left)} left" if steps < self._wanted else ""
+        loss = file.epochs[-1].row.train_loss
+        print(f"{steps:,} of {self._wanted:,} steps: loss {loss:.3f}, {scores}{rest}", flush=True)
+
+
+def scores_in_words(scores: Mapping[str, float]) -> str:
+    """Held-out scores by name: `mlm_loss 4.562, mlm_accuracy 0.300`."""
+    return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+
+
+class Mirror:
+    """The run in MLflow. A store that is away costs a warning: the same command sends what it lacks."""
+
+    def __init__(self, job: Job) -> None:
+        self._uri, self._folder = job.tracking_uri, Path(job.folder).resolve()
+        self._tracking: Tracking | None = None
+
+    def write(self, file: PretrainingFile) -> None:
+        """Brings the run to what the file says."""
+        if self._uri is None:
+            return
+        prepare_environment()
+        try:
+            if self._tracking is None:
+                study_id = digest([file.created, file.made.corpus_fingerprint, to_plain(file.config), file.seed])
+                artifacts, name = self._folder / "artifacts", self._folder.name
+                self._tracking = Tracking(self._uri, experiment=name, study_id=study_id, artifacts=artifacts)
+            self._tracking.write(_mlflow_run(file))
+        except outages() as error:
+            self._tracking = None
+            words = f"warning: MLflow at {masked(self._uri)}: {reason(error)}; the same command sends the rest"
+            print(on_screen(words, sys.stderr), file=sys.stderr)
+
+
+def _mlflow_run(file: PretrainingFile) -> Run:
+    """The run as MLflow is to have it: curves by steps."""
+    made, points = file.made, []
+    for epoch in file.epochs:
+        row = epoch.row
+        values = {"train_loss": row.train_loss, "tokens": row.tokens, "train_seconds": row.train_seconds, **row.scores}
+        points += [Point(name, float(value), milliseconds(epoch.ended), row.steps) for name, value in values.items()]
+    ended = milliseconds(file.epochs[-1].ended) if file.finished else None
+    versions = ", ".join(f"{name} {version}" for name, version in file.versions.items())
+    note = f"After {made.steps:,} of {file.wanted_steps:,} steps, held out: {scores_in_words(made.scores)}."
+    params = {"objective": made.objective, "corpus": made.corpus, "backbone": made.backbone, "seed": file.seed}
+    return Run(
+        key="pretraining",
+        name=f"{made.objective} on {made.corpus}",
+        parent=None,
+        status="completed" if file.finished else "running",
+        started=milliseconds(file.created),
+        ended=ended,
+        params={name: str(value) for name, value in {**file.config, **params}.items() if value is not None},
+        tags={"device": made.device, "versions": versions, "mlflow.note.content": note},
+        points=tuple(points),
+    )

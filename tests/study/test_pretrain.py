@@ -1,0 +1,374 @@
+"""The command that pretrains a backbone: pytest tests/study/test_pretrain.py"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+from helpers.corpora import random_documents, write_corpus
+from helpers.places import PATIENCE_SECONDS, ROOT
+from helpers.started_processes import descendants, is_alive, kill, kill_all
+
+from study import pretrain
+from study.plans.pretraining_file import is_tiny, pretraining_of, read_pretraining
+from study.pretraining_folder import first_cause
+from trainables.encoders.backbones import backbone_fingerprint
+from trainables.encoders.word_vocabulary import word_model
+
+SHORT = ("--set", "steps=6", "--set", "steps_per_epoch=2", "--set", "warmup_steps=1", "--set", "batch_size=8")
+SMALL = (*SHORT, "--backbone", "mini-albert", "--set", "max_length=32", "--tracking-uri", "none")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> str:
+    return write_corpus(tmp_path / "text", random_documents())
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The one line with which the command was refused."""
+    assert pretrain.main([*arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1, printed.err
+    return printed.err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, electra-rtd, mlm"),
+        (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder; allowed: mini, mini-shuffl"),
+        (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
+        (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
+        (["mlm", "--corpus", "wikipedia"], "wikipedia' is not a folder; allowed: mini, mini-shu"),
+        (["mlm", "--set", "depth=3"], "--set depth: mlm has no such field; it has "),
+        (["mlm", "--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
+        (["mlm", "--set", "steps=0"], "mlm: steps is 0; allowed: a whole number >= 1"),
+        (["mlm", "--set", "steps=1.5"], "mlm: steps is 1.5; allowed: a whole number"),
+        (["mlm", "--set", "steps=many"], "mlm: steps is 'many'; allowed: a whole number"),
+        (["mlm", "--set", "steps=1e"], "mlm: steps is '1e'; allowed: a whole number"),
+        (["mlm", "--set", "steps=1e999"], "mlm: steps is '1e999'; allowed: a whole number"),
+        (["mlm", "--set", "mask_probability=1e0"], "_probability is 1; allowed: a number > 0 and < 1"),
+        (["mlm", "--set", "mask_probability=nan"], "_probability is 'nan'; allowed: a number"),
+        (["mlm", "--set", "masking=word"], "masking is 'word'; allowed: bernoulli, token"),
+        (["mlm", "--set", "gradient_accumulation=5"], "allowed: a divisor of batch_size (32)"),
+        (["albert-mlm", "--set", "packing=full"], "packing is 'full'; allowed for sentence order: sentence_pairs"),
+        (["mlm", "--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
+        (
+            ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
+            "'mini-sharebert' is a 'sharebert' model; available for: albert, bert, electra",
+        ),
+        (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: electra"),
+        (["mlm", "--backbone", "mini-albrt"], "no backbone is named 'mini-albrt'; near it are mini-albert"),
+        (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
+        (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one: "),
+        (["mlm", "--processes", "0"], "--processes is 0; allowed: a whole number >= 1"),
+        (["mlm", "--processes", "3"], "3 processes cannot share 32 examples evenly (batch_size 32 in gradient_"),
+        (["mlm", "--processes", "32"], "--processes is 32; allowed: at most "),
+        (["mlm", "--seed", "-1"], "--seed is -1; allowed: a whole number >= 0"),
+        (["mlm", "--probe"], "--probe measures what would run and is ignored without --dry-run"),
+        (["mlm", "--tracking-uri", "folder"], "--tracking-uri is folder; allowed: "),
+    ],
+)
+def test_bad_usage_is_one_line_and_makes_nothing(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    to = tmp_path / "to"
+    corpus = [] if "--corpus" in arguments else ["--corpus", "mini"]
+    assert message in refused(capsys, *arguments, *corpus, "--to", str(to))
+    assert not to.exists()
+
+
+def test_bad_corpus_is_one_line(capsys, tmp_path):
+    for documents, message in (
+        ([["one"], ["two"]], "document 1, 'one', has one sentence; sentence_pairs needs two in each"),
+        ([["one", "two"]], "has 1 document(s); allowed: at least 2, for one is held out"),
+    ):
+        corpus = write_corpus(tmp_path / "text", documents)
+        line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
+        assert line.startswith("study.pretrain: corpus ") and message in line
+
+
+def test_folder_of_something_else_is_refused(capsys, tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    line = refused(capsys, "mlm", "--corpus", "mini", "--to", str(tmp_path))
+    assert "holds thesis.tex and no pretraining; allowed: a new or an empty folder, or one with pretr" in line
+
+
+def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
+    arguments = ["mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL, "--attention", "nystrom", "--dry-run"]
+    assert pretrain.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"mlm on corpus {corpus}: 6 steps of 8 examples"
+    origins = {line.split()[0]: line.split()[1:] for line in lines[1:]}
+    assert origins["steps"] == ["6", "--set"] and origins["num_landmarks"] == ["32", "--attention"]
+    assert origins["optimizer"] == ['"adamw"', "search_spaces/objectives/mlm.py", "MINI_FIXED"]
+    assert origins["backbone"] == ["mini-albert", "--backbone"]
+    assert "of no publication; set by hand" in "\n".join(lines) and lines[-1] == "nothing was run"
+    assert not (tmp_path / "to").exists()
+
+
+def test_real_text_has_the_papers_recipe(tmp_path, corpus):
+    options = pretrain.build_parser().options(["albert-mlm", "--corpus", corpus, "--to", "to"])
+    request = pretrain.resolve(options)
+    assert (request.backbone.value, request.tokenizer.value) == ("albert-base", "albert/albert-base-v2")
+    assert (request.config.steps, request.config.batch_size, request.config.optimizer) == (125_000, 4096, "lamb")
+
+
+def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
+    (tmp_path / "words").mkdir()
+    word_model(["ships wait ."]).save(str(tmp_path / "words" / "tokenizer.json"))
+    corpus = write_corpus(tmp_path / "text", random_documents())
+    options = ["mlm", "--corpus", corpus, "--to", "to", "--backbone", "mini-albert"]
+
+    def told(*more: str) -> list[str]:
+        return pretrain.unknown_in_words(pretrain.resolve(pretrain.build_parser().options([*options, *more])))
+
+    (line,) = told("--tokenizer", str(tmp_path / "words"))
+    assert line.startswith(
+        f"warning: the tokenizer, {tmp_path}/words, does not know about 100% of the tokens of corpus "
+    )
+    assert told() == []
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "study.pretrain", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All that is a function of the pretraining, and of no clock."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".safetensors", ".txt")} | {
+        name: (folder / name).read_bytes() for name in ("config.json", "tokenizer.json")
+    }
+
+
+@pytest.mark.slow
+def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ("electra-rtd", "--corpus", corpus, "--to", str(folder), *SMALL, "--backbone", "mini-electra")
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 6 steps: loss " in done.stdout and "left\n" in done.stdout and "\nfinished: 6 steps, " in done.stdout
+    file = read_pretraining(folder)
+    assert file and file.finished and file.model_fingerprint == backbone_fingerprint(str(folder))
+    made = pretraining_of(str(folder))
+    assert made and (made.objective, made.corpus, made.steps, made.batch_size) == ("electra-rtd", corpus, 6, 8)
+    assert made.wall_seconds > 0 and made.gpu_seconds == 0 and made.tokens > 0 and made.device
+    assert set(made.scores) == {"mlm_loss", "mlm_accuracy", "rtd_auc", "rtd_accuracy"}
+    assert [epoch.row.steps for epoch in file.epochs] == [2, 4, 6] and is_tiny(str(folder))
+    assert made.settings["steps"] == 6 and file.versions["torch"] and file.code_digest and made.departures
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "pretraining.json",
+        "pretrain.lock",
+    }
+    before = backbone_fingerprint(str(folder))
+    again = run(*arguments)
+    assert again.returncode == 0 and "nothing is left to do, all 6 steps are made" in again.stdout
+    (folder / "pretraining.json").write_text(json.dumps(json.loads((folder / "pretraining.json").read_text())))
+    assert backbone_fingerprint(str(folder)) == before  # times are no part of it
+    from transformers import AutoModel, AutoTokenizer
+
+    assert AutoModel.from_pretrained(folder) and AutoTokenizer.from_pretrained(folder)
+    other = run(*arguments, "--seed", "7")
+    assert other.returncode == 2 and "holds another pretraining" in other.stderr and "seed 42 against 7" in other.stderr
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_in_the_same_bits(tmp_path, corpus):
+    longer = ("--set", "steps=60", "--set", "steps_per_epoch=5", "--set", "hidden_dropout=0.1")
+    arguments = ("albert-mlm", "--corpus", corpus, *SMALL, *longer, "--to")
+    whole, killed, kills = tmp_path / "whole", tmp_path / "killed", 0
+    assert run(*arguments, str(whole)).returncode == 0
+    draw = random.Random(1)
+    for wanted in (0, 1, 1, 2, 4, 7, 11):
+        process = subprocess.Popen(command(*arguments, str(killed)), stdout=subprocess.DEVNULL, cwd=ROOT)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while process.poll() is None and epochs_in(killed) < wanted:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.1)
+        if process.poll() is None:
+            kills += 1
+            process.kill()
+        process.wait()
+    assert kills > 3 and not (read_pretraining(killed) or pytest.fail()).finished
+    with pytest.raises(ValueError, match="is unfinished: |is not finished: its pretraining has made "):
+        pretraining_of(str(killed))
+    assert run(*arguments, str(killed)).returncode == 0
+    assert content(killed) == content(whole)
+    file = read_pretraining(killed)
+    assert file and [epoch.row.steps for epoch in file.epochs] == list(range(5, 61, 5))
+
+
+def epochs_in(folder: Path) -> int:
+    file = read_pretraining(folder)
+    return len(file.epochs) if file else 0
+
+
+@pytest.mark.slow
+def test_second_process_on_a_folder_is_refused(tmp_path, corpus):
+    with FileLock(tmp_path / "pretrain.lock"):
+        done = run("mlm", "--corpus", "mini", "--to", str(tmp_path / "."), *SMALL)
+    assert done.returncode == 2 and "holds text and no pretraining" in done.stderr  # the corpus is not ours
+    folder = tmp_path / "to"
+    folder.mkdir()
+    with FileLock(folder / "pretrain.lock"):
+        done = run("mlm", "--corpus", corpus, "--to", str(folder), *SMALL)
+    assert done.returncode == 2 and "another process pretrains in it" in done.stderr
+    assert done.stderr.count("\n") == 1 and not (folder / "pretraining.json").exists()
+
+
+@pytest.mark.slow
+def test_full_disk_is_one_line_and_the_same_command_continues(tmp_path, corpus):
+    """A limit on the size of files stands in for the disk: the first state does not fit."""
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+    code = (
+        "import resource, signal; from study import pretrain, pretraining_folder;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY));"
+        f"raise SystemExit(pretrain.main({arguments}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].endswith("; the same command continues")
+    assert not list(folder.glob(".*"))
+    assert run(*arguments).returncode == 0
+
+
+@pytest.mark.slow
+def test_loss_that_is_not_finite_is_one_line(tmp_path, corpus):
+    wild = ("--set", "learning_rate=1e30", "--set", "gradient_clip=0")
+    done = run("mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL, *wild)
+    assert done.returncode == 1 and done.stderr.startswith("study.pretrain: loss is ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_damaged_state_is_one_line(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ["mlm", "--corpus", corpus, "--to", str(folder), *SMALL]
+    folder.mkdir()
+    (folder / "state.pt").write_bytes(b"no state")
+    done = run(*arguments)
+    assert done.returncode == 2 and "holds state.pt and no pretraining" in done.stderr
+
+
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@pytest.mark.slow
+@two_cores
+def test_two_processes_end_as_one_and_go_on_where_one_was(tmp_path, corpus):
+    arguments = (
+        "mlm",
+        "--corpus",
+        corpus,
+        *SMALL,
+        "--set",
+        "hidden_dropout=0",
+        "--set",
+        "classifier_dropout=0",
+        "--to",
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run(*arguments, str(one)).returncode == 0
+    done = run(*arguments, str(two), "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    ours, theirs = pretraining_of(str(one)), pretraining_of(str(two))
+    assert ours and theirs and ours.tokens == theirs.tokens
+    assert theirs.scores == pytest.approx(ours.scores, abs=1e-2)
+    file = read_pretraining(two)
+    assert file and file.processes == 2
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@two_cores
+def test_lost_process_of_several_is_one_line_and_all_end(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ("mlm", "--corpus", corpus, *SMALL, "--set", "steps=4000", "--to", str(folder), "--processes", "2")
+    process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while epochs_in(folder) < 1:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        members = members_of(process)
+        assert len(members) == 2
+        kill(members[1:])
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        kill_all(process)
+    assert process.returncode == 1
+    assert "study.pretrain: the pretraining is broken off: process 1 is lost; the same command continues" in errors
+    assert not any(map(is_alive, members))
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@two_cores
+def test_processes_end_with_a_command_that_is_killed(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ("mlm", "--corpus", corpus, *SMALL, "--set", "steps=4000", "--to", str(folder), "--processes", "2")
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, cwd=ROOT)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while epochs_in(folder) < 1:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    members = members_of(process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while any(map(is_alive, members)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def members_of(process: subprocess.Popen) -> list[psutil.Process]:
+    """The processes that pretrain; multiprocessing has one of its own beside them."""
+    return [child for child in descendants(process.pid, "python") if "spawn_main" in str(child.cmdline())]
+
+
+def test_first_cause_is_the_error_that_the_others_miss():
+    gloo, own = RuntimeError("[gloo/transport] Connection closed by peer"), ValueError("corpus is away")
+    assert first_cause({0: gloo, 1: own}, {0: 1, 1: 1}) is own
+    lost = first_cause({0: gloo}, {0: 1, 1: -9})
+    assert isinstance(lost, ConnectionError) and "process 1 is lost" in str(lost)
+
+
+@pytest.mark.slow
+def test_run_is_in_mlflow_once_however_often_the_command_is_given(tmp_path, corpus):
+    folder = tmp_path / "to"
+    arguments = ("mlm", "--corpus", corpus, *SMALL[:-2], "--to", str(folder))
+    for _ in range(2):
+        assert run(*arguments).returncode == 0
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("to")
+    assert experiment is not None
+    (mirrored,) = client.search_runs([experiment.experiment_id])
+    assert mirrored.info.status == "FINISHED" and mirrored.data.params["steps"] == "6"
+    assert [point.step for point in client.get_metric_history(mirrored.info.run_id, "mlm_accuracy")] == [2, 4, 6]
+
+
+@pytest.mark.slow
+def test_mlflow_that_is_away_costs_a_warning(tmp_path, corpus):
+    where = ("--tracking-uri", "http://127.0.0.1:9")
+    done = run("mlm", "--corpus", corpus, *SMALL[:-2], *where, "--to", str(tmp_path / "to"))
+    assert done.returncode == 0 and "warning: MLflow at http://127.0.0.1:9: " in done.stderr
