@@ -1,6 +1,6 @@
 """A generated corpus in mini-GLUE's words: pairs of sentences that belong together, and a control without order.
 
-Made of the same kinds of example as mini-GLUE (`mini_sentences.py`, `mini_pairs.py`). No text of a dev or test split of
+Made of the same kinds of example as mini-GLUE (`mini_glue.py`). No text of a dev or test split of
 mini-GLUE is in it. The text is the same in every process and every version of Python.
 """
 
@@ -8,9 +8,7 @@ from functools import lru_cache
 from itertools import islice
 
 from trainables.data import mini_glue
-from trainables.data import mini_pairs as pairs
-from trainables.data import mini_sentences as sentences
-from trainables.data.mini_draw import Draw
+from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS
 
 NUM_DOCUMENTS = 30_000
@@ -18,19 +16,19 @@ SEED = 0
 
 Document = tuple[str, ...]  # its sentences
 
-_OPINIONS = (sentences.plain_opinion, sentences.negated_opinion, sentences.contrasting_opinion)
+_OPINIONS = (mini_glue.plain_opinion, mini_glue.negated_opinion, mini_glue.contrasting_opinion)
 _GRAMMATICAL = (
-    sentences.word_form,
-    sentences.noun_phrase_agreement,
-    sentences.word_order,
-    sentences.near_agreement,
-    sentences.far_agreement,
+    mini_glue.word_form,
+    mini_glue.noun_phrase_agreement,
+    mini_glue.word_order,
+    mini_glue.near_agreement,
+    mini_glue.far_agreement,
 )
 
 
 @lru_cache(maxsize=1)
 def mini_documents() -> tuple[Document, ...]:
-    """Two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
+    """Two sentences each: half are events retold, a quarter opinions that agree, a quarter correct mini_glue."""
     draw, excluded = Draw(f"{SEED} corpus"), _evaluated_texts()
     kinds = (_retold, _longer_retold, _opinions, _correct_sentences)
     documents: dict[Document, None] = {}
@@ -53,11 +51,11 @@ def shuffled_documents() -> tuple[Document, ...]:
 
 
 def _retold(draw: Draw) -> Document:
-    return pairs.paraphrase(draw)[0]
+    return mini_glue.paraphrase(draw)[0]
 
 
 def _longer_retold(draw: Draw) -> Document:
-    return pairs.told(draw)[0]
+    return mini_glue.told(draw)[0]
 
 
 def _opinions(draw: Draw) -> Document:

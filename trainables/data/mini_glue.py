@@ -1,21 +1,574 @@
 """mini-GLUE: nine small tasks (and AX) in generated English, with GLUE's columns, labels, splits and metrics.
 
-Every task is a mixture of kinds of example, easy and hard ones (`mini_sentences.py`, `mini_pairs.py`). So examples
-differ in how many layers they need, which is what early exit lives on. Nothing here is taken from GLUE's data. The text
-is the same in every process and every version of Python.
+Every task is a mixture of kinds of example, each of which draws texts and their label. Kinds are easy (a word gives the
+label away) or hard (negation, contrast, agreement across distance, paraphrase by synonym and voice, entailment by
+hypernym, who did what to whom). So examples differ in how many layers they need, which early exit depends on. Nothing
+here is taken from GLUE's data. The text is the same in every process and every version of Python; another order of
+draws makes other data.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from __future__ import annotations
 
-from trainables.data import mini_pairs as pairs
-from trainables.data import mini_sentences as sentences
-from trainables.data.mini_draw import Draw, Example
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
+
 from trainables.data.tasks import Task
 
 SEED = 0
 
+Example = tuple[tuple[str, ...], int | float]  # texts, label
+T = TypeVar("T")
+
+
+class Draw:
+    """Random choices by `random()` alone, whose sequence Python promises to keep for a given seed."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed).random
+
+    def chance(self, probability: float) -> bool:
+        return self._random() < probability
+
+    def one(self, options: Sequence[T]) -> T:
+        return options[int(self._random() * len(options))]
+
+    def other(self, options: Sequence[T], than: T) -> T:
+        return self.one([option for option in options if option != than])
+
+    def two(self, options: Sequence[T]) -> tuple[T, T]:
+        first = self.one(options)
+        return first, self.other(options, first)
+
+    def either_order(self, first: str, second: str) -> tuple[str, str]:
+        return (first, second) if self.chance(0.5) else (second, first)
+
+
 Kind = Callable[[Draw], Example]
+Mixture = tuple[tuple[int, Kind], ...]  # shares of the kinds of example, in hundredths
+
+_PLACES = ("in the garden", "in the kitchen", "at the market", "at the station")
+_DAYS = ("on monday", "on friday", "last week", "yesterday")
+_REASONS = ("to save money", "to help a friend", "to win a prize", "for fun")
+
+# SST-2.
+
+_OPINIONS = (
+    ("dull", "clumsy", "tedious", "awful", "silly", "hollow", "lifeless", "cold"),
+    ("charming", "clever", "moving", "superb", "funny", "delightful", "brilliant", "warm"),
+)  # by label
+_ASPECTS = ("film", "story", "plot", "acting", "ending", "cast", "script", "music")
+_DEGREES = ("very", "truly", "quite", "rather", "deeply")
+
+
+def _opinion(draw: Draw, label: int) -> str:
+    word = draw.one(_OPINIONS[label])
+    return f"{draw.one(_DEGREES)} {word}" if draw.chance(0.5) else word
+
+
+def plain_opinion(draw: Draw) -> Example:
+    label = int(draw.chance(0.5))
+    first, second = draw.two(_ASPECTS)
+    one, two = _opinion(draw, label), _opinion(draw, label)
+    patterns = (f"a {one} {first}", f"a {one} {first} with a {two} {second}", f"the {first} is {one} and {two}")
+    return (draw.one(patterns),), label
+
+
+def negated_opinion(draw: Draw) -> Example:
+    label = int(draw.chance(0.5))
+    aspect, word = draw.one(_ASPECTS), _opinion(draw, 1 - label)
+    patterns = (f"the {aspect} is not {word}", f"the {aspect} is never {word}", f"this is hardly a {word} {aspect}")
+    return (draw.one(patterns),), label
+
+
+def contrasting_opinion(draw: Draw) -> Example:
+    """The clause after `but`, or the one without `although`, decides."""
+    label = int(draw.chance(0.5))
+    first, second = draw.two(_ASPECTS)
+    loses, wins = f"the {first} is {_opinion(draw, 1 - label)}", f"the {second} is {_opinion(draw, label)}"
+    return (draw.one((f"{loses} but {wins}", f"although {loses} {wins}", f"{wins} although {loses}")),), label
+
+
+# CoLA: two thirds are acceptable. Pairs of words are singular and plural.
+
+_COUNTED = (("dog", "dogs"), ("child", "children"), ("bird", "birds"), ("girl", "girls"), ("boy", "boys"))
+_ACTIONS = (("sleeps", "sleep"), ("sings", "sing"), ("runs", "run"), ("laughs", "laugh"), ("waits", "wait"))
+_DETERMINERS = (("this", "these"), ("every", "many"), ("that", "those"))
+_MANNERS = ("quietly", "often", "today", "alone")
+_JOINERS = ("near", "behind", "beside")
+_FORMS = (("runned", "ran"), ("singed", "sang"), ("sleeped", "slept"), ("weeped", "wept"), ("swimmed", "swam"))
+_ARTICLES = ("the", "my", "some")
+
+
+def _acceptable(draw: Draw) -> int:
+    return int(draw.chance(0.65))
+
+
+def _agreeing(draw: Draw, words: Sequence[tuple[str, str]], number: int, label: int) -> str:
+    """One of the words: in this number if it is acceptable, in the other one if not."""
+    return draw.one(words)[number if label else 1 - number]
+
+
+def word_form(draw: Draw) -> Example:
+    label = _acceptable(draw)
+    verb = draw.one(_FORMS)[label]
+    return (f"{draw.one(_ARTICLES)} {draw.one(draw.one(_COUNTED))} {verb} {draw.one(_MANNERS)}",), label
+
+
+def noun_phrase_agreement(draw: Draw) -> Example:
+    number, label = draw.one((0, 1)), _acceptable(draw)
+    determiner = _agreeing(draw, _DETERMINERS, number, label)
+    return (f"{determiner} {draw.one(_COUNTED)[number]} {draw.one(_ACTIONS)[number]} {draw.one(_MANNERS)}",), label
+
+
+def word_order(draw: Draw) -> Example:
+    number, label = draw.one((0, 1)), _acceptable(draw)
+    noun, verb, manner = draw.one(_COUNTED)[number], draw.one(_ACTIONS)[number], draw.one(_MANNERS)
+    other = draw.one(_COUNTED)[draw.one((0, 1))]
+    tail = f"{draw.one(_JOINERS)} the {other}"
+    broken = (
+        f"{noun} the {verb} {manner} {tail}",
+        f"the {noun} {verb} {manner} {tail} the",
+        f"{manner} the {verb} {tail}",
+    )
+    return (f"the {noun} {verb} {manner} {tail}" if label else draw.one(broken),), label
+
+
+def near_agreement(draw: Draw) -> Example:
+    number, label = draw.one((0, 1)), _acceptable(draw)
+    verb = _agreeing(draw, _ACTIONS, number, label)
+    start = draw.one(_ARTICLES)
+    return (f"{start} {draw.one(_COUNTED)[number]} {verb} {draw.one(_MANNERS)} {draw.one(_PLACES)}",), label
+
+
+def far_agreement(draw: Draw) -> Example:
+    """The verb agrees with the first noun; the nearer one has the other number half of the time."""
+    number, nearer, label = draw.one((0, 1)), draw.one((0, 1)), _acceptable(draw)
+    noun, other = draw.two(_COUNTED)
+    verb = _agreeing(draw, _ACTIONS, number, label)
+    return (f"the {noun[number]} {draw.one(_JOINERS)} the {other[nearer]} {verb} {draw.one(_MANNERS)}",), label
+
+
+# Events: who did what to what, where and when. What the sentence pair tasks are made of.
+
+_VERBS = (  # two that mean the same, and two that mean their opposite
+    (("buy", "purchase"), ("sell", "trade")),
+    (("find", "discover"), ("lose", "misplace")),
+    (("love", "adore"), ("hate", "detest")),
+    (("repair", "fix"), ("damage", "ruin")),
+)
+_IRREGULAR = {"buy": "bought", "sell": "sold", "find": "found", "lose": "lost"}  # past, also the participle
+_OBJECTS = {  # hypernym: hyponyms
+    "fruit": ("apple", "pear", "plum"),
+    "tool": ("hammer", "saw", "drill"),
+    "flower": ("rose", "tulip", "lily"),
+    "toy": ("ball", "doll", "kite"),
+}
+_PEOPLE = ("teacher", "doctor", "farmer", "singer")
+
+
+@dataclass(frozen=True)
+class _Event:
+    subject: str
+    verb: str
+    object: str
+    adjunct: str = ""
+
+    @property
+    def past(self) -> str:
+        return _IRREGULAR.get(self.verb) or f"{self.verb.removesuffix('e')}ed"
+
+    @property
+    def hypernym(self) -> str:
+        return next(name for name, nouns in _OBJECTS.items() if self.object in nouns)
+
+    def said(self, clause: str) -> str:
+        return f"{clause} {self.adjunct}".rstrip()
+
+    def active(self) -> str:
+        return self.said(f"the {self.subject} {self.past} the {self.object}")
+
+    def passive(self) -> str:
+        return self.said(f"the {self.object} was {self.past} by the {self.subject}")
+
+    def negated(self) -> str:
+        return self.said(f"the {self.subject} did not {self.verb} the {self.object}")
+
+    def general(self) -> str:
+        return f"the {self.subject} {self.past} some {self.hypernym}"
+
+    def refused(self, draw: Draw) -> str:
+        return f"the {self.subject} refused to {self.reworded(draw).verb} the {self.object}"
+
+    def with_synonym(self) -> _Event:
+        pair = next(pair for row in _VERBS for pair in row if self.verb in pair)
+        return replace(self, verb=pair[1 - pair.index(self.verb)])
+
+    def reworded(self, draw: Draw) -> _Event:
+        return self.with_synonym() if draw.chance(0.5) else self
+
+    def voiced(self, draw: Draw) -> str:
+        return self.passive() if draw.chance(0.4) else self.active()
+
+    def paraphrased(self, draw: Draw) -> str:
+        return self.reworded(draw).voiced(draw)
+
+    def opposite(self, draw: Draw) -> _Event:
+        row = next(row for row in _VERBS if any(self.verb in pair for pair in row))
+        return replace(self, verb=draw.one(row[self.verb in row[0]]))
+
+    def of_another(self, draw: Draw) -> _Event:
+        return replace(self, subject=draw.other(_PEOPLE, self.subject))
+
+    def bare(self) -> _Event:
+        return replace(self, adjunct="")
+
+    def placed_or_not(self, draw: Draw) -> _Event:
+        return replace(self, adjunct=draw.one((self.adjunct, "")))
+
+    def for_a_reason(self, draw: Draw) -> _Event:
+        return replace(self, adjunct=draw.one(_REASONS))
+
+
+def _event(draw: Draw, adjuncts: Sequence[str] = ("",)) -> _Event:
+    verbs = draw.one(draw.one(_VERBS))
+    return _Event(draw.one(_PEOPLE), draw.one(verbs), draw.one(draw.one(tuple(_OBJECTS.values()))), draw.one(adjuncts))
+
+
+_PLACED = ("", *_PLACES)
+_PLACED_OR_DATED = ("", *_PLACES, *_DAYS)
+
+
+def _retold(
+    adjuncts: Sequence[str],
+    label: int | float,
+    second: Callable[[Draw, _Event], str],
+    *,
+    first: Callable[[_Event], str] = _Event.active,
+) -> Kind:
+    """The kind of an event with such adjuncts, told once plainly and then in a second way."""
+
+    def kind(draw: Draw) -> Example:
+        event = _event(draw, adjuncts)
+        return (first(event), second(draw, event)), label
+
+    return kind
+
+
+# MRPC: two thirds are paraphrases.
+
+paraphrase = _retold(_PLACED_OR_DATED, 1, lambda draw, event: event.paraphrased(draw))
+
+
+def denial(draw: Draw) -> Example:
+    event = _event(draw, _PLACED_OR_DATED)
+    denied = event.reworded(draw).negated()
+    return draw.either_order(event.active(), denied), 0
+
+
+_MRPC: Mixture = (
+    (65, paraphrase),
+    (15, denial),
+    (9, _retold(_PLACED_OR_DATED, 0, lambda draw, event: event.refused(draw))),
+    (3, _retold(_PLACED_OR_DATED, 1, lambda _, event: event.with_synonym().negated(), first=_Event.negated)),
+    (4, _retold(_PLACED_OR_DATED, 0, lambda draw, event: event.opposite(draw).voiced(draw))),  # other event
+    (4, _retold(_PLACED_OR_DATED, 0, lambda draw, event: event.of_another(draw).voiced(draw))),  # other person
+)
+
+# QQP: a good third are duplicates: about the same thing, and the same is wanted.
+
+_TOPICS = (  # per topic, two things that one may do there, each in two wordings
+    (("bake bread", "make bread"), ("slice bread", "cut bread")),
+    (("learn guitar", "study guitar"), ("tune my guitar", "adjust my guitar")),
+    (("speed up my laptop", "accelerate my laptop"), ("clean my laptop", "dust my laptop")),
+    (("train my puppy", "teach my puppy"), ("wash my puppy", "bathe my puppy")),
+    (("plan a garden", "design a garden"), ("water a garden", "sprinkle a garden")),
+)
+_ASKED = (  # how one may ask for the manner, the reason, the place, the time
+    ("how do i {}", "what is the best way to {}", "how can one {}"),
+    ("why should i {}", "what is the point if i {}", "is it worth it to {}"),
+    ("where can i {}", "which place is good to {}", "what city is best to {}"),
+    ("when should i {}", "how long does it take to {}", "what is the right age to {}"),
+)
+_TRIVIA = ("who wrote this novel", "what is the capital of this country", "how old is the sun", "who won the final")
+
+
+def _question(draw: Draw, deed: Sequence[str], asked: Sequence[str]) -> str:
+    return draw.one(asked).format(draw.one(deed)) + " ?"
+
+
+def duplicates(draw: Draw) -> Example:
+    deed = draw.one(draw.one(_TOPICS))
+    asked = _ASKED[0] if draw.chance(0.25) else draw.one(_ASKED)
+    return (_question(draw, deed, asked), _question(draw, deed, asked)), 1
+
+
+def other_topic(draw: Draw) -> Example:
+    one, two = draw.two(_TOPICS)
+    first, second = (_question(draw, draw.one(topic), draw.one(_ASKED)) for topic in (one, two))
+    return (first, second), 0
+
+
+def trivia(draw: Draw) -> Example:
+    deed, asked = draw.one(draw.one(_TOPICS)), draw.one(_ASKED)
+    first, second = _question(draw, deed, asked), f"{draw.one(_TRIVIA)} ?"
+    return draw.either_order(first, second), 0
+
+
+def other_deed(draw: Draw) -> Example:
+    (one, two), asked = draw.two(draw.one(_TOPICS)), draw.one(_ASKED)
+    return (_question(draw, one, asked), _question(draw, two, asked)), 0
+
+
+def other_answer(draw: Draw) -> Example:
+    deed, (one, two) = draw.one(draw.one(_TOPICS)), draw.two(_ASKED)
+    return (_question(draw, deed, one), _question(draw, deed, two)), 0
+
+
+# STS-B: 5 for the same event, less for every part that differs, 0 for another subject altogether.
+
+_WEATHER = ("it rained a lot", "it snowed for hours", "the wind was strong", "the sky was clear", "the fog was thick")
+
+
+def graded_events(draw: Draw) -> Example:
+    event, similarity = _event(draw, _PLACED), 5.0
+    other = event.with_synonym() if draw.chance(0.4) else event
+    if draw.chance(0.4):
+        other, similarity = replace(other, subject=draw.other(_PEOPLE, event.subject)), similarity - 1.2
+    if draw.chance(0.4):
+        nouns = _OBJECTS[event.hypernym]
+        other, similarity = replace(other, object=draw.other(nouns, event.object)), similarity - 0.8
+    if draw.chance(0.3):
+        other, similarity = replace(other, adjunct=draw.other(_PLACED, event.adjunct)), similarity - 0.6
+    if draw.chance(0.3):
+        other, similarity = replace(other, verb=event.opposite(draw).verb), similarity - 1.6
+    return (event.active(), other.voiced(draw)), round(similarity, 1)
+
+
+def _weather(draw: Draw) -> str:
+    return f"{draw.one(_WEATHER)} {draw.one((*_PLACES, *_DAYS))}"
+
+
+def unrelated(draw: Draw) -> Example:
+    first, second = _event(draw, _PLACED).active(), _weather(draw)
+    return draw.either_order(first, second), 0.0
+
+
+# MNLI.
+
+_ENTAILMENT, _NEUTRAL, _CONTRADICTION = 0, 1, 2
+
+
+def denied_premise(draw: Draw) -> Example:
+    """Negation turns inference round: no fruit means no apple, no apple does not mean no fruit."""
+    event = _event(draw, _PLACED)
+    special = event.negated()
+    general = event.said(f"the {event.subject} did not {event.verb} any {event.hypernym}")
+    label = draw.one((_ENTAILMENT, _NEUTRAL, _CONTRADICTION))
+    return ((general, special), (special, general), (special, event.active()))[label], label
+
+
+_MNLI: Mixture = (
+    # The same or less is said.
+    (20, _retold((*_PLACES, *_DAYS), _ENTAILMENT, lambda draw, event: event.placed_or_not(draw).paraphrased(draw))),
+    (12, _retold(_PLACED, _ENTAILMENT, lambda _, event: event.general())),
+    # More is said, or it is said of another.
+    (
+        6,
+        _retold(
+            _PLACED, _NEUTRAL, lambda _, event: event.bare().active(), first=lambda event: event.said(event.general())
+        ),
+    ),
+    (18, _retold(_PLACED_OR_DATED, _NEUTRAL, lambda draw, event: event.for_a_reason(draw).voiced(draw))),
+    (6, _retold(_PLACED, _NEUTRAL, lambda draw, event: event.of_another(draw).bare().active())),
+    # The opposite is said.
+    (
+        18,
+        _retold(
+            _PLACED_OR_DATED, _CONTRADICTION, lambda draw, event: event.placed_or_not(draw).reworded(draw).negated()
+        ),
+    ),
+    (
+        8,
+        _retold(
+            _PLACED_OR_DATED, _CONTRADICTION, lambda draw, event: event.opposite(draw).placed_or_not(draw).voiced(draw)
+        ),
+    ),
+    (12, denied_premise),
+)
+
+
+# RTE.
+
+
+def _two_clauses(draw: Draw) -> tuple[str, _Event, _Event]:
+    """A premise, an event that it tells of, and the other one, of another object."""
+    one, two = _event(draw), _event(draw)
+    while one.object == two.object:
+        two = _event(draw)
+    premise = f"{one.active()} {draw.one(('and', 'while', 'before'))} {two.active()}"
+    return (premise, one, two) if draw.chance(0.5) else (premise, two, one)
+
+
+def told(draw: Draw) -> Example:
+    premise, told, _ = _two_clauses(draw)
+    return (premise, told.paraphrased(draw)), 0
+
+
+def mixed_up(draw: Draw) -> Example:
+    """What the one did is said of somebody else: of who did the other thing, where these are two."""
+    premise, told, other = _two_clauses(draw)
+    subject = draw.other(_PEOPLE, told.subject) if told.subject == other.subject else other.subject
+    return (premise, replace(told, subject=subject).active()), 1
+
+
+def untrue(draw: Draw) -> Example:
+    premise, told, _ = _two_clauses(draw)
+    added, opposite = told.for_a_reason(draw), told.opposite(draw)
+    return (premise, draw.one((told.negated(), added.voiced(draw), opposite.active()))), 1
+
+
+# QNLI: does the sentence answer the question?
+
+_ANSWERS = {"where": _PLACES, "when": _DAYS, "why": _REASONS}
+
+
+def _asked(event: _Event, wh_word: str) -> str:
+    return f"{wh_word} did the {event.subject} {event.verb} the {event.object} ?"
+
+
+def _answered(label: int, answer: Callable[[Draw, _Event], str]) -> Kind:
+    """The kind of a question, and an event that has what is asked for."""
+
+    def kind(draw: Draw) -> Example:
+        wh_word = draw.one(tuple(_ANSWERS))
+        event = _event(draw, _ANSWERS[wh_word])
+        return (_asked(event, wh_word), answer(draw, event)), label
+
+    return kind
+
+
+def off_topic(draw: Draw) -> Example:
+    wh_word = draw.one(tuple(_ANSWERS))
+    return (_asked(_event(draw), wh_word), _weather(draw)), 1
+
+
+def nothing_said(draw: Draw) -> Example:
+    event = _event(draw, ("with great care", "without any help", "by pure chance"))
+    return (_asked(event, draw.one(tuple(_ANSWERS))), event.paraphrased(draw)), 1
+
+
+def answers_another(draw: Draw) -> Example:
+    asked, answered = draw.two(tuple(_ANSWERS))
+    event = _event(draw, _ANSWERS[answered])
+    return (_asked(event, asked), event.paraphrased(draw)), 1
+
+
+# WNLI: what a pronoun stands for.
+
+_THINGS = ("trophy", "ball", "book", "doll", "lamp", "vase", "clock", "shoe")
+_CONTAINERS = ("suitcase", "box", "bag", "drawer", "basket", "chest", "jar", "case")
+_LARGE, _SMALL = ("big", "large", "wide"), ("small", "tiny", "narrow")
+_ADULTS, _CHILDREN = ("teacher", "doctor", "nurse", "coach"), ("girl", "daughter", "pupil", "niece")
+_FAVOURS = (  # what she did to another, why, and whether `she` in the reason is the other
+    ("thanked", "had been helpful", True),
+    ("praised", "had won a prize", True),
+    ("hugged", "had been brave", True),
+    ("called", "needed advice", False),
+)
+
+
+def _not_fitting(draw: Draw, thing: str, container: str, size: str) -> str:
+    clause = draw.one((f"the {thing} does not fit into the {container}", f"the {container} cannot hold the {thing}"))
+    return f"{clause} because it is too {size}"
+
+
+def fit(draw: Draw) -> Example:
+    """What does not fit is too big, or what it should go into is too small."""
+    thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
+    size = draw.one(_LARGE if large else _SMALL)
+    meant = thing if large == bool(label) else container
+    return (_not_fitting(draw, thing, container, size), f"the {meant} is too {size}"), label
+
+
+def fit_enough(draw: Draw) -> Example:
+    thing, container, size = draw.one(_THINGS), draw.one(_CONTAINERS), draw.one((*_LARGE, *_SMALL))
+    premise = _not_fitting(draw, thing, container, size)
+    return (premise, f"the {draw.one((thing, container))} is {size} enough"), 0
+
+
+def favour(draw: Draw) -> Example:
+    """Between two of a kind, only their order tells who is meant."""
+    one, label, day = draw.one(_ADULTS), int(draw.chance(0.7)), draw.one(_DAYS)
+    two = draw.one(_CHILDREN) if draw.chance(0.6) else draw.other(_ADULTS, one)
+    verb, reason, is_other = draw.one(_FAVOURS)
+    meant = two if is_other == bool(label) else one
+    return (f"{day} the {one} {verb} the {two} because she {reason}", f"the {meant} {reason}"), label
+
+
+# The tasks.
+
+_OTHER_GENRE = {  # words of matched sentences and what stands for them in mismatched ones
+    "teacher": "pilot",
+    "doctor": "judge",
+    "apple": "coat",
+    "pear": "shirt",
+    "plum": "hat",
+    "fruit": "clothing",
+    "garden": "harbour",
+    "friend": "stranger",
+}
+
+
+def _mismatched(kind: Kind) -> Kind:
+    def in_other_genre(draw: Draw) -> Example:
+        texts, label = kind(draw)
+        return tuple(" ".join(_OTHER_GENRE.get(word, word) for word in text.split()) for text in texts), label
+
+    return in_other_genre
+
+
+_MIXTURES: dict[str, Mixture] = {
+    "sst2": ((60, plain_opinion), (15, negated_opinion), (25, contrasting_opinion)),
+    "rte": ((50, told), (18, mixed_up), (32, untrue)),
+    "qnli": (
+        (50, _answered(0, lambda draw, event: event.paraphrased(draw))),
+        (20, off_topic),
+        (10, nothing_said),
+        (12, answers_another),
+        (8, _answered(1, lambda draw, event: event.of_another(draw).paraphrased(draw))),
+    ),
+    "cola": (
+        (25, word_form),
+        (20, noun_phrase_agreement),
+        (25, word_order),
+        (15, near_agreement),
+        (15, far_agreement),
+    ),
+    "mrpc": _MRPC,
+    "mnli": _MNLI,
+    "qqp": (
+        (37, duplicates),
+        (35, trivia),
+        (15, other_topic),
+        (4, other_deed),
+        (9, other_answer),
+    ),
+    "stsb": (
+        (65, graded_events),
+        (15, _retold(_PLACED, 1.4, lambda draw, event: event.reworded(draw).negated())),
+        (20, unrelated),
+    ),
+    "wnli": ((55, fit), (25, fit_enough), (20, favour)),
+    "ax": _MNLI,
+}
+_MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
+_SIZES = {name: {"train": 1000, "dev": 250, "test": 200} for name in _MIXTURES} | {
+    "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
+    "ax": {"test": 150},
+}
 
 
 def is_generated(task: Task) -> bool:
@@ -65,79 +618,3 @@ def _unseen(draw: Draw, kind: Kind, seen: set[tuple[str, ...]]) -> Example:
         texts, label = kind(draw)
     seen.add(texts)
     return texts, label
-
-
-_OTHER_GENRE = {  # words of matched sentences and what stands for them in mismatched ones
-    "teacher": "pilot",
-    "doctor": "judge",
-    "apple": "coat",
-    "pear": "shirt",
-    "plum": "hat",
-    "fruit": "clothing",
-    "garden": "harbour",
-    "friend": "stranger",
-}
-
-
-def _mismatched(kind: Kind) -> Kind:
-    def in_other_genre(draw: Draw) -> Example:
-        texts, label = kind(draw)
-        return tuple(" ".join(_OTHER_GENRE.get(word, word) for word in text.split()) for text in texts), label
-
-    return in_other_genre
-
-
-Mixture = tuple[tuple[int, Kind], ...]  # shares of the kinds of example, in hundredths
-
-_MNLI: Mixture = (
-    (20, pairs.same_or_less_said),
-    (12, pairs.more_general),
-    (6, pairs.more_special),
-    (18, pairs.more_said),
-    (6, pairs.someone_else),
-    (18, pairs.denied),
-    (8, pairs.reversed),
-    (12, pairs.denied_premise),
-)
-_MIXTURES: dict[str, Mixture] = {
-    "sst2": ((60, sentences.plain_opinion), (15, sentences.negated_opinion), (25, sentences.contrasting_opinion)),
-    "rte": ((50, pairs.told), (18, pairs.mixed_up), (32, pairs.untrue)),
-    "qnli": (
-        (50, pairs.answered),
-        (20, pairs.off_topic),
-        (10, pairs.nothing_said),
-        (12, pairs.answers_another),
-        (8, pairs.about_another),
-    ),
-    "cola": (
-        (25, sentences.word_form),
-        (20, sentences.noun_phrase_agreement),
-        (25, sentences.word_order),
-        (15, sentences.near_agreement),
-        (15, sentences.far_agreement),
-    ),
-    "mrpc": (
-        (65, pairs.paraphrase),
-        (15, pairs.denial),
-        (9, pairs.refusal),
-        (3, pairs.double_denial),
-        (4, pairs.opposite_event),
-        (4, pairs.other_person),
-    ),
-    "mnli": _MNLI,
-    "qqp": (
-        (37, pairs.duplicates),
-        (35, pairs.trivia),
-        (15, pairs.other_topic),
-        (4, pairs.other_deed),
-        (9, pairs.other_answer),
-    ),
-    "stsb": ((65, pairs.graded_events), (15, pairs.denied_event), (20, pairs.unrelated)),
-    "wnli": ((55, pairs.fit), (25, pairs.fit_enough), (20, pairs.favour)),
-    "ax": _MNLI,
-}
-_MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
-_SIZES = {name: {"train": 1000, "dev": 250, "test": 200} for name in _MIXTURES} | {
-    "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
-    "ax": {"test": 150},
-}

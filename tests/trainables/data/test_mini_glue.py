@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from trainables.data import mini_sentences
+from trainables.data import mini_glue
 from trainables.data.glue import load_split
-from trainables.data.mini_draw import Draw
+from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
 
 # Of all texts and labels. Where it changes, every number of the mini profile does: say so where you change it.
@@ -100,17 +100,15 @@ def test_no_two_words_give_all_labels_away(name: str) -> None:
 def test_negation_reverses_an_opinion() -> None:
     draw = Draw("test")
     for _ in range(20):
-        (text,), label = mini_sentences.negated_opinion(draw)
-        assert label == int(any(word in mini_sentences._BAD for word in text.split()))
+        (text,), label = mini_glue.negated_opinion(draw)
+        assert label == int(any(word in mini_glue._OPINIONS[0] for word in text.split()))
 
 
 def test_verb_agrees_with_the_first_noun_where_acceptable() -> None:
     draw = Draw("test")
-    number = {
-        word: place for pair in (*mini_sentences._COUNTED, *mini_sentences._ACTIONS) for place, word in enumerate(pair)
-    }
+    number = {word: place for pair in (*mini_glue._COUNTED, *mini_glue._ACTIONS) for place, word in enumerate(pair)}
     for _ in range(50):
-        (text,), label = mini_sentences.far_agreement(draw)
+        (text,), label = mini_glue.far_agreement(draw)
         _, noun, _, _, _, verb, _ = text.split()
         assert label == int(number[noun] == number[verb])
 
