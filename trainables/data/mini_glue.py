@@ -244,7 +244,7 @@ _PLACED_OR_DATED = ("", *_PLACES, *_DAYS)
 def _retold(
     adjuncts: Sequence[str],
     label: int | float,
-    second: Callable[[Draw, _Event], str],
+    second: Callable[[_Event, Draw], str],
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
@@ -252,14 +252,14 @@ def _retold(
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
-        return (first(event), second(draw, event)), label
+        return (first(event), second(event, draw)), label
 
     return kind
 
 
 # MRPC: two thirds are paraphrases.
 
-paraphrase = _retold(_PLACED_OR_DATED, 1, lambda draw, event: event.paraphrased(draw))
+paraphrase = _retold(_PLACED_OR_DATED, 1, _Event.paraphrased)
 
 
 def denial(draw: Draw) -> Example:
@@ -271,10 +271,10 @@ def denial(draw: Draw) -> Example:
 _MRPC: Mixture = (
     (65, paraphrase),
     (15, denial),
-    (9, _retold(_PLACED_OR_DATED, 0, lambda draw, event: event.refused(draw))),
-    (3, _retold(_PLACED_OR_DATED, 1, lambda _, event: event.with_synonym().negated(), first=_Event.negated)),
-    (4, _retold(_PLACED_OR_DATED, 0, lambda draw, event: event.opposite(draw).voiced(draw))),  # other event
-    (4, _retold(_PLACED_OR_DATED, 0, lambda draw, event: event.of_another(draw).voiced(draw))),  # other person
+    (9, _retold(_PLACED_OR_DATED, 0, _Event.refused)),
+    (3, _retold(_PLACED_OR_DATED, 1, lambda event, _: event.with_synonym().negated(), first=_Event.negated)),
+    (4, _retold(_PLACED_OR_DATED, 0, lambda event, draw: event.opposite(draw).voiced(draw))),  # other event
+    (4, _retold(_PLACED_OR_DATED, 0, lambda event, draw: event.of_another(draw).voiced(draw))),  # other person
 )
 
 # QQP: a good third are duplicates: about the same thing, and the same is wanted.
@@ -372,28 +372,28 @@ def denied_premise(draw: Draw) -> Example:
 
 _MNLI: Mixture = (
     # The same or less is said.
-    (20, _retold((*_PLACES, *_DAYS), _ENTAILMENT, lambda draw, event: event.placed_or_not(draw).paraphrased(draw))),
-    (12, _retold(_PLACED, _ENTAILMENT, lambda _, event: event.general())),
+    (20, _retold((*_PLACES, *_DAYS), _ENTAILMENT, lambda event, draw: event.placed_or_not(draw).paraphrased(draw))),
+    (12, _retold(_PLACED, _ENTAILMENT, lambda event, _: event.general())),
     # More is said, or it is said of another.
     (
         6,
         _retold(
-            _PLACED, _NEUTRAL, lambda _, event: event.bare().active(), first=lambda event: event.said(event.general())
+            _PLACED, _NEUTRAL, lambda event, _: event.bare().active(), first=lambda event: event.said(event.general())
         ),
     ),
-    (18, _retold(_PLACED_OR_DATED, _NEUTRAL, lambda draw, event: event.for_a_reason(draw).voiced(draw))),
-    (6, _retold(_PLACED, _NEUTRAL, lambda draw, event: event.of_another(draw).bare().active())),
+    (18, _retold(_PLACED_OR_DATED, _NEUTRAL, lambda event, draw: event.for_a_reason(draw).voiced(draw))),
+    (6, _retold(_PLACED, _NEUTRAL, lambda event, draw: event.of_another(draw).bare().active())),
     # The opposite is said.
     (
         18,
         _retold(
-            _PLACED_OR_DATED, _CONTRADICTION, lambda draw, event: event.placed_or_not(draw).reworded(draw).negated()
+            _PLACED_OR_DATED, _CONTRADICTION, lambda event, draw: event.placed_or_not(draw).reworded(draw).negated()
         ),
     ),
     (
         8,
         _retold(
-            _PLACED_OR_DATED, _CONTRADICTION, lambda draw, event: event.opposite(draw).placed_or_not(draw).voiced(draw)
+            _PLACED_OR_DATED, _CONTRADICTION, lambda event, draw: event.opposite(draw).placed_or_not(draw).voiced(draw)
         ),
     ),
     (12, denied_premise),
@@ -439,13 +439,13 @@ def _asked(event: _Event, wh_word: str) -> str:
     return f"{wh_word} did the {event.subject} {event.verb} the {event.object} ?"
 
 
-def _answered(label: int, answer: Callable[[Draw, _Event], str]) -> Kind:
+def _answered(label: int, answer: Callable[[_Event, Draw], str]) -> Kind:
     """The kind of a question, and an event that has what is asked for."""
 
     def kind(draw: Draw) -> Example:
         wh_word = draw.one(tuple(_ANSWERS))
         event = _event(draw, _ANSWERS[wh_word])
-        return (_asked(event, wh_word), answer(draw, event)), label
+        return (_asked(event, wh_word), answer(event, draw)), label
 
     return kind
 
@@ -534,11 +534,11 @@ _MIXTURES: dict[str, Mixture] = {
     "sst2": ((60, plain_opinion), (15, negated_opinion), (25, contrasting_opinion)),
     "rte": ((50, told), (18, mixed_up), (32, untrue)),
     "qnli": (
-        (50, _answered(0, lambda draw, event: event.paraphrased(draw))),
+        (50, _answered(0, _Event.paraphrased)),
         (20, off_topic),
         (10, nothing_said),
         (12, answers_another),
-        (8, _answered(1, lambda draw, event: event.of_another(draw).paraphrased(draw))),
+        (8, _answered(1, lambda event, draw: event.of_another(draw).paraphrased(draw))),
     ),
     "cola": (
         (25, word_form),
@@ -558,7 +558,7 @@ _MIXTURES: dict[str, Mixture] = {
     ),
     "stsb": (
         (65, graded_events),
-        (15, _retold(_PLACED, 1.4, lambda draw, event: event.reworded(draw).negated())),
+        (15, _retold(_PLACED, 1.4, lambda event, draw: event.reworded(draw).negated())),
         (20, unrelated),
     ),
     "wnli": ((55, fit), (25, fit_enough), (20, favour)),
