@@ -42,10 +42,9 @@ from trainables.data.examples import Examples
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
 from trainables.data.tokenised import encode
+from trainables.devices import check_precision, device_name, gradients_in
 from trainables.encoders.loading import load_encoder, load_tokenizer
-from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.devices import device_name
 from trainables.runs.evaluation import full_depth_outputs
 from trainables.runs.optimiser import Optimiser
 

@@ -44,7 +44,7 @@ from benchmarks.results_file import write_results
 from benchmarks.training_contenders import CONTENDERS, Draw, OriginalLoop, Setting, device, minilm_folder
 from trainables.configuration import Precision
 from trainables.data.tasks import TASKS
-from trainables.runs.devices import device_name
+from trainables.devices import device_name
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state

@@ -91,8 +91,7 @@ def export(
 
 
 def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None) -> None:
-    from trainables.runs.exported_model import METHODS, export_pretrained, export_trained
-    from trainables.runs.trained_model import load_trained
+    from trainables.runs.trained_model import METHODS, export_pretrained, export_trained, load_trained
 
     try:
         if is_pretraining(record.task):

@@ -19,8 +19,7 @@ import trainables
 from search_spaces import SearchSpace
 from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.encoders.backbones import MINI_BACKBONES
-from trainables.encoders.published_sizes import PUBLISHED_SIZES
+from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import files_of, in_words
 from trainables.schema import Configuration, Value
 from trainables.spelling import nearest_in_words

@@ -12,7 +12,7 @@ from pathlib import Path
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.launch_marks import NotShared
 from study.storage.secrets import masked
-from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
+from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
 # What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.

@@ -24,10 +24,10 @@ from study.drivers.messages import ProcessGroup
 from study.drivers.provenance import attest
 from study.facts.attestation import Attestation, contradictions
 from trainables.data.tokenised import cache_folder
-from trainables.runs.failures import Unavailable
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.processes import Processes
+from trainables.runs.trial import Unavailable
 from trainables.runs.trial_files import state_as_bytes, state_of_bytes
 
 # How gloo and NCCL say, as `RuntimeError`s, that a process does not answer any more.

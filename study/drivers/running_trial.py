@@ -28,8 +28,7 @@ from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
 from trainables import objectives
 from trainables.atomic_files import write_json
-from trainables.runs.failures import UnreadableState, available
-from trainables.runs.trial import EpochRow, Outcome, TrialSpec
+from trainables.runs.trial import EpochRow, Outcome, TrialSpec, UnreadableState, available
 
 if TYPE_CHECKING:
     from study.drivers.pretraining_as_trial import PretrainingTrial
@@ -202,7 +201,7 @@ class RunningTrial:
         """What moves scores, in words; of a group of processes, which may differ, only the kind."""
         if self._group:
             return "cuda" if self._gpus else "cpu"
-        from trainables.runs.devices import device_and_threads
+        from trainables.devices import device_and_threads
 
         return device_and_threads(self._device)
 

@@ -25,8 +25,7 @@ from study.facts.events import Failure
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import method_files
 from trainables.encoders import backbones
-from trainables.runs.failures import TrainingError
-from trainables.runs.trial import TrialSpec
+from trainables.runs.trial import TrainingError, TrialSpec
 
 if TYPE_CHECKING:
     from study.cluster.resources import Resources

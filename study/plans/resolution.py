@@ -55,8 +55,8 @@ from trainables.encoders.backbones import (
     hub_revision,
     is_hub_name,
 )
-from trainables.hub import HubUnreachable
 from trainables.schema import Configuration, Value, from_json
+from trainables.sources import HubUnreachable
 from trainables.spelling import nearest_in_words, no_such
 
 T = TypeVar("T")

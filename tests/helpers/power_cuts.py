@@ -21,8 +21,8 @@ from helpers.started_processes import kill_all
 
 from analysis.verify import differences, first_difference, verify
 from study.facts.record import Record, read_records
-from trainables.file_hashes import hash_of_file
 from trainables.schema import to_plain
+from trainables.sources import hash_of_file
 
 # What may differ between two runs of the same study: places, all that a clock says, and a commit of the same sources.
 OF_THE_RUN = ("model", "host", "journal_head", "started", "ended", "git_commit")

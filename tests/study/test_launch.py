@@ -23,7 +23,7 @@ from study.plans.plan_file import plan_on_disk, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json
-from trainables.hub import HubUnreachable
+from trainables.sources import HubUnreachable
 
 SHARED_GLUE = SHARED / "glue"
 

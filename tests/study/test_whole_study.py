@@ -25,7 +25,7 @@ from study.facts.events import LaunchBegan, read_events
 from study.facts.record import Record, read_records
 from study.facts.study_facts import read_facts
 from study.plans.plan_file import require_plan
-from trainables.runs.devices import device_name
+from trainables.devices import device_name
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingOutcome
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from trainables.corpora.sentences import Document, sentences_of_line
-from trainables.hub import HUB_SECONDS, hub_errors, reach_or_work_offline
+from trainables.sources import HUB_SECONDS, hub_errors, reach_or_work_offline
 
 PREFIX = "hub:"
 COLUMN = "text"

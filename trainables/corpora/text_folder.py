@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainables.corpora.sentences import Document, documents_of_lines
-from trainables.file_hashes import hash_of_file
+from trainables.sources import hash_of_file
 
 
 def text_files(folder: Path) -> list[Path]:

@@ -19,8 +19,7 @@ import numpy as np
 
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
-from trainables.file_hashes import hash_of_file
-from trainables.hub import HubUnreachable, reach_or_work_offline
+from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offline
 from trainables.spelling import nearest_in_words
 
 if TYPE_CHECKING:

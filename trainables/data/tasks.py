@@ -1,10 +1,12 @@
 """The GLUE tasks: one row per task, and how each is scored. Importing this needs numpy only.
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files; metrics are those of
-the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does.
+the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. Classes are counted in the official files
+(gluebenchmark.com) of SST-2, RTE, CoLA, MRPC and QNLI's dev set; for MNLI, QQP, QNLI's training set and WNLI as the
+dataset viewer of `nyu-mll/glue` shows them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +25,7 @@ class Task:
     labels: tuple[str, ...]  # names in class order; () is regression
     metrics: tuple[str, ...]  # the score is their mean
     sizes: dict[str, int] = field(hash=False)  # official rows of every split
+    class_counts: dict[str, tuple[int, ...]] = field(hash=False, default_factory=dict)  # and of its classes, in order
     header: tuple[str, ...]  # columns of the TSV files that begin with a header line: train, dev and test together
     file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
     file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
@@ -70,6 +73,7 @@ TASKS: dict[str, Task] = {
             labels=("negative", "positive"),
             metrics=("accuracy",),
             sizes={"train": 67_349, "dev": 872, "test": 1_821},
+            class_counts={"train": (29_780, 37_569), "dev": (428, 444)},
             header=("index", "sentence", "label"),
             file_columns=("sentence",),
             file_labels=_BINARY,
@@ -82,6 +86,7 @@ TASKS: dict[str, Task] = {
             labels=_ENTAILMENT,
             metrics=("accuracy",),
             sizes={"train": 2_490, "dev": 277, "test": 3_000},
+            class_counts={"train": (1_249, 1_241), "dev": (146, 131)},
             header=_PAIR_HEADER,
             file_columns=_PAIR,
             file_labels=_ENTAILMENT,
@@ -94,6 +99,7 @@ TASKS: dict[str, Task] = {
             labels=_ENTAILMENT,
             metrics=("accuracy",),
             sizes={"train": 104_743, "dev": 5_463, "test": 5_463},
+            class_counts={"train": (52_366, 52_377), "dev": (2_702, 2_761)},
             header=("index", "question", "sentence", "label"),
             file_columns=("question", "sentence"),
             file_labels=_ENTAILMENT,
@@ -106,6 +112,7 @@ TASKS: dict[str, Task] = {
             labels=("unacceptable", "acceptable"),
             metrics=("matthews",),
             sizes={"train": 8_551, "dev": 1_043, "test": 1_063},
+            class_counts={"train": (2_528, 6_023), "dev": (322, 721)},
             header=("index", "sentence"),
             file_columns=("sentence",),
             file_labels=_BINARY,
@@ -119,6 +126,7 @@ TASKS: dict[str, Task] = {
             labels=("not_equivalent", "equivalent"),
             metrics=("accuracy", "f1"),
             sizes={"train": 3_668, "dev": 408, "test": 1_725},
+            class_counts={"train": (1_194, 2_474), "dev": (129, 279)},
             header=("index", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
             file_columns=("#1 String", "#2 String"),
             file_labels=_BINARY,
@@ -137,6 +145,11 @@ TASKS: dict[str, Task] = {
                 "dev_mismatched": 9_832,
                 "test_matched": 9_796,
                 "test_mismatched": 9_847,
+            },
+            class_counts={
+                "train": (130_899, 130_900, 130_903),
+                "dev_matched": (3_479, 3_123, 3_213),
+                "dev_mismatched": (3_463, 3_129, 3_240),
             },
             header=(
                 *("index", "promptID", "pairID", "genre"),
@@ -158,6 +171,7 @@ TASKS: dict[str, Task] = {
             labels=("not_duplicate", "duplicate"),
             metrics=("accuracy", "f1"),
             sizes={"train": 363_846, "dev": 40_430, "test": 390_965},
+            class_counts={"train": (229_468, 134_378), "dev": (25_545, 14_885)},
             header=("index", "id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
             file_columns=("question1", "question2"),
             file_labels=_BINARY,
@@ -185,6 +199,7 @@ TASKS: dict[str, Task] = {
             labels=("not_entailment", "entailment"),
             metrics=("accuracy",),
             sizes={"train": 635, "dev": 71, "test": 146},
+            class_counts={"train": (323, 312), "dev": (40, 31)},
             header=_PAIR_HEADER,
             file_columns=_PAIR,
             file_labels=_BINARY,
@@ -219,6 +234,24 @@ def find_task(name: str) -> Task:
     if name not in TASKS:
         raise no_such("task", name, TASKS)
     return TASKS[name]
+
+
+def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """How labelled splits differ from the official GLUE, one line each, by rows and by rows of each class.
+
+    Args:
+        labels: of each split that was read, classes (int64) or scores (float32, not compared), shape (rows,).
+    """
+    lines = []
+    for split, values in labels.items():
+        if len(values) != task.sizes[split]:
+            lines.append(f"{split} has {len(values):,} rows, the official {task.sizes[split]:,}")
+        elif not task.is_regression:
+            counts, official = np.bincount(values, minlength=task.num_labels).tolist(), task.class_counts[split]
+            if tuple(counts) != official:
+                ours, theirs = ("/".join(f"{count:,}" for count in both) for both in (counts, official))
+                lines.append(f"{split} has {ours} rows per class, the official {theirs}")
+    return tuple(lines)
 
 
 def predictions_from_logits(task: Task, logits: np.ndarray) -> np.ndarray:

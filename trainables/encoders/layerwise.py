@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.activations import NewGELUActivation
 
-from trainables.encoders.activations import one_kernel_gelu
 from trainables.encoders.backbones import FAMILIES
 from trainables.encoders.sharebert import ShareBertConfig, ShareBertLayer
 from trainables.encoders.token_states import Places, TokenStates
@@ -286,3 +286,14 @@ def initialised(linear: nn.Linear, standard_deviation: float = 0.02) -> nn.Linea
     nn.init.normal_(linear.weight, std=standard_deviation)
     nn.init.zeros_(linear.bias)
     return linear
+
+
+def one_kernel_gelu(model: nn.Module) -> None:
+    """Replaces the `gelu_new` of `transformers`, PyTorch's approximation by tanh in eight operations, by one kernel.
+
+    The values are the same to rounding.
+    """
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, NewGELUActivation):
+                setattr(module, name, nn.GELU(approximate="tanh"))

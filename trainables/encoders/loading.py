@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from trainables.configuration import TrainingConfig
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
+    PUBLISHED_SIZES,
     check_attention,
     check_tokenizer,
     check_weights,
@@ -22,7 +23,6 @@ from trainables.encoders.families import dropouts, family_options, reserved_posi
 from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
-from trainables.encoders.published_sizes import PUBLISHED_SIZES
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
-from trainables.encoders.activations import one_kernel_gelu
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
+    PUBLISHED_SIZES,
     UNTRAINED,
     check_attention,
     check_weights,
@@ -18,10 +18,10 @@ from trainables.encoders.backbones import (
     pretrained_convolution,
 )
 from trainables.encoders.families import dropouts, reserved_positions
+from trainables.encoders.layerwise import one_kernel_gelu
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.mini_backbones import mini_model
 from trainables.encoders.nystrom import load_convolutions, with_attention
-from trainables.encoders.published_sizes import PUBLISHED_SIZES
 from trainables.models.pretraining_model import PretrainingModel
 from trainables.pretraining_configuration import PretrainingConfig
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from trainables.configuration import TrainingConfig
+from trainables.devices import computing_in
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.token_states import TokenStates
-from trainables.matrix_products import computing_in
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, State, Step
 
 HALVED_FROM = 256  # tokens of a batch: with fewer, to ask for the first ones costs what leaving saves

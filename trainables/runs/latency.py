@@ -10,13 +10,14 @@ from statistics import mean
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.data.examples import Examples
+from trainables.devices import device_name
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, LastLayer
-from trainables.runs.devices import device_name
 from trainables.runs.evaluation import evaluating
-from trainables.runs.flops import count_flops
 from trainables.runs.trial import ExitLatency, Latency, Timing
 
 ROUNDS = 3  # that are timed
@@ -129,3 +130,13 @@ def _seconds(run: Callable[[], object], clock: Callable[[], float]) -> float:
     began = clock()
     run()
     return clock() - began
+
+
+def count_flops(run: Callable[[], object]) -> int:
+    """FLOPs of the products of matrices and the convolutions of a run, a multiplication and an addition being two.
+
+    Attention runs on its plain implementation: the fused ones are not counted on every device.
+    """
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()

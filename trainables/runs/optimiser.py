@@ -1,9 +1,10 @@
-"""How parameters are updated: an optimizer, its learning rate over all steps, clipping, and batches in parts."""
+"""The steps of a training: optimizer, learning rate, clipping, batches in parts, and the checks of every step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
 from trainables.configuration import TrainingConfig
+from trainables.data.examples import Examples
 from trainables.models.early_exit import EarlyExitModel, is_decayed
-from trainables.runs.uncorrected_adam import UncorrectedAdam
+from trainables.runs.trial import OutOfMemory, TrainingError
 
 OptimizerName = Literal["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
 ScheduleName = Literal["constant", "linear", "linear_from_start", "polynomial"]
@@ -145,3 +147,189 @@ def _schedule(optimizer: torch.optim.Optimizer, rule: UpdateRule) -> LambdaLR:
     kind = "constant_with_warmup" if rule.schedule == "constant" else rule.schedule
     more = {"power": rule.decay_power, "lr_end": 0.0} if rule.schedule == "polynomial" else None
     return get_scheduler(kind, optimizer, warmup, steps, scheduler_specific_kwargs=more)
+
+
+# Checks of every step.
+
+
+STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the device
+
+
+class FiniteLosses:
+    """The losses of an epoch's steps, looked at now and then."""
+
+    def __init__(self, first_step: int) -> None:
+        """`first_step`: number of the epoch's first step, from 1."""
+        self._first_step = first_step
+        self._losses: list[Tensor] = []
+        self._rates: list[float] = []
+        self._checked = 0
+
+    def add(self, loss: Tensor, learning_rate: float) -> None:
+        """Of the next step.
+
+        Raises:
+            TrainingError: one of the latest steps has a loss that is not finite.
+        """
+        self._losses.append(loss)
+        self._rates.append(learning_rate)
+        if len(self._losses) - self._checked >= STEPS_BETWEEN_CHECKS:
+            self._check()
+
+    def mean(self) -> float:
+        """Over all steps.
+
+        Raises:
+            TrainingError: one of them is not finite.
+        """
+        self._check()
+        return torch.stack(self._losses).mean().item()
+
+    def _check(self) -> None:
+        latest = self._losses[self._checked :]
+        broken = [] if not latest else (~torch.stack(latest).isfinite()).nonzero().flatten().tolist()
+        if broken:
+            place = self._checked + broken[0]
+            loss, rate, step = self._losses[place].item(), self._rates[place], self._first_step + place
+            if self._first_step == 1 and not any(self._rates[:place]):
+                raise TrainingError(f"loss is {loss} at step {step}, before any step has changed the model")
+            raise TrainingError(f"loss is {loss} at step {step}, learning rate {rate:.3g}; try a lower learning_rate")
+        self._checked = len(self._losses)
+
+
+def diverged(optimiser: Optimiser, what: str) -> TrainingError:
+    """What is wrong with a model, after so many steps."""
+    step, rate = optimiser.steps, optimiser.peak_learning_rate  # the present one may have come down to 0
+    return TrainingError(f"{what} after step {step}, learning rate up to {rate:.3g}; try a lower learning_rate")
+
+
+@contextmanager
+def naming_memory_errors(batch_size: int) -> Iterator[None]:
+    """Where memory does not suffice, says so with the batch size and a smaller one."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)):
+            raise
+        raise OutOfMemory(f"out of memory with batch_size {batch_size}; try {max(1, batch_size // 2)}") from error
+
+
+# LAMB, and AdamW without bias correction.
+
+
+class UncorrectedAdam(torch.optim.Optimizer):
+    """One update, with or without a trust ratio; each setting may also stand in a group of parameters.
+
+        m = β1 m + (1 - β1) g        v = β2 v + (1 - β2) g²        u = m / (√v + ε) + weight_decay w
+        w = w - learning_rate r u    r = 1, or the trust ratio |w| / |u|, which is 1 where either norm is 0
+
+    The moments are not corrected for having started at 0. Sources: google-research/albert, lamb_optimizer.py (a trust
+    ratio but for normalisations and biases); cybertronai/pytorch-lamb, which shoarora/lmtuners trains with (a trust
+    ratio everywhere, |w| counts as 10 at most); google-research/electra, model/optimization.py (none).
+
+    No library has all three. `torch.optim.AdamW` corrects the moments, and `transformers` has no optimizer of its own
+    since release 5; torch_optimizer 0.3.0 has pytorch-lamb's update, and no way to leave the ratio out for some
+    parameters.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        max_weight_norm: float | None = None,
+    ) -> None:
+        """`max_weight_norm`: what |w| counts as in a trust ratio at most, infinity for no limit; None: no ratio."""
+        settings = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
+        super().__init__(params, settings)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient."""
+        assert closure is None, "no optimizer here evaluates the loss by itself"
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                update = _moment_ratio(self.state[weight], weight.grad, group).add(weight, alpha=group["weight_decay"])
+                if group["max_weight_norm"] is not None:
+                    update.mul_(_trust_ratio(weight, update, group["max_weight_norm"]))
+                weight.sub_(update, alpha=group["lr"])
+
+
+def _moment_ratio(state: dict[str, Tensor], gradient: Tensor, group: dict[str, Any]) -> Tensor:
+    """m / (√v + ε) after one more gradient, which the state takes up."""
+    if not state:
+        state.update(exp_avg=torch.zeros_like(gradient), exp_avg_sq=torch.zeros_like(gradient))
+    mean_decay, square_decay = group["betas"]
+    state["exp_avg"].mul_(mean_decay).add_(gradient, alpha=1 - mean_decay)
+    state["exp_avg_sq"].mul_(square_decay).addcmul_(gradient, gradient, value=1 - square_decay)
+    return state["exp_avg"] / (state["exp_avg_sq"].sqrt() + group["eps"])
+
+
+def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tensor:
+    """A scalar on the weight's device: reading it would wait for that."""
+    weight_norm, update_norm = weight.norm().clamp(max=max_weight_norm), update.norm()
+    return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
+
+
+# The word embeddings that the training examples use, trained without the others.
+
+
+def training_words(
+    model: EarlyExitModel, examples: Examples, *, weight_decay: float
+) -> Callable[[], AbstractContextManager]:
+    """Makes the context in which a model is trained: `UsedWords.in_place`, where that changes no number."""
+    if weight_decay or not model.encoder.words_are_looked_up:
+        return nullcontext
+    return UsedWords(model, examples).in_place
+
+
+class UsedWords:
+    """Puts the used embeddings into a model in place of all of them, and what they have become back.
+
+    An embedding that no training example uses has no gradient, and without weight decay AdamW leaves it as it is. With
+    all of them in the optimiser a step fills, clips and adds up megabytes of zeros.
+    """
+
+    def __init__(self, model: EarlyExitModel, examples: Examples) -> None:
+        """Takes the model on its device."""
+        self._embeddings = model.encoder.embeddings
+        self._all: nn.Embedding = model.encoder.embeddings.word_embeddings
+        used = torch.zeros(self._all.num_embeddings, dtype=torch.bool)
+        used[torch.from_numpy(examples.tokens.astype("int64"))] = True
+        used[examples.pad_token] = True
+        self._words = used.nonzero()[:, 0].to(self._all.weight.device)
+        self._used = _Renumbered(self._all, self._words)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the model's embeddings are the used ones; behind, all, and the used ones are as they were left."""
+        with torch.no_grad():
+            self._used.weight.copy_(self._all.weight[self._words])
+        self._embeddings.word_embeddings = self._used
+        try:
+            yield
+        finally:
+            self._embeddings.word_embeddings = self._all
+            with torch.no_grad():
+                self._all.weight[self._words] = self._used.weight
+
+
+class _Renumbered(nn.Module):
+    """Looks words up by their numbers in the vocabulary."""
+
+    def __init__(self, embedding: nn.Embedding, words: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(len(words), embedding.embedding_dim, device=words.device))
+        self._numbers = torch.zeros(embedding.num_embeddings, dtype=torch.int64, device=words.device)
+        self._numbers[words] = torch.arange(len(words), device=words.device)
+        padding = embedding.padding_idx
+        self._padding = None if padding is None else int(self._numbers[padding])
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """(..., size)."""
+        return nn.functional.embedding(self._numbers[input_ids], self.weight, self._padding)

@@ -16,8 +16,8 @@ from trainables.corpora.pretraining_batches import Order, PretrainingBatches
 from trainables.corpora.tokenised_corpus import tokenise_corpus
 from trainables.encoders.loading import load_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig
-from trainables.runs.failures import available
 from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.trial import available
 
 
 class PretrainingData:

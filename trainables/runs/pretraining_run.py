@@ -25,21 +25,19 @@ from trainables.atomic_files import add_files
 from trainables.corpora.corpus import corpus_fingerprint
 from trainables.corpora.pretraining_batches import Arrays
 from trainables.data.examples import on_device
+from trainables.devices import check_precision, computing_in, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.pretraining_start import begin_with, encoder_configuration
-from trainables.matrix_products import check_precision, computing_in, gradients_in
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
 from trainables.pretraining_configuration import PretrainingConfig
-from trainables.runs.failures import available
-from trainables.runs.optimiser import Optimiser, UpdateRule, decay_groups
+from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
 from trainables.runs.pretraining_data import PretrainingData
 from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingRow, PretrainingSpec
 from trainables.runs.processes import Processes
 from trainables.runs.random_numbers import own_random_numbers
-from trainables.runs.step_checks import FiniteLosses, naming_memory_errors
-from trainables.runs.trial import Content
+from trainables.runs.trial import Content, available
 from trainables.runs.trial_files import (
     check_same,
     disk_errors,

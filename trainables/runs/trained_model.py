@@ -1,24 +1,63 @@
-"""A trained model from the folder that a trial left behind, or an export of it. Nothing else is needed."""
+"""A trained model, from the folder that a trial left behind or from an export, and its export.
+
+An exported folder is one that `transformers` loads with `from_pretrained`, and `load_trained` reads as well:
+
+    config.json, model.safetensors, tokenizer    a model of `transformers`: the encoder alone or, where that has a
+                                                 class that computes the same, with its classifier
+    heads.safetensors                            every other weight, under our names: the heads of the exits
+    model.json                                   the spec of the trial, without the places of the machine
+    methods/                                     the files of its method, where that is of an included folder
+
+What is in `methods` is read and run where it is included, as any folder of one's own methods is, and not before.
+
+Which weights a model of `transformers` holds is found by identity: `layerwise` shares them with it.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from msgspec.structs import replace
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 import trainables
+from trainables import method_files
 from trainables.configuration import TrainingConfig
+from trainables.data.glue import kind_of
 from trainables.data.tasks import Task, find_task
+from trainables.encoders.backbones import is_folder, pretrained_convolution
+from trainables.encoders.families import family_options
 from trainables.encoders.layerwise import layerwise
+from trainables.encoders.loading import quiet_transformers
 from trainables.encoders.nystrom import with_attention
+from trainables.models.classifiers import LastLayerModel
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.exported_model import METHODS, is_exported, read_exported
-from trainables.runs.failures import available
-from trainables.runs.trial import TrialSpec
-from trainables.runs.trial_files import DESCRIPTION, read_model
-from trainables.schema import from_plain
+from trainables.runs.trial import TrialSpec, available
+from trainables.runs.trial_files import DESCRIPTION, WEIGHTS, read_model
+from trainables.schema import from_plain, to_plain
+
+HEADS = "heads.safetensors"
+METHODS = "methods"
+_CLASSIFIER = "ForSequenceClassification"  # how the names of these classes end
+_NO_NYSTROM = "it has Nystrom attention, which no class of transformers has"
 
 
 @dataclass(frozen=True)
@@ -82,3 +121,122 @@ def start_encoder(model: EarlyExitModel, folder: Path) -> None:
         raise ValueError(
             f"start {folder}: its encoder ({source['backbone']}, task {source['task']}) does not fit: {error}"
         ) from error
+
+
+# Exports.
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether `export_trained` filled the folder."""
+    return (folder / HEADS).is_file()
+
+
+def export_trained(trained: TrainedModel, folder: Path) -> None:
+    """Fill an empty folder with a fine-tuned model.
+
+    Raises:
+        ValueError: no class of `transformers` is its encoder.
+    """
+    config = _configuration(trained)
+    with torch.random.fork_rng():  # weights drawn here are replaced below
+        plain = _plain_model(config)
+    ours, held = trained.model.cpu().state_dict(), _held(plain)
+    with torch.no_grad(), quiet_transformers():
+        for name, parameter in held.items():
+            parameter.copy_(ours[name])
+        plain.save_pretrained(folder)
+        trained.tokenizer.save_pretrained(folder)
+    save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
+    _write_method(folder, trained.spec.method)
+    _write_description(folder, trained.spec)
+
+
+def export_pretrained(source: Path, folder: Path) -> None:
+    """Fill an empty folder with what a pretraining left, which is a folder of `transformers` already.
+
+    Raises:
+        ValueError: no class of `transformers` is its encoder.
+    """
+    if pretrained_convolution(str(source)) is not None:
+        raise ValueError(f"{_NO_NYSTROM}; a study loads it as it is, by --backbone {source}")
+    for path in source.iterdir():
+        if path.name != DESCRIPTION:  # it names places of the machine
+            shutil.copyfile(path, folder / path.name)
+
+
+def read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights under our names, and description, as `read_model` has them of a trial's folder.
+
+    Raises:
+        ValueError: a file is missing or damaged.
+    """
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text())
+        config = AutoConfig.from_pretrained(folder)
+        theirs, heads = load_file(folder / WEIGHTS), load_file(folder / HEADS)
+    except (OSError, ValueError, SafetensorError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{folder}: the exported model cannot be read: {first}") from error
+    with torch.device("meta"):
+        plain = _plain_model(config)
+        names = {id(parameter): name for name, parameter in _held(plain).items()}
+    weights = {names[id(value)]: theirs[name] for name, value in plain.named_parameters() if name in theirs}
+    return weights | heads, description | {"encoder": config.to_dict()}
+
+
+def _configuration(trained: TrainedModel) -> PreTrainedConfig:
+    """Of a model of `transformers` with the layers and the labels of the trial."""
+    model, names = trained.model, trained.task.labels or ("score",)
+    if trained.config.attention == "nystrom":
+        raise ValueError(f"{_NO_NYSTROM}; study.predict answers with it as it is")
+    config = deepcopy(model.encoder.configuration)
+    if getattr(config, "num_hidden_groups", 1) > 1 and model.encoder.num_layers < config.num_hidden_layers:
+        groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
+        raise ValueError(f"it uses {groups}, which no configuration of transformers says")
+    config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
+    if _is_plain_classifier(model, config):
+        config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
+        config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"
+        config.architectures = [_CLASSIFIER]
+    return config
+
+
+def _is_plain_classifier(model: EarlyExitModel, config: PreTrainedConfig) -> bool:
+    """Whether the sequence classifier of the family in `transformers` computes the same logits."""
+    has_class = type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    return has_class and isinstance(model, LastLayerModel) and model.uses_pooler
+
+
+def _plain_model(config: Any) -> PreTrainedModel:
+    """The model of `transformers` that a configuration asks for, with new weights."""
+    if (config.architectures or [""])[0].endswith(_CLASSIFIER):
+        return AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
+    return AutoModel.from_config(config, attn_implementation="sdpa", **family_options(config.model_type))
+
+
+def _held(plain: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """The parameters of a model of `transformers` that are also ours, by our names."""
+    own = {id(parameter) for parameter in plain.parameters()}
+    encoder = {f"encoder.{name}": value for name, value in layerwise(plain).named_parameters() if id(value) in own}
+    classifier = getattr(plain, "classifier", nn.Module())
+    output = getattr(classifier, "out_proj", classifier)
+    return encoder | {f"classifier.{name}": value for name, value in output.named_parameters()}
+
+
+def _write_method(folder: Path, method: str) -> None:
+    methods = method_files.included()
+    for name, text in methods.of_method(trainables.base_method(method)).items() if methods else ():
+        (folder / METHODS).mkdir(exist_ok=True)
+        (folder / METHODS / name).write_text(text, encoding="utf-8")
+
+
+def _write_description(folder: Path, spec: TrialSpec) -> None:
+    description = {"spec": to_plain(replace(spec, **_without_folders(spec)))}
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+
+
+def _without_folders(spec: TrialSpec) -> dict[str, str]:
+    """The fields that name a folder of this machine, by the folder's name alone."""
+    names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
+    names += ["data"] if kind_of(spec.data) == "folder" else []
+    return {name: Path(getattr(spec, name)).name for name in names}

@@ -6,11 +6,13 @@ On a CPU the same spec with the same number of threads gives the same weights bi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +21,22 @@ import torch
 from msgspec.structs import replace
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 import trainables
-from trainables.data.examples import Examples
+from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.glue import fingerprint
-from trainables.data.tasks import TASKS, find_task
+from trainables.data.tasks import TASKS, Task, differences_from_official, find_task
+from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
-from trainables.matrix_products import check_precision, gradients_in
 from trainables.models.early_exit import EarlyExitModel
 from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
-from trainables.runs.failures import available
 from trainables.runs.latency import measure_latency, timed_rules
-from trainables.runs.optimiser import Optimiser
+from trainables.runs.optimiser import FiniteLosses, Optimiser, diverged, naming_memory_errors, training_words
 from trainables.runs.random_numbers import own_generator, own_random_numbers
-from trainables.runs.step_checks import FiniteLosses, diverged, naming_memory_errors
 from trainables.runs.trained_model import start_encoder
-from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec
-from trainables.runs.trial_data import TrialData
+from trainables.runs.trial import TIMED_BATCHES, Content, EpochRow, Latency, Outcome, TrialSpec, available
 from trainables.runs.trial_files import (
     WEIGHTS,
     check_same,
@@ -49,8 +49,54 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
-from trainables.runs.used_words import training_words
 from trainables.schema import from_plain, to_plain
+
+_ROWS = ("ids", "labels", "starts", "lengths", "tokens", "token_types")  # of examples: what their digest is of
+
+
+class TrialData:
+    """What a trial trains on, what selects its epoch, and the dev set: from the cache that all trials share."""
+
+    def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path) -> None:
+        """Reads what training needs; dev under `holdout` only when it is asked for.
+
+        Raises:
+            Unavailable: the data or the tokenizer are not there.
+        """
+        with available():
+            self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
+        self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
+        self._labels: dict[str, np.ndarray] = {}  # of every split read so far
+        train = self._load(task.train_split)
+        self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)
+
+    @cached_property
+    def dev(self) -> Examples:
+        return self._load(*self._task.dev_splits)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """From the official GLUE, of all that was read so far; empty: none."""
+        return differences_from_official(self._task, self._labels)
+
+    @cached_property
+    def tokens_digest(self) -> str:
+        """Hash of the rows to train on and to select by, tokenised and labelled; 16 hexadecimal digits."""
+        digest = hashlib.sha256()
+        for examples in (self.train, self.selection):
+            for name in _ROWS:
+                array = np.ascontiguousarray(getattr(examples, name))  # of a memory map no copy
+                digest.update(f"{name} {array.dtype} {array.shape}".encode())
+                digest.update(array.data)
+        return digest.hexdigest()[:16]
+
+    def _load(self, *splits: str) -> Examples:
+        length, cache = self._max_length, self._cache
+        with available():
+            examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
+        self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
+        return examples
+
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 

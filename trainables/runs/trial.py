@@ -1,7 +1,12 @@
-"""What goes into a trial and what comes out of it. No torch: decisions and analysis read the same types."""
+"""What goes into a trial, what comes out of it, and why it cannot go on.
+
+No torch: decisions and analysis read the same types.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
@@ -117,3 +122,31 @@ class Outcome(Typed, frozen=True, kw_only=True):
     model: str | None  # folder of the selected epoch's model; None before the first `save`
     latency: Latency | None = None  # of a confirm trial
     model_fingerprint: str | UnsetType = UNSET  # of a pretraining: the content of that folder, as a backbone
+
+
+# Failures: who catches one of these knows whether trying again can help.
+
+
+class TrainingError(RuntimeError):
+    """The method's own failure, whose cause is known: it would fail again."""
+
+
+class OutOfMemory(TrainingError):
+    """Memory did not suffice: the configuration's fault, or that of whoever else uses the device."""
+
+
+class Unavailable(ValueError):
+    """Something that a trial is made of (data, backbone, start) is not there, or not whole, where it should be."""
+
+
+class UnreadableState(ValueError):
+    """What was saved of a trial is damaged, incomplete or of another trial: it can only be trained anew."""
+
+
+@contextmanager
+def available() -> Iterator[None]:
+    """What is wrong with the data, the backbone or the start becomes `Unavailable`: it is no fault of the trial."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise Unavailable(str(error)) from error

@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from trainables.atomic_files import write_atomically, write_folder
-from trainables.runs.failures import UnreadableState
+from trainables.runs.trial import UnreadableState
 
 STATE = "state.pt"
 WEIGHTS = "model.safetensors"

@@ -17,8 +17,8 @@ from study.drivers.causes import breaks_process, failure_of, lost_process
 from study.drivers.messages import AssignedTrial, News
 from study.drivers.running_trial import RunningTrial
 from study.facts.events import TRACEBACK_CHARACTERS
-from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 from trainables.runs.training import TrainingRun
+from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
 
 @pytest.fixture(autouse=True, scope="module")

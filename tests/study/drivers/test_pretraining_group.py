@@ -26,9 +26,9 @@ from study.drivers.running_trial import RunningTrial
 from study.drivers.trial_actor import MESSAGE
 from study.drivers.tune_driver import TuneDriver, placement_of
 from study.drivers.watchdog import Watchdog
-from trainables.runs.failures import OutOfMemory, TrainingError, Unavailable
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
 from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
 GROUP = ProcessGroup(processes=2, cpus=1, gpus=1, threads=1, avoid=())
 SILENT = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4003")

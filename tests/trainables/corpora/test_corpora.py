@@ -19,7 +19,7 @@ from trainables.corpora.tokenised_corpus import HELD_OUT_SHARE, tokenise_corpus
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.encoders.mini_backbones import word_tokenizer
-from trainables.hub import HubUnreachable
+from trainables.sources import HubUnreachable
 
 
 def tokenizer_of(corpus: str):

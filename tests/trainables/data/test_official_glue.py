@@ -10,23 +10,21 @@ import pytest
 from helpers.places import SHARED
 
 from trainables.data.glue import load_split
-from trainables.data.official_glue import CLASS_COUNTS, differences
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import differences_from_official as differences
 
 GLUE = SHARED / "glue"
 
 
 def official(name: str, split: str) -> np.ndarray:
-    return np.repeat(np.arange(TASKS[name].num_labels), CLASS_COUNTS[name][split])
+    return np.repeat(np.arange(TASKS[name].num_labels), TASKS[name].class_counts[split])
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINABLE_TASKS if not TASKS[name].is_regression])
 def test_every_split_has_counts_that_add_up_to_its_rows(name: str) -> None:
     task = TASKS[name]
-    assert set(CLASS_COUNTS[name]) == {task.train_split, *task.dev_splits}
-    assert {split: sum(counts) for split, counts in CLASS_COUNTS[name].items()} == {
-        split: task.sizes[split] for split in CLASS_COUNTS[name]
-    }
+    assert set(TASKS[name].class_counts) == {task.train_split, *task.dev_splits}
+    assert all(sum(counts) == task.sizes[split] for split, counts in task.class_counts.items())
 
 
 def test_rows_and_labels_are_both_looked_at() -> None:

@@ -9,6 +9,7 @@ from transformers import AutoConfig
 
 from trainables.encoders import backbones
 from trainables.encoders.backbones import (
+    PUBLISHED_SIZES,
     backbone_digest,
     backbone_fingerprint,
     check_backbone,
@@ -18,7 +19,6 @@ from trainables.encoders.backbones import (
     is_hub_name,
 )
 from trainables.encoders.loading import load_encoder
-from trainables.encoders.published_sizes import PUBLISHED_SIZES
 from trainables.encoders.sharebert import ShareBertForMaskedLM, ShareBertModel
 
 # google-research/albert, google-research/electra, shoarora/lmtuners and jchenghu/sharebert, built and counted.

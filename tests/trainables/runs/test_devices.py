@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainables.runs import devices
+from trainables import devices
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from trainables.encoders.nystrom import use_nystrom
-from trainables.runs.exported_model import export_pretrained, export_trained
 from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.trained_model import TrainedModel, load_trained
+from trainables.runs.trained_model import TrainedModel, export_pretrained, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 
 TEXTS = ["a dog sleeps", "the old cat near the tree sees a red bird"]

@@ -13,8 +13,7 @@ from helpers.trials import run_to_the_end, spec_of
 
 from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import latency
-from trainables.runs.flops import count_flops
-from trainables.runs.latency import measure_latency, timed_rules
+from trainables.runs.latency import count_flops, measure_latency, timed_rules
 from trainables.runs.training import TrainingRun, latency_of
 from trainables.runs.trial import Latency
 from trainables.schema import Reader

@@ -9,11 +9,11 @@ import torch
 from helpers.corpora import pretraining_spec, random_documents, write_corpus
 from helpers.trials import spec_of
 
-from trainables.matrix_products import check_precision, computing_in, gradients_in, has_tensorfloat32
+from trainables.devices import check_precision, computing_in, gradients_in, has_tensorfloat32
 from trainables.runs import pretraining_run, training
-from trainables.runs.failures import Unavailable
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.training import TrainingRun
+from trainables.runs.trial import Unavailable
 
 CPU = torch.device("cpu")
 SET = {"float32": ["ieee"] * 3, "tensorfloat32": ["tf32"] * 3, "bfloat16": ["ieee"] * 3}

@@ -13,9 +13,9 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 
 from trainables import objectives
 from trainables.corpora.pretraining_batches import PretrainingBatches
-from trainables.runs.failures import TrainingError, Unavailable, UnreadableState
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
 from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.trial import TrainingError, Unavailable, UnreadableState
 from trainables.runs.trial_files import read_state
 from trainables.schema import to_plain
 

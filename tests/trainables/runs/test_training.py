@@ -24,11 +24,10 @@ from safetensors.torch import load_file
 import trainables
 from trainables.runs import training
 from trainables.runs.evaluation import full_depth_outputs
-from trainables.runs.failures import TrainingError
-from trainables.runs.step_checks import FiniteLosses
+from trainables.runs.optimiser import FiniteLosses
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
-from trainables.runs.trial import TrialSpec
+from trainables.runs.trial import TrainingError, TrialSpec
 from trainables.runs.trial_files import read_state
 from trainables.schema import from_json, from_plain, to_plain
 

@@ -11,10 +11,10 @@ from trainables.data.examples import load_examples, tokenizer_of
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import load_encoder
 from trainables.runs import training
+from trainables.runs.optimiser import training_words
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 from trainables.runs.trial_files import read_state
-from trainables.runs.used_words import training_words
 
 
 def trained(cache, folder, backbone="mini-albert"):

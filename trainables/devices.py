@@ -1,4 +1,4 @@
-"""The numbers that matrices are multiplied in: what `precision` of a configuration sets, and puts back.
+"""What a trial is computed on, and the numbers that matrices are multiplied in: `precision` of a configuration.
 
 Parameters and optimiser states stay float32. The settings are the whole process's, and are read when a kernel starts:
 a gradient is computed after its loss, so its computation sets them anew.
@@ -10,8 +10,10 @@ a gradient is computed after its loss, so its computation sets them anew.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -65,3 +67,27 @@ def has_tensorfloat32(device: torch.device) -> bool:
 def _set(values: list[str]) -> None:
     for backend, value in zip(_OF_FLOAT32, values, strict=True):
         backend.fp32_precision = value
+
+
+CPU_FACTS = Path("/proc/cpuinfo")
+
+
+def device_name(device: str | torch.device) -> str:
+    """A GPU's name; or the model of this machine's CPU, as far as the system tells it, and which of its instructions
+    PyTorch uses: `AMD EPYC (AVX2)`."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_cpu_model()} ({torch.backends.cpu.get_cpu_capability()})"
+
+
+def device_and_threads(device: str | torch.device) -> str:
+    """The device's name and, of a CPU, how many threads compute: `AMD EPYC (AVX2), 1 thread`."""
+    number = torch.get_num_threads()
+    threads = f", {number} thread{'s' * (number != 1)}"
+    return device_name(device) + threads * (torch.device(device).type == "cpu")
+
+
+def _cpu_model() -> str:
+    lines = CPU_FACTS.read_text().splitlines() if CPU_FACTS.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()

@@ -1,10 +1,13 @@
-"""What data, corpora and backbones have in common that lie on the Hugging Face hub."""
+"""The places that data, corpora and backbones come from: the Hugging Face hub, and files of this machine."""
 
+import hashlib
 import math
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 
 HUB_SECONDS = 5  # to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
@@ -70,3 +73,15 @@ def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
     except Exception as error:  # HF_HUB_OFFLINE, and whatever the network library of the day raises
         reason = f"{what} is not in the local cache and the hub cannot be reached"
         raise HubUnreachable(f"{reason}; allowed: {allowed}; to work offline {offline}") from error
+
+
+def hash_of_file(file: Path) -> str:
+    """SHA-256 of a file's content in hexadecimal digits; read once, and again when its size or time changes."""
+    found = file.stat()
+    return _hash(file, found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=None)
+def _hash(file: Path, size: int, modified: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
