@@ -8,10 +8,10 @@ import codecs
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -62,7 +62,11 @@ def load_split(task: Task, split: str, data: str) -> Split:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
     if data == "mini":
         return _split_of(task, [_Row(*row) for row in mini_glue.generate(task, split)])
-    source, rows = _hub_rows(task, split) if data == "hub" else _folder_rows(task, split, data)
+    if data == "hub":
+        source, rows = f"{HUB_NAME} {task.name}", _hub_rows(task, split)
+    else:
+        table = _read_table(task, split, data)
+        source, rows = str(table.file), table.rows()
     if not rows:
         raise ValueError(f"{source}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
     if len(rows) != task.sizes[split]:
@@ -95,26 +99,22 @@ def read_texts(task: Task, file: Path) -> Split:
     Raises:
         ValueError: it is no such file; the line names file, line and value.
     """
+    allowed = f"allowed: a TSV file with a header line with {', '.join(task.file_columns)}"
     if not file.is_file():
-        raise ValueError(f"no file {file}; allowed: a TSV file with {_columns_of(task)}")
+        raise ValueError(f"no file {file}; {allowed}")
     lines = _decoded_lines(file)
     if not lines:
-        raise ValueError(f"{file} is empty; allowed: a TSV file with {_columns_of(task)}")
-    first = lines[0].split("\t")
-    is_bare = bool(task.headerless) and len(first) == len(task.headerless) and task.file_columns[0] not in first
-    header, lines = (task.headerless, lines) if is_bare else (first, lines[1:])
-    may_be_cut, first_line = task.label_column in header, 1 if is_bare else 2
-    read = _reader(
-        task, file, header, first_line, index_place=_index_place(task, header), label_place=None, may_be_cut=may_be_cut
-    )
-    rows = [row for row_id, line in enumerate(lines) if (row := read(row_id, line)) is not None]
+        raise ValueError(f"{file} is empty; {allowed}")
+    header = lines[0].split("\t")
+    if task.headerless and len(header) == len(task.headerless) and task.file_columns[0] not in header:
+        table = _Table(task, file, task.headerless, lines, 1)
+    else:
+        may_be_cut = task.has_cut_rows and task.label_column in header
+        table = _Table(task, file, header, lines[1:], 2, index=_index_place(task, header), may_be_cut=may_be_cut)
+    rows = table.rows()
     if not rows:
         raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
     return _split_of(task, rows)
-
-
-def _columns_of(task: Task) -> str:
-    return f"a header line with {', '.join(task.file_columns)}"
 
 
 def check_data(task: Task, data: str) -> None:
@@ -125,9 +125,8 @@ def check_data(task: Task, data: str) -> None:
     """
     if kind_of(data) == "mini":
         mini_glue.check_generated(task)
-    for split in (task.train_split, *task.dev_splits) if task.dev_splits else task.test_splits:
-        if kind_of(data) == "folder":
-            _existing_file(task, split, data)
+    for split in _read_splits(task) if kind_of(data) == "folder" else ():
+        _existing_file(task, split, data)
 
 
 def data_faults(task: Task, data: str, *, most: int) -> list[str]:
@@ -138,13 +137,13 @@ def data_faults(task: Task, data: str, *, most: int) -> list[str]:
     faults: list[str] = []
     for split in _read_splits(task) if kind_of(data) == "folder" else ():
         try:
-            _, lines, read = _file_of(task, split, data)
+            table = _read_table(task, split, data)
         except (ValueError, OSError) as error:
             faults.append(str(error))
             continue
-        for row_id, line in enumerate(lines):
+        for number in range(len(table.lines)):
             try:
-                read(row_id, line)
+                table.row(number)
             except ValueError as error:
                 faults.append(str(error))
                 if len(faults) >= most:
@@ -205,84 +204,82 @@ def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
 # Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other.
 
 
-def _folder_rows(task: Task, split: str, folder: str) -> tuple[Path, list[_Row]]:
-    file, lines, read = _file_of(task, split, folder)
-    return file, [row for row_id, line in enumerate(lines) if (row := read(row_id, line)) is not None]
+@dataclass(frozen=True)
+class _Table:
+    """A TSV file and the lines of it that are rows."""
+
+    task: Task
+    file: Path
+    header: Sequence[str]
+    lines: list[str]
+    first_line: int  # number in the file of the first of them
+    label: int | None = None  # place of the label; None: it is not read
+    index: int | None = None  # place of the id; None: a row's number is its id
+    may_be_cut: bool = False  # whether a line with too few columns is a part of a row, and left out
+
+    @cached_property
+    def texts(self) -> list[int]:
+        """Places of the texts."""
+        return [_place_of(column, self.header, self.file) for column in self.task.file_columns]
+
+    def rows(self) -> list[_Row]:
+        """All rows but those that were cut in two. See `row`."""
+        return [row for number in range(len(self.lines)) if (row := self.row(number)) is not None]
+
+    def row(self, number: int) -> _Row | None:
+        """The row of this line, from 0; None if it was cut in two.
+
+        Raises:
+            ValueError: it is malformed; the message has file, line and value.
+        """
+        cells = self.lines[number].split("\t")
+        if self.may_be_cut and len(cells) < len(self.header):
+            return None
+        try:
+            return self._parsed(number, cells)
+        except ValueError as error:
+            raise ValueError(f"{self.file}, line {number + self.first_line}: {error}") from None
+
+    def _parsed(self, number: int, cells: list[str]) -> _Row:
+        if len(cells) != len(self.header):
+            columns = f"{len(cells)} columns instead of {len(self.header)}: {' | '.join(cells)[:80]!r}"
+            raise ValueError(f"{columns}; allowed: {', '.join(self.header)}")
+        texts = tuple([cells[place] for place in self.texts])
+        if not any(map(str.strip, texts)):
+            raise ValueError(f"row {number} has no text in {', '.join(self.task.file_columns)}; allowed: some text")
+        index = number if self.index is None else _parsed_index(cells[self.index])
+        label = None if self.label is None else _parsed_label(self.task, cells[self.label])
+        return _Row(index, texts, label)
 
 
-def _file_of(task: Task, split: str, folder: str) -> tuple[Path, list[str], Callable[[int, str], _Row | None]]:
-    """The file of a split, its lines below the header, and what reads one."""
+def _read_table(task: Task, split: str, folder: str) -> _Table:
     file = _existing_file(task, split, folder)
-    labelled = split not in task.test_splits
-    header, lines, first_line = _table(task, file, task.headerless if labelled else ())
+    lines, is_labelled = _decoded_lines(file), split not in task.test_splits
+    header, first_line = (task.headerless if is_labelled else ()), 1
+    if lines and not header:
+        header, lines, first_line = tuple(lines[0].split("\t")), lines[1:], 2
     if not lines:
         raise ValueError(f"{file}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
-    label = _place_of(task.label_column, header, file) if labelled else None
-    index = None if labelled else _index_place(task, header)  # who is held out of train depends on the row's number
-    read = _reader(task, file, header, first_line, index_place=index, label_place=label, may_be_cut=labelled)
-    return file, lines, read
+    for column in header if first_line == 2 else ():
+        if column not in task.header:
+            menu = ", ".join(task.header)
+            raise ValueError(f"{file}, line 1: unknown column {column[:80]!r}; {task.title} has {menu}")
+    for column in (*header, *task.file_columns):
+        _place_of(column, header, file)
+    if not is_labelled:
+        return _Table(task, file, header, lines, first_line, index=_index_place(task, header))
+    label = _place_of(task.label_column, header, file)  # no index: who is held out of train depends on a row's number
+    return _Table(task, file, header, lines, first_line, label=label, may_be_cut=task.has_cut_rows)
 
 
 def _index_place(task: Task, header: Sequence[str]) -> int | None:
     return next((header.index(column) for column in task.index_columns if column in header), None)
 
 
-def _reader(
-    task: Task,
-    file: Path,
-    header: Sequence[str],
-    first_line: int,
-    *,
-    index_place: int | None,
-    label_place: int | None,
-    may_be_cut: bool,
-) -> Callable[[int, str], _Row | None]:
-    """Reads a line as a row of this number, the first of which is the file's line `first_line`; None for one that was
-    cut in two. A row's id is its index where that has a place. It raises a ValueError."""
-    text_places = [_place_of(column, header, file) for column in task.file_columns]
-    may_be_cut = may_be_cut and task.has_cut_rows
-
-    def read(row_id: int, line: str) -> _Row | None:
-        cells = line.split("\t")
-        if len(cells) != len(header):
-            if may_be_cut and len(cells) < len(header):
-                return None
-            told = f"{len(cells)} columns instead of {len(header)}: {' | '.join(cells)[:80]!r}"
-            raise ValueError(f"{file}, line {row_id + first_line}: {told}; allowed: {', '.join(header)}")
-        texts = tuple([cells[place] for place in text_places])
-        if not any(map(str.strip, texts)):
-            columns = ", ".join(task.file_columns)
-            told = f"row {row_id} has no text in {columns}; allowed: some text"
-            raise ValueError(f"{file}, line {row_id + first_line}: {told}")
-        try:
-            index = row_id if index_place is None else _parsed_index(cells[index_place])
-            label = None if label_place is None else _parsed_label(task, cells[label_place])
-        except ValueError as error:
-            raise ValueError(f"{file}, line {row_id + first_line}: {error}") from None
-        return _Row(index, texts, label)
-
-    return read
-
-
-def _table(task: Task, file: Path, header: Sequence[str]) -> tuple[Sequence[str], list[str], int]:
-    """Column names, the first line's if none are given; each further line, and the number of the first of these."""
-    lines = _decoded_lines(file)
-    if header or not lines:
-        return header, lines, 1
-    header = lines[0].split("\t")
-    for column in header:
-        if column not in task.header:
-            told = f"unknown column {column[:80]!r}; {task.title} has {', '.join(task.header)}"
-            raise ValueError(f"{file}, line 1: {told}")
-        _place_of(column, header, file)
-    return header, lines[1:], 2
-
-
 def _place_of(column: str, header: Sequence[str], file: Path) -> int:
-    if column not in header:
-        raise ValueError(f"{file}, line 1: no column {column!r}; the columns are {', '.join(header)}")
-    if header.count(column) > 1:
-        raise ValueError(f"{file}, line 1: several columns {column!r}; the columns are {', '.join(header)}")
+    if header.count(column) != 1:
+        fault = "several columns" if column in header else "no column"
+        raise ValueError(f"{file}, line 1: {fault} {column!r}; the columns are {', '.join(header)}")
     return header.index(column)
 
 
@@ -355,7 +352,7 @@ def _hub_revision(task: Task) -> str:
         return str(load_dataset_builder(HUB_NAME, task.name).hash)
 
 
-def _hub_rows(task: Task, split: str) -> tuple[str, list[_Row]]:
+def _hub_rows(task: Task, split: str) -> list[_Row]:
     from datasets import load_dataset
 
     with _hub_errors():
@@ -364,7 +361,7 @@ def _hub_rows(task: Task, split: str) -> tuple[str, list[_Row]]:
     table = dataset.with_format("arrow")[:].to_pydict()
     texts = zip(*(table[column] for column in task.text_columns), strict=True)
     labels = _hub_labels(task, dataset, table["label"]) if split not in task.test_splits else [None] * len(dataset)
-    return f"{HUB_NAME} {task.name}", [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]
+    return [_Row(*row) for row in zip(table["idx"], texts, labels, strict=True)]
 
 
 def _hub_labels(task: Task, dataset: "Dataset", labels: list[Any]) -> list[Any]:
