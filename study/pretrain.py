@@ -37,8 +37,8 @@ from trainables.corpora import corpus as corpora
 from trainables.encoders import backbones
 from trainables.encoders.unknown_tokens import local_tokenizer, unknown_share
 from trainables.pretraining_configuration import PretrainingConfig
-from trainables.runs.failures import TrainingError
 from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
 from trainables.spelling import meant, nearest_in_words
 

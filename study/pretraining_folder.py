@@ -46,11 +46,11 @@ from study.plans.pretraining_file import Epoch, PretrainingFile, read_pretrainin
 from study.screen.terminal import can_redraw, console_on
 from study.storage.secrets import masked
 from trainables.data.tokenised import cache_folder
+from trainables.devices import device_and_threads
 from trainables.encoders.backbones import backbone_fingerprint
-from trainables.runs.devices import device_and_threads
-from trainables.runs.failures import Unavailable
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
 from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.runs.trial import Unavailable
 from trainables.runs.trial_files import (
     STATE,
     has_state,
