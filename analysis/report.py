@@ -177,7 +177,7 @@ def _provenance(study: Study) -> dict[str, str]:
         "ran": f"{min(record.started for record in records)} to {max(record.ended for record in records)}"
         if records
         else "",
-        "records, SHA-256": study.records_digest,
+        "journal, SHA-256": study.journal.describe(),
     }
     return {name: str(value) for name, value in facts.items() if value}
 

@@ -272,7 +272,7 @@ def study_in_words(study: Study) -> str:
         f"- devices: {', '.join(sorted({record.device for record in records})) or 'none yet'}",
         f"- protocol {study.protocol_hash}, commit {(file.git_commit or 'unknown')[:12]}, code {file.code_digest}",
         f"- versions: {', '.join(f'{name} {version}' for name, version in file.versions.items())}",
-        f"- SHA-256 of the records: {study.records_digest}",
+        f"- SHA-256 of the journal: {study.journal.describe()}",
     ]
     return f"### {study.name}\n\n```\n{command_in_words(file.command)}\n```\n\n" + "\n".join(lines)
 

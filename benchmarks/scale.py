@@ -30,7 +30,6 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
-from study.facts.chain import chained
 from study.facts.events import FILE, Report, TrialEnded
 from study.facts.journal import MemoryJournal
 from study.facts.study_facts import TrialFacts
@@ -170,7 +169,7 @@ def made_study(folder: Path, *, trials: int, epochs: int) -> Path:
     run_scheduler(Scheduler(folder.name, resolved, journal, code))
     folder.mkdir()
     write_plan(folder, plan_file(folder, resolved, code))
-    (folder / FILE).write_bytes(b"".join(chained(msgspec.json.encode(event) for event in journal.events)))
+    (folder / FILE).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in journal.events))
     records = [event.record for event in journal.events if isinstance(event, TrialEnded)]
     (folder / RECORDS).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
     return folder

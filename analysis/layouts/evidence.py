@@ -83,7 +83,7 @@ def sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict
     return {
         "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
         "studies": [
-            {"name": name, "records": study.records_digest}
+            {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines}
             for name, study in zip(names_of(studies), studies, strict=True)
         ],
         "incomplete": seed_notes(evidence.rows),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections import Counter
@@ -17,7 +16,7 @@ from study.decisions.progress import StudyProgress, last_progress
 from study.facts.json_lines import read_lines
 from study.facts.record import READER, Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import RECORDS, how_records_come_back
+from study.facts.study_folder import RECORDS, JournalDigest, how_records_come_back, journal_digest
 from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
@@ -66,11 +65,10 @@ class Study:
     def protocol_hash(self) -> str:
         return self.file.protocol_hash
 
-    @property
-    def records_digest(self) -> str:
-        """SHA-256 of the records file: tables that carry another one are not made from these records."""
-        path = self.folder / RECORDS
-        return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
+    @cached_property
+    def journal(self) -> JournalDigest:
+        """The digest of the journal: tables that carry another one are not made from it."""
+        return journal_digest(self.folder)
 
     @property
     def is_mini(self) -> bool:

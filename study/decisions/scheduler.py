@@ -168,7 +168,6 @@ class Scheduler:
             error=failure.error if failure else None,
             predictions_digest=predictions_digest,
             provenance=code_of(trial, self.facts.launches) or self.provenance.of_method(trial.started.method),
-            journal_head=self._journal.head,
             ended=now,
         )
         self._journal.append(TrialEnded(time=now, key=key, record=record, failure=failure))

@@ -136,7 +136,6 @@ def build_record(
     error: str | None,
     predictions_digest: str | None,
     provenance: Provenance,
-    journal_head: str,
     ended: str,
 ) -> Record:
     """The record of a trial that is over now: failed if there is an error, stopped if ASHA said so.
@@ -190,7 +189,6 @@ def build_record(
         code_digest=provenance.code_digest,
         host=last.host if last else "",
         device=last.device if last else "",
-        journal_head=journal_head,
         started=started.time,
         ended=ended,
     )

@@ -10,7 +10,6 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from study.facts.attestation import Attestation
-from study.facts.chain import unlinked
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record
 from study.plans.identity import arm_name
@@ -232,18 +231,7 @@ Event = (
 )
 
 
-class _EventReader(Reader):
-    """Reads a line without its chain, which `study.facts.chain` checks."""
-
-    def read(self, line: bytes, *, where: str) -> Event:
-        body, chain = unlinked(line)
-        event: Event = super().read(body, where=where)
-        if not chain:
-            raise ValueError(f"{where}: the field chain is missing")
-        return event
-
-
-READER = _EventReader(Event)
+READER = Reader(Event)
 
 
 def read_events(folder: Path) -> list[Event]:

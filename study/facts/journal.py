@@ -11,13 +11,11 @@ import socket
 import time
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from study.facts.chain import START, checked_head, linked, seal_fault, unlinked, write_seal
 from study.facts.durations import to_second
 from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
 from study.facts.json_lines import AppendOnlyFile
@@ -72,7 +70,6 @@ class EventLog(Protocol):
     """Where events go: a `Journal`, or one of memory alone."""
 
     facts: StudyFacts  # after all events so far
-    head: str  # chain of the last line
 
     def now(self) -> str:
         """The time of an event that happens now."""
@@ -89,7 +86,6 @@ class MemoryJournal:
     def __init__(self, events: Iterable[Event] = ()):
         """Goes on after these events."""
         self.facts = StudyFacts()
-        self.head = START  # there are no lines
         self.events: list[Event] = []
         for event in events:
             self.append(event)
@@ -110,7 +106,7 @@ class Journal:
         """Opens the journal of the folder, for this process alone.
 
         Raises:
-            ValueError: another launch holds the study, a line is broken or was changed (file and line are named), or
+            ValueError: another launch holds the study, a line is broken (file and line are named), or
                 the folder has records and no events.
         """
         self.folder = folder
@@ -118,10 +114,6 @@ class Journal:
         try:
             self._events_file = AppendOnlyFile(folder / FILE, READER)
             self.facts = read_facts(folder)
-            lines = self._events_file.path.read_bytes().splitlines(keepends=True)
-            self._lines, self.head = len(lines), checked_head(self._events_file.path, lines)
-            if fault := seal_fault(folder, lines):
-                warnings.warn(f"{self._events_file.path} {fault}", stacklevel=2)
             derive_records(folder, self.facts)
             self._records_file = AppendOnlyFile(folder / RECORDS, RECORD_READER)
         except BaseException:
@@ -134,21 +126,14 @@ class Journal:
 
     def append(self, *events: Event) -> None:
         """Makes events safe on disk, and facts; the record of a `trial_ended` is in `records.jsonl` too."""
-        lines, head = [], self.head
-        for event in events:
-            lines.append(linked(msgspec.json.encode(event), head))
-            head = unlinked(lines[-1])[1]
-        self._events_file.append_lines(lines)
-        self._lines, self.head = self._lines + len(lines), head
+        self._events_file.append_lines([msgspec.json.encode(event) for event in events])
         for event in events:
             if isinstance(event, TrialEnded):
                 self._records_file.append(event.record)
             self.facts.apply(event)
 
     def close(self) -> None:
-        """Seals the journal, where the disk lets it, and lets others have the study."""
-        with suppress(OSError):
-            write_seal(self.folder, self._lines, self.head)
+        """Lets other launches have the study."""
         self._events_file.close()
         self._records_file.close()
         self._lock.release()

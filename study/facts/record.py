@@ -57,7 +57,6 @@ class Record(Typed, frozen=True, kw_only=True):
     code_digest: str  # of the sources of the packages that make numbers, likewise
     host: str
     device: str
-    journal_head: str  # chain of the journal's line before its `trial_ended`
     started: str  # UTC, ISO 8601
     ended: str
     repeat: Count = 0  # of the arm's search

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from study.facts.events import FILE
+from study.facts.plain_words import counted
 
 RECORDS = "records.jsonl"
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
+_ENDED = b'{"event":"launch_ended"'
 
 
 def dev_table(folder: Path) -> str:
@@ -21,6 +24,31 @@ def how_records_come_back(folder: Path) -> str:
     """What is to be done about a line of `records.jsonl` that cannot be read, to stand behind what is wrong with it."""
     can_be_made = (folder / FILE).exists() and (folder / RECORDS).is_file()
     return "; the same launch writes it anew from the journal" if can_be_made else ""
+
+
+@dataclass(frozen=True)
+class JournalDigest:
+    """The digest of a study's journal: tables, report and MLflow name it."""
+
+    sha256: str
+    lines: int
+
+    def describe(self) -> str:
+        """Both as text: `3f2a...c8, 412 lines`, the digest in full."""
+        return f"{self.sha256}, {counted(self.lines, 'line')}"
+
+
+def journal_digest(folder: Path) -> JournalDigest:
+    """SHA-256 and number of the journal's whole lines, as `head -n LINES events.jsonl | sha256sum` prints it.
+
+    A last `launch_ended` is left out: a launch writes it once its tables and its report stand.
+    """
+    path = folder / FILE
+    content = path.read_bytes() if path.exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    if lines and lines[-1].startswith(_ENDED):
+        lines.pop()
+    return JournalDigest(hashlib.sha256(b"".join(lines)).hexdigest(), len(lines))
 
 
 def predictions_file(folder: Path, key: str) -> Path:

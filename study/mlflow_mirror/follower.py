@@ -13,7 +13,7 @@ from study.facts import events
 from study.facts.events import EpochReported, Event
 from study.facts.json_lines import Tail
 from study.facts.study_facts import StudyFacts, TrialFacts, apply_line
-from study.facts.study_folder import dev_table
+from study.facts.study_folder import dev_table, journal_digest
 from study.mlflow_mirror.run_content import Run, StudyRuns, milliseconds
 from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
 from study.mlflow_mirror.views import view_tags
@@ -73,7 +73,11 @@ class Mirror:
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
         changed = self._due(final=final)
         return [
-            runs.study(files=self._files() if final else {}, note=dev_table(self.folder)),
+            runs.study(
+                files=self._files() if final else {},
+                note=dev_table(self.folder),
+                journal=journal_digest(self.folder) if final else None,
+            ),
             *(runs.arm(name) for name in dict.fromkeys(trial.started.arm for trial in changed)),
             *(runs.trial(trial.key) for trial in changed),
         ]

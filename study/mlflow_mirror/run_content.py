@@ -44,6 +44,7 @@ from study.facts.other_code import first_code, other_code_of
 from study.facts.plain_words import counted
 from study.facts.record import Phase, Record, held_out_scores
 from study.facts.study_facts import StudyFacts, TrialFacts
+from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile
 from trainables.runs.trial import EpochRow
 from trainables.schema import to_plain
@@ -155,8 +156,11 @@ class StudyRuns:
             points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
         )
 
-    def study(self, *, files: dict[str, tuple[str, ...]], note: str) -> Run:
-        """`files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description."""
+    def study(self, *, files: dict[str, tuple[str, ...]], note: str, journal: JournalDigest | None = None) -> Run:
+        """`files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description.
+
+        `journal`: once the launch is over.
+        """
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
         statuses = Counter(self.status(trial) for trial in self.facts.trials.values())
@@ -171,7 +175,8 @@ class StudyRuns:
             params=_texts(to_plain(self.plan.plan.protocol)),
             tags=self._tags("study", status)
             | {"mlflow.note.content": note, "trials": _counts(statuses)}
-            | {"command": last.began.command, "launches": str(last.began.launch)},
+            | {"command": last.began.command, "launches": str(last.began.launch)}
+            | ({"journal": journal.describe()} if journal else {}),
             points=tuple(self._medians()),
             files=files,
         )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from study.facts.chain import SEAL, START, linked, unlinked
 from study.facts.events import FILE, READER, BaseEvent, TrialEnded, read_events
 
 
@@ -24,33 +22,10 @@ def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], obj
 
 
 def write_events(study: Path, lines: Iterable[bytes]) -> None:
-    """The journal with these lines and the records that they have, by a hand that makes their chain anew too."""
-    (study / FILE).write_bytes(b"".join(line + b"\n" for line in rechained(lines)))
-    (study / SEAL).unlink(missing_ok=True)
+    """Writes the journal with these lines, and the records that they have."""
+    (study / FILE).write_bytes(b"".join(line + b"\n" for line in lines))
     records = [event.record for event in read_events(study) if isinstance(event, TrialEnded)]
     (study / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
-
-
-def rechained(lines: Iterable[bytes]) -> list[bytes]:
-    """The lines with a chain that holds, and its heads in their records."""
-    head, chained = START, []
-    for line in lines:
-        chained.append(_linked(line, head))
-        head = unlinked(chained[-1])[1]
-    return chained
-
-
-@lru_cache(maxsize=1000)
-def _linked(line: bytes, head: str) -> bytes:
-    """The line behind a chain that ends so; remembered, as many edited journals begin alike."""
-    body, chain = unlinked(line)
-    if chain and b'"record":' not in line:
-        return linked(body, head)
-    plain = json.loads(line)
-    plain.pop("chain", None)
-    if isinstance(plain.get("record"), dict):
-        plain["record"]["journal_head"] = head
-    return linked(msgspec.json.encode(plain), head)
 
 
 def has(drift: Iterable[str], *texts: str) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from study.facts.chain import linked, unlinked
 from study.facts.events import (
     FILE,
     AshaDecided,
@@ -65,9 +64,7 @@ class MadeJournal(MemoryJournal):
     def _append_one(self, event: Event) -> None:
         self.events.append(event)
         if self.folder is not None:
-            line = linked(msgspec.json.encode(event), self.head)
-            self.head = unlinked(line)[1]
-            _add_line(self.folder / FILE, line)
+            _add_line(self.folder / FILE, msgspec.json.encode(event))
             if isinstance(event, TrialEnded):
                 _add_line(self.folder / "records.jsonl", msgspec.json.encode(event.record))
         if self.kill_at is not None and len(self.events) >= self.kill_at:
@@ -203,7 +200,6 @@ class MadeJournal(MemoryJournal):
             "code_digest": "",
             "host": "node-1",
             "device": "cpu",
-            "journal_head": self.head,
             "started": started.time,
             "ended": (BEGAN + timedelta(seconds=self.clock + 1)).isoformat(timespec="microseconds"),
         }

@@ -181,7 +181,6 @@ def record(
         "code_digest": "c0de",
         "host": "node-1",
         "device": "cuda:0",
-        "journal_head": "0" * 16,
         "started": "2026-01-01T00:00:00.000000+00:00",
         "ended": "2026-01-01T00:02:00.000000+00:00",
     }

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from helpers.edited_studies import rechained
 from helpers.journals import NO_PLAN, failure_of
 from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
 from helpers.mlflow_stores import planned
@@ -38,7 +37,7 @@ def study_folder(folder: Path, *, events: int | None = None) -> Path:
 
 
 def write_journal(folder: Path, lines: Iterable[bytes]) -> None:
-    (folder / "events.jsonl").write_bytes(b"".join(line + b"\n" for line in rechained(lines)))
+    (folder / "events.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def test_a_complete_study_misses_nothing(tmp_path, capsys):

@@ -56,7 +56,7 @@ def ended(simulation: Simulation) -> list[Record]:
 
 
 def comparable(record: Record) -> Record:
-    return replace(record, journal_head="", started="", ended="")
+    return replace(record, started="", ended="")
 
 
 def fresh(plan: ResolvedPlan):
