@@ -40,8 +40,8 @@ from analysis.statistics.comparisons import Comparison, by_task, macro_test, mar
 from analysis.statistics.exits import Exits, LayerCalibration, Sweep, calibration, exits_of
 from analysis.statistics.samples import Place
 from analysis.statistics.uncertainty import PairedTest
-from analysis.studies.cell_sources import predictions_of
 from analysis.studies.cells import Cell, Row
+from analysis.studies.stored_predictions import predictions_of
 from study.facts.plain_words import joined
 from study.facts.record import Record
 from trainables.data.tasks import TASKS

@@ -18,7 +18,6 @@ from scipy import special
 from analysis.statistics import uncertainty
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.uncertainty import PairedTest, Variance
-from analysis.studies.cell_sources import baselines_of
 from analysis.studies.cells import Row
 from trainables.data.tasks import TASKS
 
@@ -125,7 +124,8 @@ def baseline_rows(rows: list[Row]) -> list[str]:
 
 def baseline_method(rows: list[Row]) -> str | None:
     """The method that the plans say the others are compared with; None where they do not agree on one."""
-    named = {baseline for row in rows for cell in row.cells.values() for baseline in baselines_of(cell)}
+    studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
+    named = {study.file.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from analysis.studies.cell_sources import predictions_of
 from analysis.studies.cells import Cell
-from analysis.studies.stored_predictions import Predictions
+from analysis.studies.stored_predictions import Predictions, predictions_of
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
 

@@ -18,9 +18,10 @@ import numpy as np
 from analysis.statistics import uncertainty
 from analysis.statistics.searches import completed_scores, search_noise
 from analysis.statistics.uncertainty import SearchNoise, Variance
-from analysis.studies.cell_sources import Source, sources_of
 from analysis.studies.cells import Cell, Row
-from analysis.studies.stored_predictions import TOLERANCE, Predictions
+from analysis.studies.stored_predictions import TOLERANCE, Predictions, read_predictions
+from study.facts.record import Record
+from study.facts.study_folder import predictions_file
 from trainables.data.tasks import TASKS, Task, compute_metrics, score
 
 RESAMPLES = 1_000
@@ -76,22 +77,22 @@ def search_noise_of(cell: Cell) -> SearchNoise | None:
 
 def _stored(cell: Cell) -> list[Predictions]:
     """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
-    sources = sources_of(cell)
-    stored = [_checked(source, source.predictions) for source in sources if source.predictions is not None]
-    if stored and len(stored) < len(sources):
-        missing = f"{len(sources) - len(stored)} of {len(sources)} predictions are missing"
-        folder = sources[0].path.parents[1]
-        warnings.warn(f"{folder}: {cell.method}/{cell.task}: {missing}: no tests of this cell", stacklevel=2)
+    read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
+    stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
+    if stored and len(stored) < len(read):
+        missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
+        folder = cell.study_of(cell.records[0]).folder
+        warnings.warn(f"{folder}: {cell.name}: {missing}: no tests of this cell", stacklevel=2)
     same_examples = len({predictions.examples for predictions in stored}) == 1
-    return stored if len(stored) == len(sources) > 1 and same_examples else []
+    return stored if len(stored) == len(read) > 1 and same_examples else []
 
 
-def _checked(source: Source, predictions: Predictions) -> Predictions:
-    found, recorded = predictions.score, source.record.score
+def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
+    """The predictions, unless their score is another than the record's."""
+    found, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - found) > TOLERANCE:
-        raise ValueError(
-            f"{source.path} does not belong to its record: its score is {found:.6f}, the record's {recorded}"
-        )
+        path = predictions_file(cell.study_of(record).folder, record.key)
+        raise ValueError(f"{path} does not belong to its record: its score is {found:.6f}, the record's {recorded}")
     return predictions
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from analysis.studies.cells import Cell
 from analysis.studies.load import Study
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
@@ -96,6 +97,17 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
         **{name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)},
         exit_probabilities=arrays.get("exit_probabilities"),
     )
+
+
+def predictions_of(cell: Cell) -> list[Predictions]:
+    """The predictions of every seed of the cell; empty if one of them is missing.
+
+    Raises:
+        ValueError: a file is broken.
+    """
+    read = [read_predictions(cell.study_of(record), record) for record in cell.records]
+    stored = [predictions for predictions in read if predictions is not None]
+    return stored if len(stored) == len(read) else []
 
 
 def disagreements(record: Record, predictions: Predictions) -> list[str]:

@@ -6,11 +6,10 @@ from helpers.made_studies import predicted_study, record, store_predictions, wri
 from helpers.swept_studies import swept_study
 
 from analysis.statistics.exits import Exits, Spread, TradeOff, calibration, exits_of, pareto_front, trade_off
-from analysis.studies.cell_sources import predictions_of
 from analysis.studies.cells import cell_of
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import Predictions, read_predictions
+from analysis.studies.stored_predictions import Predictions, predictions_of, read_predictions
 
 
 def front(*points):
