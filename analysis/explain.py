@@ -16,8 +16,8 @@ from typing import Annotated
 
 from msgspec import UNSET
 
-from analysis.layouts.cell_facts import points
 from analysis.layouts.pretraining_words import cost_in_words, held_out_in_words, sizes_in_words
+from analysis.layouts.table import POINTS
 from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
@@ -111,7 +111,7 @@ def _attempt_lines(study: Study, arm: Arm, record: Record, run_ids: dict[str, st
 
 
 def _headline(cell: Cell) -> str:
-    number = f"{points(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
+    number = f"{POINTS.text(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
     return f"{cell.name} in {cell.studies[0].folder}: {number} ({cell.describe().removeprefix(f'{cell.name}: ')})"
 
 
@@ -129,7 +129,7 @@ def _search_lines(cell: Cell) -> list[str]:
         f"search: {counted(len(search), 'trial')}, {sum(record.status == 'completed' for record in search)} completed"
     ]
     if best is not None and best.selection_score is not None:
-        lines.append(f"best search trial: {best.trial}, key {best.key}, {points(best.selection_score)} points")
+        lines.append(f"best search trial: {best.trial}, key {best.key}, {POINTS.text(best.selection_score)} points")
     return lines + _failure_lines(cell)
 
 
@@ -146,7 +146,9 @@ def _failure_lines(cell: Cell) -> list[str]:
 
 def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list[str]:
     result = (
-        f"failed: {record.error}" if record.score is None else f"{points(record.score)} points at epoch {record.epoch}"
+        f"failed: {record.error}"
+        if record.score is None
+        else f"{POINTS.text(record.score)} points at epoch {record.epoch}"
     )
     predictions = predictions_file(study.folder, record.key)
     details = {

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import seed_notes
 from analysis.layouts.pretraining_words import pretraining_in_words
@@ -24,7 +25,6 @@ from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import Table
 from analysis.page.caveats import caveats, completeness, departures_of, other_data
 from analysis.page.cell_runs import cells_with_runs, linked
-from analysis.page.comparison_tables import comparison_tables
 from analysis.page.findings import findings, headline, sentence
 from analysis.page.sections import Part, sections
 from analysis.pictures.picture import Picture, svg

@@ -16,6 +16,7 @@ from analysis.layouts.certainty_tables import (
     intervals_table,
     optimism_table,
     over_tasks_table,
+    search_repeats_table,
     spread_table,
     verdicts_table,
 )
@@ -28,9 +29,8 @@ from analysis.layouts.cost_tables import (
     speed_table,
 )
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, has_electra_rows, pabee_table
+from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, pabee_table
 from analysis.layouts.rendering import FORMATS, Format, render
-from analysis.layouts.repeats_table import search_repeats_table
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
 from study.command_line import Parser, argument, guarded, option
@@ -69,10 +69,11 @@ LAYOUTS = (
     calibration_table,
     ablation_table,
     pabee_table,
+    electra_table,
 )
 
 
-TABLES = [layout.__name__.removesuffix("_table") for layout in (dev_table, *LAYOUTS, electra_table)]
+TABLES = [layout.__name__.removesuffix("_table") for layout in (dev_table, *LAYOUTS)]
 
 
 class IncompleteTables(ValueError):
@@ -87,8 +88,6 @@ def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
 def tables_of(evidence: Evidence) -> list[Table]:
     """All tables of what was gathered."""
     tables = [dev_table(evidence), *(layout(evidence) for layout in LAYOUTS)]
-    if has_electra_rows(evidence.studies):
-        tables.append(electra_table(evidence))
     return [table for table in tables if table is not None]
 
 

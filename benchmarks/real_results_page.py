@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes
-from analysis.layouts.published_numbers import published_rows
+from analysis.layouts.published import published_rows
 from analysis.layouts.rendering import render
-from analysis.layouts.table import number_text
-from analysis.page.comparison_tables import comparison_tables
+from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Style
 from analysis.page.findings import findings, headline, sentence
 from analysis.statistics.comparisons import Comparison, by_task, macro_test
 from analysis.statistics.costs import time_in_words, time_unit
@@ -166,7 +166,7 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
     yield headline(evidence, findings(evidence))
     yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.samples))
     early = [one for one in findings(evidence) if one.row != evidence.baseline and one.speed_up]
-    if whole := [one.row for one in early if number_text(one.speed_up or 0.0, 2) == "1.00"]:
+    if whole := [one.row for one in early if HUNDREDTHS.text(one.speed_up or 0.0) == "1.00"]:
         yield f"Ran all layers on every task, so that nothing here is about their early exit: {', '.join(whole)}."
     lines = [
         "| claim | task | paper | here, 95 % interval | p, Holm | p, had each searched again | found with 80 % power "
@@ -202,7 +202,7 @@ def means_over_tasks(evidence: Evidence) -> Iterator[str]:
         tests = by_task(evidence.comparisons, OURS, other)
         if len(tests) > 1 and not untrained & {(label, task) for label in (OURS, other) for task in tests}:
             mean = macro_test(tests)
-            gap, low, high = (number_text(100 * value, signed=True) for value in (mean.difference, mean.low, mean.high))
+            gap, low, high = (DIFFERENCE.text(value) for value in (mean.difference, mean.low, mean.high))
             yield (
                 f"Mean over {len(tests)} tasks, PALBERT - {printed}: {gap} points (95 % interval {low} to {high}; "
                 f"p {p_text(mean.p_value)}, not adjusted)."
@@ -212,7 +212,7 @@ def means_over_tasks(evidence: Evidence) -> Iterator[str]:
 def claim_line(evidence: Evidence, other: str, printed: str, task: str) -> tuple[str, str]:
     """A line of the table of claims, and its verdict."""
     claimed = published_difference(printed, task)
-    paper = "" if claimed is None else number_text(claimed, signed=True)
+    paper = "" if claimed is None else Style(signed=True).text(claimed)
     pair = {OURS, other}
     found = next((one for one in evidence.comparisons if {one.row, one.other} == pair and one.task == task), None)
     title = TASKS[task].title
@@ -221,12 +221,12 @@ def claim_line(evidence: Evidence, other: str, printed: str, task: str) -> tuple
     sign = 1 if found.row == OURS else -1
     difference = sign * found.test.difference
     low, high = sorted((sign * found.test.low, sign * found.test.high))
-    gap = " to ".join(number_text(100 * end, signed=True) for end in (low, high))
-    detectable = "" if found.detectable_difference is None else number_text(100 * found.detectable_difference)
+    gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
+    detectable = "" if found.detectable_difference is None else POINTS.text(found.detectable_difference)
     ps = (p_text(p) for p in (found.adjusted_p_value, found.adjusted_p_value_with_search))
     untrained = {(label, task) for label in pair} & not_shown_above_constant(evidence.samples).keys()
     word = "nothing learned" if untrained else verdict(found, difference, claimed)
-    cells = (f"{number_text(100 * difference, signed=True)} ({gap})", *ps, detectable, word)
+    cells = (f"{DIFFERENCE.text(difference)} ({gap})", *ps, detectable, word)
     return f"| PALBERT - {printed} | {title} | {paper} | {' | '.join(cells)} |", word
 
 

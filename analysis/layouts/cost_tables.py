@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from analysis.layouts.cell_facts import cell_names, range_entry, speed_entries
-from analysis.layouts.evidence import PAPER_TASKS, Evidence, on_mini, sidecar, task_columns
-from analysis.layouts.notes import origin_in_words, seed_notes
-from analysis.layouts.table import Entry, Line, Table, number_entry
+from analysis.layouts.evidence import Evidence, Measure, make_table, median_entry, task_lines
+from analysis.layouts.table import HUNDREDTHS, INTERVAL, POINTS, TENTHS, WHOLE, Column, Entry, Style, Table, fill
 from analysis.statistics.costs import (
     MeasuredExit,
     devices_in_words,
@@ -21,96 +21,116 @@ from analysis.statistics.costs import (
 from analysis.statistics.exits import Calibration, LayerCalibration, Spread, TradeOff, calibration, trade_off
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget
-from analysis.studies.cells import Row
-from analysis.studies.protocol_words import seeds_in_words
+from analysis.studies.cells import Cell
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
 ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns are wider than a page
 SHARES_OF_DEPTH = (0.25, 0.5, 0.75)  # at which scores are compared
+RANGE = ("", *INTERVAL)
+POINTS_RANGE = Style("{} ({} to {})", RANGE, scale=100)  # 72.5 (70.0 to 74.0)
+LAYERS_RANGE = Style("{} ({} to {})", RANGE)
+
+Facts = dict[str, Any]  # of `speed_facts`
+
+
+def _fact(name: str, heading: str, style: Style) -> Column[tuple[Cell, Facts]]:
+    return Column(name, heading, lambda subject: style.entry(subject[1][name]))
+
+
+def _parameters(subject: tuple[Cell, Facts]) -> Entry:
+    millions = subject[1]["parameters"]
+    return (Style(decimals=3) if millions is not None and millions < 1 else TENTHS).entry(millions)
+
+
+def _layer_range(subject: tuple[Cell, Facts]) -> Entry:
+    return Style("{} to {}", INTERVAL).entry(subject[1]["fewest_layers"], subject[1]["most_layers"])
+
+
+SPEED: list[Column[tuple[Cell, Facts]]] = [
+    Column("score", "score", lambda subject: median_entry(subject[0])),
+    Column("parameters", "#Param", _parameters),
+    _fact("num_layers", "depth", WHOLE),
+    _fact("mean_layers", "layers", HUNDREDTHS),
+    Column("range", "range", _layer_range),
+    _fact("layer_ratio", "ratio", HUNDREDTHS),
+    *(_fact(f"time_ratio_{size}", f"time, {size}", HUNDREDTHS) for size in ENDS),
+    _fact("seconds_per_trial", "trial s", WHOLE),
+]
 
 
 def speed_table(evidence: Evidence) -> Table:
     """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
-    studies, rows = evidence.studies, evidence.rows
-    facts = {(row.label, task): speed_facts(cell) for row in rows for task, cell in row.cells.items()}
-    return Table(
-        name="speed",
-        title=f"Layers and time{on_mini(studies)}, median over {seeds_in_words(studies, evidence.rows)}",
+    return make_table(
+        evidence,
+        "speed",
+        title="Layers and time{data}, median over {seeds}",
         first_column="arm",
-        columns={
-            "score": "score",
-            "parameters": "#Param",
-            "num_layers": "depth",
-            "mean_layers": "layers",
-            "range": "range",
-            "layer_ratio": "ratio",
-            **{f"time_ratio_{size}": f"time, {size}" for size in ENDS},
-            "seconds_per_trial": "trial s",
-        },
-        lines=[
-            Line(f"{row.label}/{task}", speed_entries(cell, facts[row.label, task]))
-            for row in rows
-            for task, cell in row.cells.items()
-        ],
+        columns={column.name: column.heading for column in SPEED},
+        lines=fill(SPEED, [(f"{label}/{cell.task}", (cell, speed_facts(cell))) for label, cell in evidence.cells]),
         caption=(
             "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers, so many "
-            f"times fewer layers. {_time_in_words(rows, ENDS)}"
-            "Parameters in millions, of the whole model; trial s, wall-clock seconds of a confirm trial. "
-            f"{origin_in_words(studies)}"
+            f"times fewer layers. {_time_in_words(evidence, ENDS)}Parameters in millions, of the whole model; trial s, "
+            "wall-clock seconds of a confirm trial."
         ),
-        notes=seed_notes(rows),
-        sidecar=sidecar(evidence, lambda cell: cell_names(cell) | speed_facts(cell)),
+        facts=speed_facts,
     )
 
 
-def _time_in_words(rows: list[Row], batch_sizes: Iterable[int]) -> str:
-    """What the measured ratios are; said where anything was timed."""
-    devices = devices_in_words(cell for row in rows for cell in row.cells.values())
+def _time_in_words(evidence: Evidence, batch_sizes: Iterable[int]) -> str:
+    """What the measured ratios are; empty if nothing was timed."""
+    devices = devices_in_words(cell for _, cell in evidence.cells)
     if not devices:
         return ""
-    sizes = ", ".join(map(str, batch_sizes))
     return (
-        f"Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of {sizes} "
-        f"on {devices}, timed in the trial's own process after its training, on a few examples of the split that "
-        "selects (one thread of a CPU by its own clock), while other trials may have shared the machine. "
+        "Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of "
+        f"{', '.join(map(str, batch_sizes))} on {devices}, timed in the trial's own process after its training, on a "
+        "few examples of the split that selects (one thread of a CPU by its own clock), while other trials may have "
+        "shared the machine. "
     )
+
+
+def _timed(size: int, style: Style, part: Callable[[Any], float]) -> Callable[[MeasuredExit], Entry | None]:
+    return lambda own: style.entry(part(own.by_batch_size[size])) if size in own.by_batch_size else None
+
+
+LATENCY: list[Column[MeasuredExit]] = [
+    Column("layer_ratio", "ratio", lambda own: HUNDREDTHS.entry(own.by_batch_size[max(own.by_batch_size)].layer_ratio)),
+    Column("gigaflops", "GFLOPs", lambda own: Style(scale=1e-9, decimals=3).entry(own.flops)),
+    *(
+        Column(f"milliseconds_{size}", f"ms, {size}", _timed(size, HUNDREDTHS, lambda timed: timed.milliseconds))
+        for size in TIMED_BATCHES
+    ),
+    *(
+        Column(f"time_ratio_{size}", f"time, {size}", _timed(size, HUNDREDTHS, lambda timed: timed.time_ratio))
+        for size in TIMED_BATCHES
+    ),
+]
 
 
 def latency_table(evidence: Evidence) -> Table | None:
     """Milliseconds per example at each timed setting of the exit; None where nothing was timed."""
-    studies, rows = evidence.studies, evidence.rows
-    found = {(label, cell.task): measured_exits(cell) for label, cell in evidence.cells}
-    if not any(found.values()):
+    subjects = [
+        (f"{label}/{cell.task}, {own.name}{' (its own)' * (number == 0)}", own)
+        for label, cell in evidence.cells
+        for number, own in enumerate(measured_exits(cell))
+    ]
+    if not subjects:
         return None
-    return Table(
-        name="latency",
-        title=f"Milliseconds per example{on_mini(studies)}, median over {seeds_in_words(studies, evidence.rows)}",
+    return make_table(
+        evidence,
+        "latency",
+        title="Milliseconds per example{data}, median over {seeds}",
         first_column="arm",
-        columns={"layer_ratio": "ratio", "gigaflops": "GFLOPs"}
-        | {f"milliseconds_{size}": f"ms, {size}" for size in TIMED_BATCHES}
-        | {f"time_ratio_{size}": f"time, {size}" for size in TIMED_BATCHES},
-        lines=[
-            Line(f"{label}/{task}, {own.name}{' (its own)' if own is exits[0] else ''}", _latency_entries(own))
-            for (label, task), exits in found.items()
-            for own in exits
-        ],
+        columns={column.name: column.heading for column in LATENCY},
+        lines=fill(LATENCY, subjects),
         caption=(
-            f"{_time_in_words(rows, TIMED_BATCHES)}Ratio: of layers, by the examples of the largest batches, as are "
-            f"GFLOPs per example (products of matrices alone). {origin_in_words(studies)}"
+            f"{_time_in_words(evidence, TIMED_BATCHES)}Ratio: of layers, by the examples of the largest batches, as "
+            "are GFLOPs per example (products of matrices alone)."
         ),
-        notes=seed_notes(rows),
-        sidecar=sidecar(evidence, lambda cell: cell_names(cell) | {"latencies": to_plain(latencies_of(cell))}),
+        facts=lambda cell: {"latencies": to_plain(latencies_of(cell))},
     )
-
-
-def _latency_entries(own: MeasuredExit) -> dict[str, Entry]:
-    sizes = own.by_batch_size
-    entries = {f"milliseconds_{size}": number_entry(timed.milliseconds, 2) for size, timed in sizes.items()}
-    entries |= {f"time_ratio_{size}": number_entry(timed.time_ratio, 2) for size, timed in sizes.items()}
-    ratio = number_entry(sizes[max(sizes)].layer_ratio, 2)
-    return {"layer_ratio": ratio, "gigaflops": number_entry(own.flops / 1e9, 3), **entries}
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
@@ -118,133 +138,128 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
 
     None where no task was searched by two rows.
     """
-    studies, rows = evidence.studies, evidence.rows
-    found = {unit: {budget.task: budget for budget in at_equal_budget(rows, unit)} for unit in UNITS}
+    found = {unit: {budget.task: budget for budget in at_equal_budget(evidence.rows, unit)} for unit in UNITS}
     if not found["trials"]:
         return None
-    lines = [
-        Line(f"{row.label}, equal {unit}", {task: _score_entry(budget, row.label) for task, budget in budgets.items()})
-        for unit, budgets in found.items()
-        for row in rows
-    ]
-    budgets = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in found["epochs"].items()]
-    return Table(
-        name="equal_compute",
-        title=f"Search scores at equal compute{on_mini(studies)}",
-        columns=task_columns(studies, PAPER_TASKS),
-        lines=[line for line in lines if line.entries],
+
+    def measure(budgets: dict[str, EqualBudget]) -> Measure:
+        return lambda place, cell: (
+            POINTS.entry(budgets[cell.task].scores.get(place[0])) if cell.task in budgets else None
+        )
+
+    epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in found["epochs"].items()]
+    pretrained = any(entry.pretrained for entry in row_ledger(evidence.rows))
+    return make_table(
+        evidence,
+        "equal_compute",
+        title="Search scores at equal compute{data}",
+        lines=[line for unit in UNITS for line in task_lines(evidence, {f", equal {unit}": measure(found[unit])})],
         caption=(
             "Points: expected best selection score of a search of the smallest budget that a row of the task had "
             "(arXiv:1909.03004, which is biased downwards near the end of a budget; stopped and failed trials are part "
-            "of the cost). Seconds are of GPUs, or of the clock where not all searches had one. "
-            f"{origin_in_words(studies)}"
+            "of the cost). Seconds are of GPUs, or of the clock where not all searches had one."
         ),
-        notes=[f"budgets in epochs: {', '.join(budgets)}", *_not_in_budgets(rows)],
-        sidecar=sidecar(evidence, cell_names)
-        | {"budgets": [to_plain(budget) for budgets in found.values() for budget in budgets.values()]},
+        notes=[
+            f"budgets in epochs: {', '.join(epochs)}",
+            *["budgets are of the searches alone: the pretraining before them is in none"] * pretrained,
+        ],
+        further={"budgets": [to_plain(budget) for budgets in found.values() for budget in budgets.values()]},
     )
-
-
-def _not_in_budgets(rows: list[Row]) -> list[str]:
-    pretrained = any(entry.pretrained for entry in row_ledger(rows))
-    return ["budgets are of the searches alone: the pretraining before them is in none"] if pretrained else []
 
 
 def equal_layers_table(evidence: Evidence) -> Table | None:
     """Scores at the same mean layers; None where no cell exits early."""
-    studies = evidence.studies
     found = _trade_offs(evidence)
     if not found:
         return None
-    depths = {place: evidence.exits[place].num_layers for place in found}
-    lines = []
-    for row in evidence.rows:
-        for share in SHARES_OF_DEPTH:
-            entries = {
-                task: _spread_entry(found[row.label, task].score_at(share * depths[row.label, task]), 100, 1)
-                for task in row.cells
-                if (row.label, task) in found
-            }
-            lines.append(Line(f"{row.label}, {share:.0%} of its layers", entries))
-    return Table(
-        name="equal_layers",
-        title=f"Scores at equal layers{on_mini(studies)}, median over {seeds_in_words(studies, evidence.rows)}",
-        columns=task_columns(studies, PAPER_TASKS),
-        lines=[line for line in lines if line.entries],
+
+    def measure(share: float) -> Measure:
+        def entry(place: Place, _: Cell) -> Entry | None:
+            depth = evidence.exits[place].num_layers if place in found else 0
+            return _spread_entry(found[place].score_at(share * depth), POINTS_RANGE) if place in found else None
+
+        return entry
+
+    return make_table(
+        evidence,
+        "equal_layers",
+        title="Scores at equal layers{data}, median over {seeds}",
+        lines=task_lines(evidence, {f", {share:.0%} of its layers": measure(share) for share in SHARES_OF_DEPTH}),
         caption=(
             "Points, with the range over seeds: each model's score where it runs this share of its layers per dev "
             "example, along the Pareto front of its settings of q and patience. A gap: not every seed's front reaches "
-            f"there. {origin_in_words(studies)}"
+            "there."
         ),
-        notes=seed_notes(evidence.rows),
-        sidecar=sidecar(evidence, cell_names),
     )
 
 
 def equal_score_table(evidence: Evidence) -> Table | None:
     """Mean layers that each row needs for the baseline's score; None without a baseline or an early exit."""
-    studies, baseline = evidence.studies, evidence.baseline
-    found = _trade_offs(evidence)
+    found, baseline = _trade_offs(evidence), evidence.baseline
     wanted = {cell.task: cell.median for label, cell in evidence.cells if label == baseline and cell.records}
     if not found or not wanted:
         return None
-    lines = []
-    for row in evidence.rows:
-        for less in (0.0, 0.01):
-            entries = {
-                task: _spread_entry(found[row.label, task].layers_for(wanted[task] - less), 1, 1)
-                for task in row.cells
-                if (row.label, task) in found and task in wanted
-            }
-            target = f"{baseline}'s median" + (f" - {100 * less:g} point" if less else "")
-            lines.append(Line(f"{row.label}, {target}", entries))
-    return Table(
-        name="equal_score",
-        title=f"Layers for the score of {baseline}{on_mini(studies)}",
-        columns=task_columns(studies, PAPER_TASKS),
-        lines=[line for line in lines if line.entries],
+
+    def measure(less: float) -> Measure:
+        def entry(place: Place, cell: Cell) -> Entry | None:
+            if place not in found or cell.task not in wanted:
+                return None
+            return _spread_entry(found[place].layers_for(wanted[cell.task] - less), LAYERS_RANGE)
+
+        return entry
+
+    return make_table(
+        evidence,
+        "equal_score",
+        title=f"Layers for the score of {baseline}{{data}}",
+        lines=task_lines(
+            evidence,
+            {f", {baseline}'s median": measure(0.0), f", {baseline}'s median - 1 point": measure(0.01)},
+        ),
         unit="mean layers",
         caption=(
             "Mean layers run per dev example, median and range over seeds, along the Pareto front of each model's "
-            f"settings. A gap: not every seed's front reaches the score. {origin_in_words(studies)}"
+            "settings. A gap: not every seed's front reaches the score."
         ),
-        notes=seed_notes(evidence.rows),
-        sidecar=sidecar(evidence, cell_names) | {"wanted": wanted},
+        further={"wanted": wanted},
     )
+
+
+def _posterior(part: Callable[[LayerCalibration], float]) -> Callable[[Calibration], Entry | None]:
+    return lambda own: _mean(own.posterior, part) if own.posterior else None
+
+
+CALIBRATION: list[Column[Calibration]] = [
+    Column("posterior_error", "posterior, error", _posterior(lambda layer: layer.expected_calibration_error)),
+    Column("posterior", "posterior says", _posterior(lambda layer: layer.confidence)),
+    Column("agreement", "agrees", _posterior(lambda layer: layer.share)),
+    Column("exit_error", "exits, error", lambda own: _mean(own.exits, lambda layer: layer.expected_calibration_error)),
+    Column("confidence", "confidence", lambda own: _mean(own.exits, lambda layer: layer.confidence)),
+    Column("accuracy", "accuracy", lambda own: _mean(own.exits, lambda layer: layer.share)),
+]
 
 
 def calibration_table(evidence: Evidence) -> Table | None:
     """Whether exits mean what they say; None without stored predictions of classes."""
-    studies = evidence.studies
-    found = {
-        place: own for place, sample in evidence.samples.items() if (own := calibration(sample.predictions)) is not None
-    }
+    read = {place: calibration(sample.predictions) for place, sample in evidence.samples.items()}
+    found = {place: own for place, own in read.items() if own is not None}
     if not found:
         return None
-    return Table(
-        name="calibration",
-        title=f"Calibration of exits{on_mini(studies)}",
+    return make_table(
+        evidence,
+        "calibration",
+        title="Calibration of exits{data}",
         first_column="arm",
-        columns={
-            "posterior_error": "posterior, error",
-            "posterior": "posterior says",
-            "agreement": "agrees",
-            "exit_error": "exits, error",
-            "confidence": "confidence",
-            "accuracy": "accuracy",
-        },
-        lines=[Line(f"{row}/{task}", _calibration_entries(own)) for (row, task), own in found.items()],
+        columns={column.name: column.heading for column in CALIBRATION},
+        lines=fill(CALIBRATION, [("/".join(place), own) for place, own in found.items()]),
         unit="%",
         caption=(
             "Per cent, means over the layers, each weighted by its examples; by layer in the JSON file. Posterior: how "
             "sure Λ is at a layer that its answer will do (CDF), against the share of examples whose answer there is "
             "the last layer's. Exits: the answer's probability against accuracy, of the examples that leave at a "
-            "layer. Error: expected calibration error, ten bins. "
-            f"{origin_in_words(studies)}"
+            "layer. Error: expected calibration error, ten bins."
         ),
-        notes=seed_notes(evidence.rows),
-        sidecar=sidecar(evidence, cell_names)
-        | {"calibration": [{"row": row, "task": task} | to_plain(own) for (row, task), own in found.items()]},
+        further={"calibration": [{"row": row, "task": task} | to_plain(own) for (row, task), own in found.items()]},
     )
 
 
@@ -252,29 +267,12 @@ def _trade_offs(evidence: Evidence) -> dict[Place, TradeOff]:
     return {place: trade_off(exits) for place, exits in evidence.exits.items() if exits.is_early}
 
 
-def _score_entry(budget: EqualBudget, label: str) -> Entry:
-    score = budget.scores.get(label)
-    return number_entry(None if score is None else 100 * score)
-
-
-def _spread_entry(spread: Spread | None, factor: float, decimals: int) -> Entry:
+def _spread_entry(spread: Spread | None, style: Style) -> Entry:
     if spread is None:
         return Entry()
-    median, low, high = (factor * value for value in (spread.median, spread.lowest, spread.highest))
-    return range_entry(median, low, high, decimals)
+    entry = style.entry(spread.median, spread.lowest, spread.highest)
+    return entry if spread.lowest < spread.highest else replace(entry, text=entry.numbers[""])
 
 
-def _calibration_entries(own: Calibration) -> dict[str, Entry]:
-    entries = {}
-    if own.posterior:
-        error, says, agrees = _means(own.posterior)
-        entries = {"posterior_error": error, "posterior": says, "agreement": agrees}
-    error, confidence, accuracy = _means(own.exits)
-    return {**entries, "exit_error": error, "confidence": confidence, "accuracy": accuracy}
-
-
-def _means(layers: tuple[LayerCalibration, ...]) -> tuple[Entry, Entry, Entry]:
-    weights = [layer.examples for layer in layers]
-    parts = [(layer.expected_calibration_error, layer.confidence, layer.share) for layer in layers]
-    error, confidence, share = np.average(parts, axis=0, weights=weights)
-    return number_entry(100 * error), number_entry(100 * confidence), number_entry(100 * share)
+def _mean(layers: Sequence[LayerCalibration], part: Callable[[LayerCalibration], float]) -> Entry:
+    return POINTS.entry(float(np.average([part(layer) for layer in layers], weights=[own.examples for own in layers])))

@@ -1,25 +1,31 @@
-"""What tables are made of, gathered once for all of them, and what they share: columns, titles, sidecars."""
+"""The evidence that tables are made of, gathered once for all of them, and what all layouts share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from analysis.layouts.notes import seed_notes
+from analysis.layouts.notes import origin_in_words, seed_notes
 from analysis.layouts.pretraining_words import pretraining_facts
+from analysis.layouts.table import POINTS, Entry, Line, Table
 from analysis.statistics.comparisons import Comparison, baseline_row, compare
 from analysis.statistics.exits import Exits, exits_of
 from analysis.statistics.samples import Place, Sample, samples_of
 from analysis.statistics.search_repeats import Repeats, repeats_of_rows
+from analysis.statistics.searches import Optimism, optimism_of_search
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, rows_of
 from analysis.studies.load import Study
+from analysis.studies.protocol_words import seeds_in_words
+from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
+
+Measure = Callable[[Place, Cell], Entry | None]  # None where nothing was planned
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Evidence:
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
-        """Of every cell that was searched more than once, what each search came to."""
+        """The scores of every search, of the cells that were searched more than once."""
         return repeats_of_rows(self.rows)
 
     @property
@@ -48,13 +54,18 @@ class Evidence:
     @cached_property
     def exits(self) -> dict[Place, Exits]:
         """How the models of every cell with records leave."""
-        read = {(row.label, task): exits_of(cell) for row in self.rows for task, cell in row.cells.items()}
+        read = {(label, cell.task): exits_of(cell) for label, cell in self.cells}
         return {place: exits for place, exits in read.items() if exits is not None}
 
     @property
     def cells(self) -> list[tuple[str, Cell]]:
         """Every cell with the label of its row."""
         return [(row.label, cell) for row in self.rows for cell in row.cells.values()]
+
+    @property
+    def on_mini(self) -> bool:
+        """Whether the data are generated."""
+        return any(study.is_mini for study in self.studies)
 
 
 def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
@@ -67,30 +78,106 @@ def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
     return Evidence(studies, rows, samples_of(rows))
 
 
+def make_table(
+    evidence: Evidence,
+    name: str,
+    *,
+    title: str,
+    caption: str,
+    lines: Iterable[Line],
+    columns: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    facts: Callable[[Cell], dict[str, Any]] | None = None,
+    further: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Table:
+    """A table of the evidence, with the notes and the sidecar that every table has.
+
+    `{data}` and `{seeds}` in the title are filled in; without `columns` they are the paper's tasks. `facts` are of each
+    cell, `further` is the rest of the sidecar, `others` are fields of `Table`.
+    """
+    data, seeds = " on mini-GLUE" * evidence.on_mini, seeds_in_words(evidence.studies, evidence.rows)
+    return Table(
+        name=name,
+        title=title.format(data=data, seeds=seeds),
+        columns=task_columns(evidence.studies, PAPER_TASKS) if columns is None else columns,
+        lines=[line for line in lines if line.entries],
+        caption=f"{caption} {origin_in_words(evidence.studies)}",
+        notes=[*seed_notes(evidence.rows), *notes],
+        sidecar=_sidecar(evidence, facts or (lambda _: {})) | dict(further or {}),
+        **others,
+    )
+
+
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:
     """The layout's tasks in its order, then any other planned ones: name -> title."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
 
 
-def on_mini(studies: list[Study]) -> str:
-    return " on mini-GLUE" if any(study.is_mini for study in studies) else ""
+def task_lines(evidence: Evidence, measures: Mapping[str, Measure]) -> list[Line]:
+    """A line for each row and measure, with an entry for each task; the measure's name follows the row's label."""
+    lines = []
+    for row in evidence.rows:
+        for name, measure in measures.items():
+            entries = {task: measure((row.label, task), cell) for task, cell in row.cells.items()}
+            lines.append(Line(row.label + name, {task: entry for task, entry in entries.items() if entry is not None}))
+    return lines
 
 
-def sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    """What every table says of its studies, and of each cell what `facts` gives."""
+def over_seeds(cell: Cell, entry: Entry) -> Entry:
+    """The entry with its number of seeds; a gap where the cell is missing."""
+    if cell.state == "missing":
+        return Entry()
+    return replace(entry, n=len(cell.records), off_protocol=cell.state != "complete")
+
+
+def median_entry(cell: Cell) -> Entry:
+    """The cell's number in the tables: the median over the seeds."""
+    return over_seeds(cell, POINTS.entry(cell.median))
+
+
+def optimism_of(cell: Cell) -> Optimism | None:
+    """What the best search score promised beyond the confirm trials; None while there are too few."""
+    best = best_search_record(cell.arm_records)
+    return None if best is None else optimism_of_search(best, cell.records)
+
+
+def mark_meanings(baseline: str | None) -> dict[str, str]:
+    """The marks of differences to the baseline."""
+    return {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
+
+
+def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
+    """The studies, the cells with what `facts` gives of each, and what was pretrained."""
     studies = evidence.studies
+    named = list(zip(names_of(studies), studies, strict=True))
+    pretrained = {name: found for name, study in named if (found := pretraining_facts(study)) is not None}
     return {
         "protocol": {studies[0].protocol_hash: to_plain(studies[0].protocol)},
         "studies": [
-            {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines}
-            for name, study in zip(names_of(studies), studies, strict=True)
+            {"name": name, "journal": study.journal.sha256, "lines": study.journal.lines} for name, study in named
         ],
         "incomplete": seed_notes(evidence.rows),
-        "cells": [{"row": label} | facts(cell) for label, cell in evidence.cells],
-    } | ({"pretraining": pretrained} if (pretrained := _pretrained(studies)) else {})
+        "cells": [{"row": label} | _names(cell) | facts(cell) for label, cell in evidence.cells],
+    } | ({"pretraining": pretrained} if pretrained else {})
 
 
-def _pretrained(studies: list[Study]) -> dict[str, Any]:
-    found = {name: pretraining_facts(study) for name, study in zip(names_of(studies), studies, strict=True)}
-    return {name: facts for name, facts in found.items() if facts is not None}
+def _names(cell: Cell) -> dict[str, Any]:
+    """Which cell it is and which records make it."""
+    return {
+        "method": cell.method,
+        "task": cell.task,
+        "studies": [study.name for study in cell.studies],
+        "state": cell.state,
+        "n": len(cell.records),
+        "seeds": cell.seeds,
+        "seeds_wanted": cell.seeds_wanted,
+        "records": [record.key for record in cell.records],
+        "failed": [record.key for record in cell.failed],
+        "config": cell.config,
+        "backbone": cell.arm.backbone,
+        "data_fingerprint": cell.arm.data_fingerprint,
+        "data_differences": cell.data_differences,
+        "samples": cell.arm.samples,
+    }

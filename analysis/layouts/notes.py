@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from analysis.layouts.beside_published import Beside
-from analysis.layouts.cell_facts import points
 from analysis.layouts.pretraining_words import pretraining_in_words
+from analysis.layouts.published import Pair
+from analysis.layouts.table import POINTS
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
     Comparison,
@@ -52,7 +52,10 @@ def sampled_exit_notes(rows: list[Row]) -> list[str]:
     notes = []
     for row in rows:
         spreads = {task: spread for task, cell in row.cells.items() if (spread := _spread_of_draws(cell)) is not None}
-        texts = [f"{TASKS[task].title} {points(within)} / {points(over)}" for task, (within, over) in spreads.items()]
+        texts = [
+            f"{TASKS[task].title} {POINTS.text(within)} / {POINTS.text(over)}"
+            for task, (within, over) in spreads.items()
+        ]
         if texts:
             head = "sampled exit, standard deviation over draws of one model / over seeds"
             notes.append(f"{row.label}: {head}: {', '.join(texts)}")
@@ -224,7 +227,8 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
     for comparison in family:
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
     told = [
-        f"{TASKS[task].title} {f'{points(found)} points' if found else 'not known'}" for task, found in least.items()
+        f"{TASKS[task].title} {f'{POINTS.text(found)} points' if found else 'not known'}"
+        for task, found in least.items()
     ]
     return [*notes, f"the smallest true difference that would get a mark four times in five: {', '.join(told)}"]
 
@@ -232,12 +236,12 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 def constant_notes(samples: dict[Place, Sample]) -> list[str]:
     """The cells that are not shown to do better than a model that reads nothing."""
     found = not_shown_above_constant(samples)
-    told = [f"{label} on {TASKS[task].title} ({points(constant)})" for (label, task), constant in found.items()]
+    told = [f"{label} on {TASKS[task].title} ({POINTS.text(constant)})" for (label, task), constant in found.items()]
     head = "not shown to be better than always giving the one answer that scores best (its score in brackets)"
     return [f"{head}: {', '.join(told)}"] if told else []
 
 
-def verdict_notes(pairs: Sequence[Beside]) -> list[str]:
+def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     """How many of the published numbers beside ours were reproduced."""
     if not pairs:
         return []

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Literal
 
@@ -222,7 +222,7 @@ def _html_block(table: Table, block: Block) -> str:
     return f"<tbody>\n{''.join(rows)}</tbody>\n"
 
 
-def _html_entry(entry: Entry | None, meanings: dict[str, str]) -> str:
+def _html_entry(entry: Entry | None, meanings: Mapping[str, str]) -> str:
     if entry is None:
         return ""
     text = _html_explained(entry.text, "planned, no number") if entry.text == GAP else escape(entry.text)

@@ -1,12 +1,13 @@
-"""What stands in a table, before any format prints it."""
+"""A table before any format prints it: a list of columns (name, heading, function of a row, style), rows, a caption."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 GAP = "–"  # printed where a planned number is missing
+Subject = TypeVar("Subject")  # what a line is about
 
 
 @dataclass(frozen=True)
@@ -26,31 +27,47 @@ class Entry:
         return f" (n={self.n})" if self.off_protocol else ""
 
 
-def number_text(value: float, decimals: int = 1, *, signed: bool = False) -> str:
-    """The number rounded; what rounds to zero has no minus."""
-    return f"{value:{'+' if signed else ''}z.{decimals}f}"
+@dataclass(frozen=True)
+class Style:
+    """How the numbers of an entry are printed, and the suffixes of their columns in the CSV."""
+
+    pattern: str = "{}"
+    suffixes: tuple[str, ...] = ("",)
+    scale: float = 1
+    decimals: int = 1
+    signed: bool = False
+
+    def text(self, value: float) -> str:
+        """The number rounded; what rounds to zero has no minus."""
+        return f"{self.scale * value:{'+' if self.signed else ''}z.{self.decimals}f}"
+
+    def entry(self, *values: float | None, mark: str = "") -> Entry:
+        """The numbers as an entry; a gap if the first is missing, and a gap within the text for any other."""
+        if values[0] is None:
+            return Entry()
+        texts = ["" if value is None else self.text(value) for value in values]
+        numbers = dict(zip(self.suffixes, texts, strict=True))
+        return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
 
 
-def number_entry(value: float | None, decimals: int = 1, *, signed: bool = False) -> Entry:
-    """One number: `72.5`."""
-    if value is None:
-        return Entry()
-    text = number_text(value, decimals, signed=signed)
-    return Entry(text, {"": text})
+INTERVAL = ("_low", "_high")
+WHOLE, TENTHS, HUNDREDTHS = Style(decimals=0), Style(), Style(decimals=2)
+DEVIATION = Style("{} ± {}", ("", "_sd"))  # 72.1 ± 1.6
+# Of scores in [-1, 1], which the papers print in points:
+POINTS = Style(scale=100)  # 72.5
+DIFFERENCE = Style(scale=100, signed=True)  # +1.5
+HALF_WIDTH = Style("± {}", scale=100)
+POINTS_INTERVAL = Style("{} to {}", INTERVAL, scale=100)  # 55.0 to 65.0
+ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1.5 (-0.2 to +3.1)
 
 
-def deviation_entry(mean: float | None, deviation: float | None) -> Entry:
-    """Mean and standard deviation: `72.1 ± 1.6`; the deviation of a single number is a gap."""
-    if mean is None:
-        return Entry()
-    texts = number_text(mean), "" if deviation is None else number_text(deviation)
-    return Entry(f"{texts[0]} ± {texts[1] or GAP}", {"": texts[0], "_sd": texts[1]})
+@dataclass(frozen=True)
+class Column(Generic[Subject]):
+    """One column: its name in the CSV header, its heading elsewhere, and the entry that it has of a subject."""
 
-
-def interval_entry(low: float, high: float) -> Entry:
-    """Both ends of an interval: `55.0 to 65.0`."""
-    texts = number_text(low), number_text(high)
-    return Entry(" to ".join(texts), {"_low": texts[0], "_high": texts[1]})
+    name: str
+    heading: str
+    entry: Callable[[Subject], Entry | None]  # None where nothing was planned
 
 
 @dataclass(frozen=True)
@@ -62,9 +79,17 @@ class Line:
     published: bool = False
 
 
+def fill(columns: Sequence[Column[Subject]], subjects: Iterable[tuple[str, Subject]]) -> list[Line]:
+    """A line for each labelled subject, with what the columns have of it."""
+    return [
+        Line(label, {column.name: entry for column in columns if (entry := column.entry(subject)) is not None})
+        for label, subject in subjects
+    ]
+
+
 @dataclass(frozen=True)
 class Block:
-    """Lines apart from the table's own, under a heading that says what they are."""
+    """Lines under a heading that says what they are."""
 
     title: str
     lines: list[Line]
@@ -76,14 +101,14 @@ class Table:
 
     name: str  # file name without its ending
     title: str
-    columns: dict[str, str]  # name in the CSV header -> title elsewhere
+    columns: Mapping[str, str]  # name in the CSV header -> heading elsewhere
     lines: list[Line]
     caption: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)  # apart from the table's own lines
     notes: list[str] = field(default_factory=list)
     sidecar: dict[str, Any] = field(default_factory=dict)
     first_column: str = "method"
-    marks: dict[str, str] = field(default_factory=dict)  # mark -> what it means
+    marks: Mapping[str, str] = field(default_factory=dict)  # mark -> what it means
     unit: str = "points"  # of the columns that have none in their name
 
     @property

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from analysis.layouts.cell_facts import points
-from analysis.layouts.table import GAP, Entry, Line, Table, number_text
+from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Entry, Line, Table
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
@@ -60,7 +59,7 @@ def _anchor(label: str, task: str) -> str:
 
 
 def _cell_runs(label: str, cell: Cell) -> CellRuns:
-    number = f"{points(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
+    number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
     return CellRuns(
         anchor=_anchor(label, cell.task),
         title=f"{label} on {TASKS[cell.task].title}: {number}",
@@ -73,8 +72,8 @@ def _run(cell: Cell, record: Record) -> Run:
     predictions = predictions_file(folder, record.key)
     return Run(
         seed=record.seed,
-        result=f"failed: {record.error}" if record.score is None else points(record.score),
-        layers=f"{number_text(record.mean_layers, 2)} of {record.num_layers}" if record.mean_layers else GAP,
+        result=f"failed: {record.error}" if record.score is None else POINTS.text(record.score),
+        layers=f"{HUNDREDTHS.text(record.mean_layers)} of {record.num_layers}" if record.mean_layers else GAP,
         epoch=str(record.epoch or GAP),
         key=record.key,
         model=record.model or "",

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.layouts.cell_facts import points
 from analysis.layouts.evidence import Evidence
 from analysis.layouts.paper_tables import macro
-from analysis.layouts.table import number_text
+from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS
 from analysis.statistics.comparisons import POWER, Comparison, baseline_method, by_task, macro_test, marks
 from analysis.statistics.costs import Compute, TimeUnit, row_ledger, speed_facts, speed_up, unit_of
 from analysis.statistics.uncertainty import PairedTest
@@ -149,15 +148,18 @@ def _difference_in_words(finding: Finding, baseline: str | None) -> str:
             return f"the baseline, {own}"
         return f"{own}; not tested against {baseline}" if baseline and finding.medians else own
     test = finding.difference
-    number, low, high = (number_text(100 * value, signed=True) for value in (test.difference, test.low, test.high))
+    number, low, high = (DIFFERENCE.text(value) for value in (test.difference, test.low, test.high))
     where = f"mean over {len(finding.tasks)} tasks" if len(finding.tasks) > 1 else TASKS[finding.tasks[0]].title
     return f"{number} points to {baseline} ({where}; 95 % interval {low} to {high}), {_marks_in_words(finding)}"
 
 
 def _scores_in_words(finding: Finding) -> str:
     if finding.macro is not None:
-        return f"macro {points(finding.macro)}"
-    return ", ".join(f"{TASKS[task].title} {points(median)}" for task, median in finding.medians.items()) or "no number"
+        return f"macro {POINTS.text(finding.macro)}"
+    return (
+        ", ".join(f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items())
+        or "no number"
+    )
 
 
 def _marks_in_words(finding: Finding) -> str:
@@ -175,7 +177,7 @@ def _detectable_in_words(finding: Finding) -> str:
     if not finding.detectable:
         return "what would have been is not known: all scores are alike"
     least, most = (choose(finding.detectable, key=finding.detectable.__getitem__) for choose in (min, max))
-    texts = [f"{points(finding.detectable[task])} points on {TASKS[task].title}" for task in (least, most)]
+    texts = [f"{POINTS.text(finding.detectable[task])} points on {TASKS[task].title}" for task in (least, most)]
     return f"differences above {' to '.join(dict.fromkeys(texts))} would have been, {100 * POWER:.0f} % of the time"
 
 
@@ -183,9 +185,9 @@ def _layers_in_words(finding: Finding) -> str:
     if finding.layers is None or finding.speed_up is None:
         return ""
     depth = " to ".join(dict.fromkeys(str(end) for end in (finding.depths[0], finding.depths[-1])))
-    if number_text(finding.speed_up, 2) == "1.00":
+    if HUNDREDTHS.text(finding.speed_up) == "1.00":
         return f"runs all {depth} layers"
-    return f"runs {number_text(finding.layers, 2)} of {depth} layers (speed-up {number_text(finding.speed_up, 2)})"
+    return f"runs {HUNDREDTHS.text(finding.layers)} of {depth} layers (speed-up {HUNDREDTHS.text(finding.speed_up)})"
 
 
 def _titles(tasks: Sequence[str]) -> str:

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.layouts.cell_facts import gap_entry
 from analysis.layouts.evidence import Evidence
+from analysis.layouts.table import ESTIMATE
 from analysis.pictures.picture import (
     PANELS_PER_LINE,
     STYLE,
@@ -175,7 +175,7 @@ def _forest_title(name: str) -> str:
 
 def _describe_forest(label: str, tests: dict[str, PairedTest], marked: dict[Place, str]) -> str:
     differences = [
-        f"{_forest_title(name)} {gap_entry(test.difference, test.low, test.high).text}"
+        f"{_forest_title(name)} {ESTIMATE.entry(test.difference, test.low, test.high).text}"
         + ", marked" * ((label, name) in marked)
         for name, test in tests.items()
     ]

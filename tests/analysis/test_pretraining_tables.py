@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.explain import explain
-from analysis.layouts.beside_published import reasons_apart
-from analysis.layouts.published_numbers import published_rows
+from analysis.layouts.published import published_rows, reasons_apart
 from analysis.statistics.costs import Compute, Entry, PretrainingCost, ledger_notes, pretraining_cost, row_ledger
 from analysis.studies.joined import rows_of
 from analysis.studies.load import Study, load_studies, load_study

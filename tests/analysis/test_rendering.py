@@ -8,16 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from analysis.layouts.rendering import html_figure, render
-from analysis.layouts.table import (
-    Block,
-    Entry,
-    Line,
-    Table,
-    deviation_entry,
-    interval_entry,
-    number_entry,
-    number_text,
-)
+from analysis.layouts.table import DEVIATION, INTERVAL, TENTHS, Block, Entry, Line, Style, Table
 
 SCORE = Entry("71.5", {"": "71.5"}, n=4, off_protocol=True, mark="↑", href="https://example.org/runs?a=1&b=2")
 
@@ -60,11 +51,11 @@ class Tags(HTMLParser):
     ("value", "signed", "text"), [(-0.04, False, "0.0"), (-0.04, True, "+0.0"), (-0.06, False, "-0.1")]
 )
 def test_what_rounds_to_zero_has_no_minus(value, signed, text):
-    assert number_text(value, signed=signed) == text
+    assert Style(signed=signed).text(value) == text
 
 
 def test_entry_without_a_number_is_a_gap():
-    assert number_entry(None) == deviation_entry(None, None) == Entry()
+    assert TENTHS.entry(None) == DEVIATION.entry(None, None) == Entry()
     assert "| palbert |   – |" in render(made([Line("palbert", {"rte": Entry()})]), "md")
 
 
@@ -74,19 +65,19 @@ def test_markdown_shows_a_link_its_mark_and_the_seeds_where_they_are_not_the_pro
 
 @pytest.mark.parametrize("label", ["a|b", "a\nb", "a\\|b"])
 def test_markdown_keeps_a_label_in_its_cell(label):
-    line = line_of_markdown(label, number_entry(72.5))
+    line = line_of_markdown(label, TENTHS.entry(72.5))
     assert len(re.split(r"(?<!\\)(?:\\\\)*\|", line)) == 4
     assert line.endswith("| 72.5 |")
 
 
 def test_markdown_keeps_characters_that_would_be_markup():
-    assert line_of_markdown("a*b<c", number_entry(72.5)) == r"| a\*b\<c | 72.5 |"
+    assert line_of_markdown("a*b<c", TENTHS.entry(72.5)) == r"| a\*b\<c | 72.5 |"
 
 
 def test_every_number_in_the_csv_is_a_number():
     lines = [
         Line("palbert", {"rte": SCORE, "cola": Entry()}),
-        Line("albert", {"rte": deviation_entry(72.1, None), "cola": interval_entry(-1.0, 2.0)}),
+        Line("albert", {"rte": DEVIATION.entry(72.1, None), "cola": Style("{} to {}", INTERVAL).entry(-1.0, 2.0)}),
     ]
     for row in rows_of_csv(made(lines)):
         numbers = list(row.values())[4:]
@@ -103,7 +94,7 @@ def test_csv_has_the_seeds_in_columns_of_their_own_and_nothing_for_a_gap():
 
 
 def test_csv_has_published_lines_with_the_heading_that_they_stand_under():
-    ours, published = Line("palbert", {"rte": SCORE}), Line("PALBERT", {"rte": number_entry(78.3)}, published=True)
+    ours, published = Line("palbert", {"rte": SCORE}), Line("PALBERT", {"rte": TENTHS.entry(78.3)}, published=True)
     rows = rows_of_csv(made([ours, published], blocks=[Block("Not comparable", [published])]))
     assert [(row["method"], row["source"], row["block"], row["rte"]) for row in rows] == [
         ("palbert", "ours", "", "71.5"),
@@ -113,7 +104,7 @@ def test_csv_has_published_lines_with_the_heading_that_they_stand_under():
 
 
 def test_html_has_a_caption_and_a_scope_for_every_header():
-    block = Block("Apart", [Line("PALBERT", {"rte": number_entry(78.3)}, published=True)])
+    block = Block("Apart", [Line("PALBERT", {"rte": TENTHS.entry(78.3)}, published=True)])
     tags = Tags(html_figure(made([Line("palbert", {"rte": SCORE})], blocks=[block]), "dev.csv"))
     assert len(tags.of("caption")) == 1
     assert [header["scope"] for header in tags.of("th")] == ["col", "col", "row", "rowgroup", "row"]

@@ -11,8 +11,8 @@ import pytest
 from helpers.edited_studies import has
 from helpers.launched_studies import launch, launched_study, mini_plan
 
+from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
-from analysis.layouts.repeats_table import search_repeats_table
 from analysis.statistics import uncertainty
 from analysis.statistics.search_repeats import Repeats, compare_repeats, paired_repeats
 from analysis.studies.load import load_study
