@@ -44,8 +44,8 @@ from benchmarks import synthetic_trials as synthetic
 from benchmarks.counts import count
 from benchmarks.hosted_trials import hosted
 from benchmarks.results_file import write_results
-from study.cluster.ray_connection import RAY_SETTINGS, loopback_only
-from study.cluster.ray_nodes import RayNodes
+from study.cluster.ray_cluster import RAY_SETTINGS, RayNodes
+from study.cluster.ray_internals import loopback_only
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver

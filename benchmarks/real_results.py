@@ -38,7 +38,7 @@ from benchmarks.real_results_stages import (
     Stage,
     stages_of,
 )
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import local_gpus
 from study.command_line import Parser, guarded
 from study.facts.durations import clock
 from study.plans.identity import digest

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal, get_args
 
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import local_gpus
 from trainables.data.tasks import TASKS
 
 Scale = Literal["cpu", "gpu"]

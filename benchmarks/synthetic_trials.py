@@ -28,8 +28,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler
 from ray.tune.search.optuna import OptunaSearch
 
 from study import profiles
-from study.cluster.ray_connection import RAY_SETTINGS
-from study.cluster.ray_nodes import RayNodes
+from study.cluster.ray_cluster import RAY_SETTINGS, RayNodes
 from study.cluster.resources import Resources
 from study.decisions.proposals import distributions_of
 from study.decisions.scheduler import Scheduler

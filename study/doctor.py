@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from study.cluster.address import check_address, cluster_address
 from study.cluster.node_checks import Finding, check_packages, nearest_existing
+from study.cluster.resources import check_address, cluster_address
 from study.command_line import Parser, guarded, option
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
@@ -67,8 +67,7 @@ def check_cluster(
     a worker of each kind, or after `wait_minutes`."""
     import ray
 
-    from study.cluster.awaited_workers import ANY, await_workers
-    from study.cluster.ray_connection import ray_cluster
+    from study.cluster.ray_cluster import ANY, await_workers, ray_cluster
 
     where = f"the cluster at {address}" if address else "this machine"
     with ExitStack() as stack:

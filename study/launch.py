@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from search_spaces import meant_method
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import local_gpus
 from study.command_line import guarded, read_pair, read_setting
 from study.facts.plain_words import on_screen
 from study.launch_options import LaunchOptions, build_parser, check_options
@@ -182,7 +182,7 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
     if asked != "auto":
         return asked, f"profile {asked}"
     if options.address:
-        from study.cluster.ray_connection import cluster_gpus
+        from study.cluster.ray_cluster import cluster_gpus
 
         gpus, where = cluster_gpus(options.address), f"the Ray cluster at {options.address}"
     else:

@@ -12,8 +12,7 @@ from msgspec import field
 
 from search_spaces._attention import SETTINGS as ATTENTION
 from study import profiles
-from study.cluster.address import check_address, cluster_address, named
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import check_address, cluster_address, local_gpus, named
 from study.command_line import Grouped, Parser, option
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import local_gpus
 from study.decisions.progress import StudyProgress
 from study.facts.study_facts import read_facts
 from study.launch_options import OUT, LaunchOptions

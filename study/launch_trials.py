@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from study.cluster.nodes import Nodes, ThisMachine
-from study.cluster.resources import Resources, check_room
+from study.cluster.resources import Nodes, Resources, ThisMachine, check_room
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
 from study.drivers.smoke_steps import SmokeSteps
@@ -25,7 +24,7 @@ def connected(options: LaunchOptions) -> Iterator[None]:
     Raises:
         ValueError: none answers there; or no trial fits on a node, and none can come.
     """
-    from study.cluster.ray_connection import ray_cluster
+    from study.cluster.ray_cluster import ray_cluster
 
     with ray_cluster(options.address):
         resources_for(options)
@@ -97,7 +96,7 @@ def _machines(options: LaunchOptions) -> Iterator[None]:
 @contextmanager
 def _ray_here() -> Iterator[None]:
     """A Ray of the launch's own; a terminal is shown how long it takes to stop."""
-    from study.cluster.ray_connection import ray_cluster
+    from study.cluster.ray_cluster import ray_cluster
 
     with ExitStack() as stack:
         stack.enter_context(ray_cluster(None))
@@ -111,7 +110,7 @@ def _ray_here() -> Iterator[None]:
 def _nodes(options: LaunchOptions) -> Nodes:
     if options.driver == "local":
         return ThisMachine()
-    from study.cluster.ray_nodes import RayNodes
+    from study.cluster.ray_cluster import RayNodes
 
     return RayNodes()
 

@@ -1,12 +1,153 @@
-"""What a trial holds while it runs, and how many trials a cluster can run at a time."""
+"""The machines that trials run on, what a trial holds of one, and how many run at a time. No Ray.
+
+Launch and doctor ask the same where they are: `--address`, or else RAY_ADDRESS, or else this machine.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from glob import glob
+from pathlib import Path
+from typing import Any, Protocol
 
-from study.cluster.autoscaler import Autoscaler
-from study.cluster.nodes import Nodes
+# One for each GPU: of the first pattern that matches. A sandbox may show its devices, and no folder of the driver.
+GPUS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*")
+CONFIG = Path("~/ray_bootstrap_config.yaml").expanduser()  # where `ray up` puts it on the head
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # of a pod
+_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
+
+
+# ---- where a cluster is
+
+
+def cluster_address() -> str | None:
+    """What `--address` is where it is not given; None: Ray on this machine alone."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return None if address in ("", "local") else address  # Ray's own word for this machine
+
+
+def named(address: str) -> str:
+    """The address of a cluster with the name of what gave it."""
+    return f"RAY_ADDRESS {address}" if address == os.environ.get("RAY_ADDRESS") else f"--address {address}"
+
+
+def check_address(address: str) -> None:
+    """Passes if it is an address, and holds no user and no password, which would stand in the plan and the journal.
+
+    Raises:
+        ValueError: it is none, or does.
+    """
+    if "@" in address or "?" in address:
+        name, _, _ = named(address).partition(" ")
+        raise ValueError(f"{name} holds more than a host and a port; allowed: {_ALLOWED}")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and (not host or "/" in host or not is_port(port)):
+        raise ValueError(f"{named(address)}: allowed: {_ALLOWED}")
+
+
+def is_port(text: str) -> bool:
+    """Whether a text is the number of a port."""
+    return text.isascii() and text.isdigit() and 0 < int(text) < 2**16
+
+
+# ---- the nodes
+
+
+class Nodes(Protocol):
+    """The machines of a launch, as they are now."""
+
+    def alive(self) -> Mapping[str, Mapping[str, float]]:
+        """Number of every node that is alive -> what it has of `CPU` and `GPU`."""
+        ...
+
+    def lost(self) -> Mapping[str, str]:
+        """Numbers of the nodes that are not alive any more -> their hosts."""
+        ...
+
+
+class ThisMachine:
+    """The one node of a launch whose trials are processes of its own; its number is its host's name."""
+
+    def alive(self) -> dict[str, dict[str, float]]:
+        """This one, with the cores and GPUs that are ours."""
+        cores = len(os.sched_getaffinity(0))
+        return {socket.gethostname(): {"CPU": float(cores), "GPU": float(local_gpus())}}
+
+    def lost(self) -> dict[str, str]:
+        """None: a launch ends with its machine."""
+        return {}
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, by its names, found without loading a driver."""
+    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
+    return tuple(name for name in names if name not in ("", "-1"))[:there]
+
+
+def local_gpus() -> int:
+    """How many these are."""
+    return len(visible_gpus())
+
+
+# ---- what the autoscaler of a cluster may add: what `ray up` leaves on the head, or what KubeRay has as a RayCluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerKind:
+    """A kind of node beside the head."""
+
+    name: str
+    resources: Mapping[str, float]
+    most: int  # that there may be
+
+    def is_one(self, resources: Mapping[str, float]) -> bool:
+        """Whether a node with these resources can do what one of the kind can, and anything at all."""
+        wanted = {name: self.resources[name] for name in ("CPU", "GPU") if self.resources.get(name)}
+        if not wanted:
+            return bool(resources.get("CPU") or resources.get("GPU"))
+        return all(resources.get(name, 0) >= amount for name, amount in wanted.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoscaler:
+    """The limits of one."""
+
+    most: int  # nodes beside the head
+    kinds: tuple[WorkerKind, ...]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Autoscaler:
+        """The one that Ray runs by this configuration."""
+        most = config["max_workers"]
+        kinds = tuple(
+            WorkerKind(name=name, resources=kind.get("resources", {}), most=kind.get("max_workers", most))
+            for name, kind in config["available_node_types"].items()
+            if name != config["head_node_type"]
+        )
+        return cls(most=most, kinds=kinds)
+
+    @classmethod
+    def here(cls) -> Autoscaler | None:
+        """That of the cluster whose head this is; None where there is none, or nobody says."""
+        if CONFIG.exists():
+            import yaml
+
+            return cls.of(yaml.safe_load(CONFIG.read_text()))
+        name, namespace = os.environ.get("RAY_CLUSTER_NAME"), ACCOUNT / "namespace"
+        if not name or not namespace.exists():
+            return None
+        from study.cluster.ray_internals import kuberay_configuration
+
+        config = kuberay_configuration(name, namespace=namespace.read_text().strip())
+        return None if config is None else cls.of(config)
+
+
+# ---- what trials hold
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
-from study.cluster.nodes import visible_gpus
-from study.cluster.resources import Resources
+from study.cluster.resources import Resources, visible_gpus
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
 from study.drivers.trial_process import ProcessLost, TrialProcess

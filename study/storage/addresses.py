@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from study.cluster.address import is_port
+from study.cluster.resources import is_port
 from study.storage.secrets import has_secret_parameter, masked
 
 if TYPE_CHECKING:

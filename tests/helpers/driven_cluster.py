@@ -10,7 +10,7 @@ from helpers.launched_studies import PROVENANCE, mini_plan
 from helpers.simulation import report
 from msgspec.structs import replace
 
-from study.cluster.ray_nodes import RayNodes
+from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Resources
 from study.decisions import specs
 from study.decisions.scheduler import Scheduler
@@ -25,7 +25,7 @@ class Cluster:
     """A driver of a study on nodes of one CPU each, without Ray."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *nodes: str) -> None:
-        monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: self._nodes)
+        monkeypatch.setattr("study.cluster.ray_cluster.ray.nodes", lambda: self._nodes)
         self.nodes_are(*nodes)
         plan = mini_plan(methods=("albert",), tasks=("rte",))
         self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)

@@ -11,7 +11,7 @@ import sys
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 
-from study.cluster.ray_connection import loopback_only
+from study.cluster.ray_internals import loopback_only
 
 
 def main() -> None:

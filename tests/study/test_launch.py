@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import search_spaces.albert
 from study import launch, launch_plan
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import local_gpus
 from study.facts.events import read_events
 from study.launch_options import LaunchOptions, build_parser
 from study.launch_plan import resolve_in

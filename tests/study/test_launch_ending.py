@@ -43,7 +43,7 @@ def test_a_terminal_is_shown_that_ray_stops(monkeypatch, capsys):
         yield
         shown.append(capsys.readouterr().err)
 
-    monkeypatch.setattr("study.cluster.ray_connection.ray_cluster", ray_cluster)
+    monkeypatch.setattr("study.cluster.ray_cluster.ray_cluster", ray_cluster)
     with launch_trials._machines(build_parser().options([])):
         assert capsys.readouterr().err == ""
     assert "waiting for Ray to stop" in shown[0]

@@ -21,9 +21,8 @@ import yaml
 from helpers.kuberay_schema import shipped_job
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-from study.cluster.autoscaler import Autoscaler, WorkerKind
-from study.cluster.ray_nodes import RayNodes
-from study.cluster.resources import Resources
+from study.cluster.ray_cluster import RayNodes
+from study.cluster.resources import Autoscaler, Resources, WorkerKind
 
 pytestmark = pytest.mark.slow
 
@@ -31,9 +30,9 @@ SPECIFICATION = shipped_job()["spec"]["rayClusterSpec"]
 RAY_CLUSTER = {"metadata": {"name": "study", "namespace": "lab"}, "spec": SPECIFICATION}
 ASK = """
 import sys; from pathlib import Path
-from study.cluster import autoscaler
-autoscaler.ACCOUNT = Path(sys.argv[1])
-print(autoscaler.Autoscaler.here())
+from study.cluster import resources
+resources.ACCOUNT = Path(sys.argv[1])
+print(resources.Autoscaler.here())
 """
 
 

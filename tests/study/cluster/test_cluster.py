@@ -12,9 +12,8 @@ import yaml
 from helpers.places import ROOT
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from study.cluster.autoscaler import Autoscaler
-from study.cluster.ray_nodes import RayNodes
-from study.cluster.resources import Resources
+from study.cluster.ray_cluster import RayNodes
+from study.cluster.resources import Autoscaler, Resources
 
 AUTOSCALER = Autoscaler.of(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
 

@@ -9,12 +9,9 @@ import yaml
 from helpers.places import ROOT
 from ray._private import worker
 
-from study.cluster import ray_connection
-from study.cluster.autoscaler import Autoscaler
-from study.cluster.held_interrupts import interrupts_held
-from study.cluster.nodes import local_gpus
-from study.cluster.ray_nodes import RayNodes
-from study.cluster.resources import Resources, check_room
+from study.cluster import ray_cluster, ray_internals
+from study.cluster.ray_cluster import RayNodes, interrupts_held
+from study.cluster.resources import Autoscaler, Resources, check_room, local_gpus
 
 resources_of = partial(Resources, nodes=RayNodes())
 
@@ -26,7 +23,7 @@ def nodes(monkeypatch):
     """Two nodes of one CPU each, and one that is gone."""
     there = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 1.0}} for name in ("a", "b")]
     gone = {"NodeID": "c", "Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}
-    monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: [*there, gone])
+    monkeypatch.setattr("study.cluster.ray_cluster.ray.nodes", lambda: [*there, gone])
 
 
 def test_a_trial_has_to_fit_on_one_node(nodes):
@@ -75,7 +72,7 @@ def test_gpus_that_are_hidden_are_not_there(monkeypatch, tmp_path, visible, gpus
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
     patterns = tuple(f"{tmp_path}/{pattern}" for pattern in ("gpus/*", "nvidia[0-9]*"))
-    monkeypatch.setattr("study.cluster.nodes.GPUS", patterns)  # of a sandbox that does not show the driver's folder
+    monkeypatch.setattr("study.cluster.resources.GPUS", patterns)  # of a sandbox that does not show the driver's folder
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -98,7 +95,7 @@ def test_a_second_one_ends_the_process_without_a_clean_up(monkeypatch):
     def end(status):
         raise Ended(status)
 
-    monkeypatch.setattr("study.cluster.held_interrupts.os._exit", end)
+    monkeypatch.setattr("study.cluster.ray_cluster.os._exit", end)
     with pytest.raises(Ended, match="1"), interrupts_held("Ray is starting"):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -106,7 +103,7 @@ def test_a_second_one_ends_the_process_without_a_clean_up(monkeypatch):
 
 def test_ray_prints_nothing_of_lost_processes_on_standard_output(capfd):
     said = {"lines": ["Raylet is terminated.\n[state-dump]"], "pid": "raylet", "is_err": False}
-    with ray_connection.nothing_printed():
+    with ray_internals.nothing_printed():
         worker.print_to_stdstream(said, ignore_prefix=False)
     assert capfd.readouterr().out == ""
     worker.print_to_stdstream(said, ignore_prefix=False)
@@ -118,7 +115,7 @@ def test_a_ray_of_our_own_listens_on_loopback_only():
     import psutil
     import ray
 
-    with ray_connection.ray_cluster(None):
+    with ray_cluster.ray_cluster(None):
         ray.get(ray.remote(lambda: os.getpid()).remote())  # so that there is a worker
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
         listening = [

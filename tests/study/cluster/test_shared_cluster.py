@@ -76,7 +76,7 @@ TOKEN_HEAD = """
 import signal
 from ray._private.node import Node
 from ray._private.parameter import RayParams
-from study.cluster.ray_connection import loopback_only
+from study.cluster.ray_internals import loopback_only
 with loopback_only():
     memory = {"object_store_memory": 100 * 2**20}
     print(Node(RayParams(num_cpus=1, include_dashboard=False, **memory), head=True).gcs_address, flush=True)

@@ -22,9 +22,8 @@ from helpers.power_cuts import differences_of
 from helpers.started_processes import is_alive
 
 from study import launch
-from study.cluster import nodes
-from study.cluster.nodes import ThisMachine
-from study.cluster.resources import Resources
+from study.cluster import resources
+from study.cluster.resources import Resources, ThisMachine
 from study.drivers.local_driver import gpus_of_slots
 from study.drivers.trial_process import ProcessLost, TrialProcess
 from study.facts.events import EpochReported, LaunchEnded, read_events
@@ -191,13 +190,13 @@ def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
 )
 def test_every_slot_has_its_gpus(monkeypatch, visible, cpus, gpus, slots) -> None:
     """A machine of eight cores and two GPUs."""
-    monkeypatch.setattr(nodes, "glob", lambda pattern: ["a", "b"])
-    monkeypatch.setattr(nodes.os, "sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(resources, "glob", lambda pattern: ["a", "b"])
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda process: range(8))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    resources = Resources.of(ThisMachine(), cpus=cpus, gpus=gpus)
-    assert gpus_of_slots(resources) == slots and resources.slots() == len(slots)
+    held = Resources.of(ThisMachine(), cpus=cpus, gpus=gpus)
+    assert gpus_of_slots(held) == slots and held.slots() == len(slots)
 
 
 # ---- the time of a launch

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ray.exceptions import ActorDiedError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
-from study.cluster.ray_nodes import RayNodes
+from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Resources
 from study.decisions.machine_faults import Faults
 from study.decisions.scheduler import Scheduler
@@ -130,7 +130,7 @@ def handed_out(folder: Path, resources: Resources) -> tuple[Assignment, dict]:
 def nodes_of_two(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """A cluster of nodes with two CPUs and two GPUs each."""
     nodes = [{"NodeID": name, "Alive": True, "Resources": {"CPU": 2.0, "GPU": 2.0}} for name in names]
-    monkeypatch.setattr("study.cluster.ray_nodes.ray.nodes", lambda: nodes)
+    monkeypatch.setattr("study.cluster.ray_cluster.ray.nodes", lambda: nodes)
 
 
 @pytest.mark.slow

@@ -17,8 +17,7 @@ from helpers.simulation import NO_PROVENANCE, Simulation, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.cluster.nodes import ThisMachine
-from study.cluster.resources import Resources
+from study.cluster.resources import Resources, ThisMachine
 from study.drivers.smoke_steps import SmokeSteps, smoke_report, smoke_spec, untried_arms
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
 from study.plans.resolution import resolve

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.driven_cluster import Cluster
 
-from study.cluster.nodes import ThisMachine
-from study.cluster.resources import Resources
+from study.cluster.resources import Resources, ThisMachine
 from study.drivers.messages import Message, SmokeReport
 from study.drivers.smoke_steps import SmokeSteps
 

@@ -1,0 +1,211 @@
+"""A Ray cluster: the connection to one, or to one that is started on this machine, its nodes, and workers to come."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import ray
+from ray.exceptions import AuthenticationError, RpcError
+
+from study.cluster.ray_internals import ask_head, head_of, loopback_only, nothing_printed
+from study.cluster.resources import Autoscaler, WorkerKind, named
+
+# Read by Ray when its modules and workers start.
+RAY_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the journal holds the results
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours drains
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # nothing of Ray's state is kept
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the record holds the error
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # `TuneDriver.suggest` says how many
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_prestart_worker_first_driver": "0",  # a process a core, of which Tune's actors, with an environment, use none
+    "RAY_worker_niceness": "5",  # where processors are short the driver goes first, and the mirror last
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+LOOK_SECONDS = 2.0
+SPEAK_SECONDS = 60.0
+ANY = WorkerKind(name="any", resources={}, most=1)
+
+
+@contextmanager
+def ray_cluster(address: str | None) -> Iterator[None]:
+    """A connection to the Ray cluster at `address`, or to one started here on loopback.
+
+    Raises:
+        ValueError: no cluster answers there.
+        OSError: none starts here: no memory, a full disk.
+    """
+    os.environ.update(RAY_SETTINGS)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a trial's error is in its record
+    try:
+        with interrupts_held("Ray is starting"):
+            _join(address) if address else _start()
+        with nothing_printed():
+            yield
+    finally:
+        with interrupts_held("Ray is stopping"):
+            ray.shutdown()
+
+
+def _start() -> None:
+    cores = len(os.sched_getaffinity(0))  # Ray counts those that are not ours too
+    try:
+        with loopback_only():
+            ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
+    except Exception as error:  # Ray raises just that where its processes do not start
+        raise OSError(f"Ray does not start on this machine ({str(error).splitlines()[0]})") from None
+
+
+def _join(address: str) -> None:
+    check_reachable(address)
+    _check_answers(address)
+    try:
+        ray.init(address=address, **_QUIET)
+    except (ConnectionError, RuntimeError) as error:
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+
+
+def check_reachable(address: str) -> None:
+    """Passes if something listens at `address`. Ray itself waits for a minute and logs while it does.
+
+    Raises:
+        ValueError: nothing does.
+    """
+    try:
+        _connect(address)
+    except OSError as error:
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({error})") from None
+
+
+def _connect(address: str) -> None:
+    host, _, port = address.rpartition("://")[-1].rpartition(":")
+    if host and port.isdigit():  # "auto" has none
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _check_answers(address: str) -> None:
+    """Passes if the cluster answers to this process.
+
+    Raises:
+        ValueError: it does not: this process has not its token.
+    """
+    if address.startswith("ray://"):
+        return
+    try:
+        head = head_of(address)
+        if head is not None:  # where none is known Ray says so at once
+            _connect(head)
+            ask_head(head)
+    except AuthenticationError:
+        mend = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
+        raise ValueError(f"{named(address)}: the Ray cluster there asks for another token; {mend}") from None
+    except (OSError, RpcError) as error:
+        raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+
+
+def cluster_gpus(address: str) -> int:
+    """GPUs of the Ray cluster at `address`."""
+    with ray_cluster(address):
+        return int(ray.cluster_resources().get("GPU", 0))
+
+
+@contextmanager
+def interrupts_held(doing: str) -> Iterator[None]:
+    """One Ctrl-C within is heard at the end; a second ends the process there and then, without a clean-up.
+
+    A Ray that is left half started or half stopped may crash the interpreter.
+    """
+    held = False
+
+    def interrupted(signal_number: int, frame: FrameType | None) -> None:
+        nonlocal held
+        if held:
+            os._exit(1)
+        held = True
+        print(f"{doing}; interrupted as soon as that is done, Ctrl-C again stops at once", file=sys.stderr, flush=True)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupted) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        raise KeyboardInterrupt
+
+
+class RayNodes:
+    """Asked of Ray each time; a node's number is Ray's."""
+
+    def alive(self) -> dict[str, Mapping[str, float]]:
+        """Number of every node that is alive -> its resources."""
+        return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+
+    def lost(self) -> dict[str, str]:
+        """Numbers of the nodes that are not alive any more -> their hosts."""
+        return {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if not node["Alive"]}
+
+
+# ---- a worker of every kind that a cluster may have, brought up so that it can be looked at before a study needs it
+
+
+def absent_kinds() -> list[WorkerKind]:
+    """The kinds of worker of which no node is alive; where no kinds are known, whether there is any node for trials."""
+    autoscaler = Autoscaler.here()
+    kinds = [kind for kind in autoscaler.kinds if kind.most] if autoscaler else []
+    nodes = RayNodes().alive().values()
+    return [kind for kind in kinds or [ANY] if not any(map(kind.is_one, nodes))]
+
+
+def await_workers(*, minutes: float, say: Callable[[str], None]) -> list[WorkerKind]:
+    """The kinds of which none has come after so many minutes; their autoscaler is asked for one of each meanwhile."""
+    begun, spoken = time.monotonic(), -SPEAK_SECONDS
+    absent = absent_kinds()
+    with _asked_for(absent):
+        while absent and (waited := time.monotonic() - begun) < 60 * minutes:
+            if waited - spoken >= SPEAK_SECONDS:
+                say(f"waiting for a worker ({names(absent)}): {waited / 60:.0f} of {minutes:g} minutes")
+                spoken = waited
+            time.sleep(LOOK_SECONDS)
+            absent = absent_kinds()
+    return absent
+
+
+def names(kinds: Sequence[WorkerKind]) -> str:
+    return ", ".join(kind.name for kind in kinds)
+
+
+@contextmanager
+def _asked_for(kinds: Sequence[WorkerKind]) -> Iterator[None]:
+    """Tasks that need a whole node each wait meanwhile: that is what an autoscaler adds nodes for.
+
+    Ray's `request_resources` would go on asking where this process is killed.
+    """
+    tasks = [ray.remote(max_retries=0)(_nothing).options(**_whole(kind.resources)).remote() for kind in kinds]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            ray.cancel(task, force=True)
+
+
+def _nothing() -> None:
+    """Its place is all that is wanted."""
+
+
+def _whole(resources: Mapping[str, float]) -> dict[str, Any]:
+    """What a task asks for that fills such a node; where that is not known, what a trial would."""
+    cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+    return {"num_cpus": cpus if cpus or gpus else 1, "num_gpus": gpus}
