@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from search_spaces import objectives as recipes
 from search_spaces._attention import SETTINGS as ATTENTION
-from study.cluster.nodes import local_gpus
+from study.cluster.resources import local_gpus
 from study.command_line import Parser, argument, guarded, option, read_setting
 from study.facts.durations import clock
 from study.facts.events import utc_now
