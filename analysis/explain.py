@@ -139,7 +139,7 @@ def _failure_lines(cell: Cell) -> list[str]:
     failed = [record for record in cell.arm_records if record.status == "failed"]
     errors = Counter(record.error for record in failed if record.phase == "search")
     lines = [f"  {number} failed: {error}" for error, number in errors.items()]
-    if failed and (study.folder / events.FILE).exists():
+    if failed:
         lines.append(f"tracebacks: python -m study.status {shlex.quote(str(study.folder))} --failures")
     return lines
 

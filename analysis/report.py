@@ -42,11 +42,9 @@ from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, argument, guarded
-from study.facts.events import FILE
 from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
 from study.facts.record import Record
-from study.facts.study_folder import RECORDS
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
@@ -63,8 +61,8 @@ def write_report(folder: Path) -> Path:
         ValueError: it is no study, holds a plan alone, or cannot be written.
     """
     study = load_study(folder)
-    if not ((folder / RECORDS).exists() or (folder / FILE).exists()):
-        raise ValueError(f"no records in {folder}; allowed: the folder of a study that a launch has begun to run")
+    if not study.facts.launches:
+        raise ValueError(f"no events in {folder}; allowed: the folder of a study that a launch has begun to run")
     check_folder("the study", folder)
     evidence = gather([study])
     tables = tables_of(evidence)

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
-
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
@@ -28,7 +26,7 @@ from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import RECORDS, predictions_digest, predictions_file
+from study.facts.study_folder import predictions_digest, predictions_file
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri
@@ -40,8 +38,8 @@ DESCRIPTION = "model.json"
 LONGEST_VALUE = 200  # characters of a value in a line
 NOT_HELD = (
     "Held: the plan, the journal, predictions, descriptions of models, tables, pictures and the report. Not held, "
-    "because nothing else in the folder gives it: the weights of models, models under a URI, mlflow.db, optuna.journal "
-    "and the logs. This is no signature: someone who edits the journal and makes everything else from it leaves "
+    "because nothing else in the folder gives it: the weights of models, models under a URI, mlflow.db, records.jsonl, "
+    "optuna.journal and the logs. This is no signature: someone who edits the journal and makes everything else from it leaves "
     "nothing to find, except where predictions contradict the journal."
 )
 
@@ -64,7 +62,7 @@ def verify(folder: Path) -> list[str]:
         facts = read_facts(folder)
     except ValueError as error:
         return [str(error)]
-    drift = plan_drift(file, facts) + records_drift(folder, facts)
+    drift = plan_drift(file, facts)
     try:
         study = load_study(folder)
     except ValueError as error:
@@ -85,14 +83,6 @@ def plan_drift(file: PlanFile, facts: StudyFacts) -> list[str]:
     lines += differences(f"{PLAN}: protocol", to_plain(file.plan.protocol), to_plain(launched.protocol))
     found, wanted = ({arm.name: to_plain(arm) for arm in plan.arms} for plan in (file.plan, launched))
     return lines + differences(f"{PLAN}:", found, wanted)
-
-
-def records_drift(folder: Path, facts: StudyFacts) -> list[str]:
-    """Where `records.jsonl` is not the export of the journal; nothing without that file."""
-    if not (folder / RECORDS).exists():
-        return []
-    fresh = b"".join(msgspec.json.encode(record) + b"\n" for record in facts.records)
-    return _file_drift(folder / RECORDS, fresh, made_by="the same launch")
 
 
 # ---- predictions and models

@@ -35,8 +35,7 @@ from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, minilm_folder
-from study.facts.record import read_records
-from study.facts.study_folder import RECORDS
+from study.facts.study_facts import read_records
 from trainables.configuration import Precision, TrainingConfig
 from trainables.data.examples import Examples
 from trainables.data.glue import load_split
@@ -142,7 +141,7 @@ def work_of(folder: Path) -> Work:
     Raises:
         ValueError: it has no records of both phases.
     """
-    records = read_records(folder / RECORDS)
+    records = read_records(folder)
     epochs = {phase: [r.epochs for r in records if r.phase == phase] for phase in ("search", "confirm")}
     if not all(epochs.values()):
         raise ValueError(f"{folder}: a study with search and confirm trials is wanted, here are {len(records)} records")

@@ -10,8 +10,8 @@ from msgspec import UNSET
 
 import trainables
 from study.command_line import option
-from study.facts.record import Record, read_records
-from study.facts.study_folder import RECORDS
+from study.facts.record import Record
+from study.facts.study_facts import read_records
 from study.facts.winner import winner_of
 from study.plans.identity import is_pretraining
 from study.plans.plan_file import require_plan
@@ -45,7 +45,7 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     Raises:
         ValueError: there is no such trial, or it has no model; or the arm is not one.
     """
-    plan, records = require_plan(folder).plan, read_records(folder / RECORDS)
+    plan, records = require_plan(folder).plan, read_records(folder)
     if choice.trial is None:
         return with_model_as_it_lies(_best_of_arm(plan, records, choice), folder)
     if choice.method is not None or choice.task is not None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "export": ("study.export", "a trained model as a folder of transformers"),
     "predict": ("study.predict", "answer a TSV file with a trained model, with early exits"),
     "submit": ("study.submit", "a submission to the GLUE server"),
+    "rebuild": ("study.rebuild", "every export of a study again: records, tables, report, MLflow"),
     "mirror": ("study.mirror", "a study into MLflow, now or after an outage"),
     "check-method": ("study.check_method", "the contract of a method of your own, rule by rule"),
 }

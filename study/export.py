@@ -19,9 +19,8 @@ from msgspec import UNSET
 
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
-from study.facts.record import Record, read_records
-from study.facts.study_facts import read_facts
-from study.facts.study_folder import RECORDS
+from study.facts.record import Record
+from study.facts.study_facts import read_facts, read_records
 from study.model_card import Pretraining, model_card
 from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
@@ -70,7 +69,7 @@ def fingerprint_left(study: Path, record: Record) -> str | None:
 
 def pretraining_behind(study: Path) -> Pretraining | None:
     """What made the backbone of a study's arms; None where nothing was pretrained."""
-    arm, records = require_plan(study).plan.pretraining, read_records(study / RECORDS)
+    arm, records = require_plan(study).plan.pretraining, read_records(study)
     done = [record for record in records if record.phase == "pretrain" and record.status == "completed"]
     return None if arm is UNSET or not done else Pretraining(arm, done[-1])
 

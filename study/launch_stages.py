@@ -40,6 +40,7 @@ from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, plan_on_disk, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
+from study.rebuild import write_files
 from study.screen.terminal import can_redraw, console_on
 from study.screen.waiting import waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
@@ -93,7 +94,7 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
             said = f"{said}{_not_stored(options.storage, storage)}"
             for line in [said, *trained_otherwise(scheduler.progress, folder, code)]:
                 print(on_screen(line, sys.stderr), file=sys.stderr)
-            table = dev_table(folder) or analyse(folder)
+            table = dev_table(folder) or write_files(folder, scheduler.progress)
         else:
             check_pretrained(folder, journal.facts)
             for line in [first_line(folder, resolved, why), *unknown_in_words(resolved)]:
@@ -197,7 +198,7 @@ def _launch(
         print(on_screen(words, sys.stderr), file=sys.stderr)
     mirror = start_mirror(folder, options.tracking_uri)
     status = _run_trials(scheduler, journal, folder, storage, options, until=until)
-    table = analyse(folder)
+    table = write_files(folder, scheduler.progress)
     scheduler.end_launch(status)
     if mirror and not silence_of(uri):
         wait_for_mirror(mirror)
@@ -243,21 +244,6 @@ def _run_trials(
 def _ended(scheduler: Scheduler) -> LaunchStatus:
     """How a launch has ended that has done all that it was asked for."""
     return "complete" if scheduler.progress.is_finished else "partial"
-
-
-def analyse(folder: Path) -> str:
-    """Writes tables and report, in a process that needs neither Ray nor torch; the dev table.
-
-    A fault of it ends no study, and is told: a table that stands then is not of these records.
-    """
-    (folder / DEV_TABLE).unlink(missing_ok=True)
-    run = [sys.executable, "-m", "analysis.report", str(folder)]
-    with waiting_for("tables and report", output=sys.stderr):
-        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
-    if done.returncode:
-        print(f"the study is safe; again later: {python()} -m analysis.report {folder}", file=sys.stderr)
-    return dev_table(folder)
 
 
 def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:

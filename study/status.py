@@ -22,7 +22,7 @@ from study.decisions.progress import StudyProgress, last_progress
 from study.facts.durations import clock
 from study.facts.events import FILE, read_events
 from study.facts.failed_attempts import alike, failed_attempts
-from study.facts.journal import check_has_events, lock_holder
+from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plain_words import counted, on_screen
 from study.facts.study_facts import TrialFacts, read_facts
@@ -154,7 +154,6 @@ def read_progress(folder: Path) -> StudyProgress:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a torn last line: the launch is writing it
         facts = read_facts(folder)
-    check_has_events(folder, facts)
     return last_progress(plan, facts)
 
 

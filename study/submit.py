@@ -25,8 +25,8 @@ import trainables
 from study.answers import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
 from study.command_line import Parser, argument, guarded, option
-from study.facts.record import Record, read_records
-from study.facts.study_folder import RECORDS
+from study.facts.record import Record
+from study.facts.study_facts import read_records
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -84,7 +84,7 @@ def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
     folder = Path(options.study)
     plan = require_plan(folder).plan
-    best = best_models(plan, read_records(folder / RECORDS), options.method, folder)
+    best = best_models(plan, read_records(folder), options.method, folder)
     out = Path(options.out) if options.out else folder / "submission.zip"
     check_file("--out", out)
     data = options.data or plan.asked.data

@@ -146,5 +146,5 @@ def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
 
 
 def _score(record: Record) -> float:
-    assert record.score is not None  # read_records has checked it for completed trials
+    assert record.score is not None  # `Record` has checked it for completed trials
     return record.score

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from analysis.studies.record_checks import check_record
 from study.decisions.progress import StudyProgress, last_progress
-from study.facts.json_lines import read_lines
-from study.facts.record import READER, Record
+from study.facts.events import FILE as JOURNAL
+from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import RECORDS, JournalDigest, how_records_come_back, journal_digest
+from study.facts.study_folder import JournalDigest, journal_digest
 from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
@@ -32,10 +31,11 @@ RUNS = Path(__file__).parents[2] / "runs"
 
 @dataclass(frozen=True)
 class Study:
-    """A study folder: its plan, and the newest record of every ended trial in the order of the file."""
+    """A study folder: its plan, its facts, and the newest record of every ended trial in the order of the journal."""
 
     folder: Path
     file: PlanFile
+    facts: StudyFacts
     records: list[Record]
     retried: list[Record]  # of failed trials that were run again: in no number, but paid for
     pretrained: tuple[Record, ...] = ()  # of the pretraining, where there is one: in no number either, but paid for
@@ -106,13 +106,8 @@ class Study:
         return {record.key for record in confirm if record.status == "completed"}
 
     @cached_property
-    def facts(self) -> StudyFacts:
-        """What the journal says; nothing where there is none."""
-        return read_facts(self.folder)
-
-    @cached_property
     def progress(self) -> StudyProgress | None:
-        """How far it is, within the GPU time of its last launch; None where no journal tells."""
+        """How far it is, within the GPU time of its last launch; None before any launch."""
         return last_progress(self.file.plan, self.facts) if self.facts.launches else None
 
     def waits_for(self, arm: str) -> str:
@@ -128,15 +123,18 @@ def load_study(folder: Path | str) -> Study:
     """The study in `folder`.
 
     Raises:
-        ValueError: it is no study folder; its plan has a task that is unknown here; a line of its records is broken
-            (file and line are named); a record belongs to another protocol than the plan's, was made of other data or
-            another backbone, or is there twice.
+        ValueError: it is no study folder; its plan has a task that is unknown here; a line of its journal is broken
+            (file and line are named); the numbers of a record cannot be; a record belongs to another protocol than the
+            plan's, or was made of other data or another backbone.
     """
     folder = Path(folder)
     file = require_plan(folder)
     _check_tasks(folder / FILE, file)
-    records, retried = _newest(folder / RECORDS)
+    facts = read_facts(folder)
+    records, retried = _newest(facts.records)
     for record in records:
+        for wrong in check_record(record):
+            raise ValueError(f"{folder / JOURNAL}: record {record.key!r} of {record.arm}: {wrong}")
         if record.protocol_hash != file.protocol_hash:
             raise ValueError(
                 f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
@@ -144,7 +142,7 @@ def load_study(folder: Path | str) -> Study:
             )
     pretrained = tuple(record for record in records if record.phase == "pretrain")
     records = [record for record in records if record.phase != "pretrain"]
-    study = Study(folder=folder, file=file, records=records, retried=retried, pretrained=pretrained)
+    study = Study(folder, file, facts, records, retried, pretrained)
     for arm in file.plan.all_arms:
         _check_content(study, arm)
     strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.all_arms})
@@ -211,28 +209,12 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _read_records(path: Path) -> Iterator[tuple[int, Record]]:
-    try:
-        yield from read_lines(path, READER)
-    except ValueError as error:
-        raise ValueError(f"{error}{how_records_come_back(path.parent)}") from None
-
-
-def _newest(path: Path) -> tuple[list[Record], list[Record]]:
-    """The last record of every key, and those that it replaces: a failed trial may have been run again.
-
-    Any other repetition is a ValueError, and so is a record whose numbers cannot be.
-    """
-    lines: dict[str, int] = {}
+def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:
+    """The last record of every key, and those that it replaces: a failed trial may have been run again."""
     newest: dict[str, Record] = {}
     replaced: list[Record] = []
-    for number, record in _read_records(path):
-        for wrong in check_record(record):
-            raise ValueError(f"{path}:{number}: {wrong}")
-        earlier = newest.pop(record.key, None)
-        if earlier is not None:
-            if earlier.status != "failed":
-                raise ValueError(f"{path}:{number}: the record {record.key!r} was already on line {lines[record.key]}")
-            replaced.append(earlier)
-        newest[record.key], lines[record.key] = record, number
+    for record in records:
+        if record.key in newest:
+            replaced.append(newest.pop(record.key))
+        newest[record.key] = record
     return list(newest.values()), replaced

@@ -15,7 +15,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from study.cluster.resources import Resources
-from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import refusal
 from study.drivers.assignments import Assignments
@@ -27,7 +26,6 @@ from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
 from study.facts.events import Failure
-from study.facts.record import Record
 from study.storage.launch_marks import check_marks, launch_marks
 from study.storage.trial_places import OutcomeGone
 
@@ -65,9 +63,6 @@ class Driver(ABC):
         self._training: set[str] = set()  # work ids of those that have a worker
         self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
         self._assignments = Assignments(scheduler, folder=folder, storage=storage, resources=resources)
-        self._optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
-        for arm in scheduler.plan.arms:
-            self._optuna.add_ended(arm)
 
     def run(self) -> None:
         """Runs until nothing is left to hand out, or until it is interrupted, or its time over, and the running trials
@@ -235,17 +230,13 @@ class Driver(ABC):
             self.scheduler.retry(key, failure)
             return
         trial = self.scheduler.facts.trials[key]
-        self._add_ended(end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure))
+        end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder, failure=failure)
 
     def _end(self, news: News, *, node: str | None) -> None:
         """Ends a trial that has told its last epoch; one whose outcome cannot be found is handed out again."""
         trial = self.scheduler.facts.trials[news.key]
         try:
-            self._add_ended(end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder))
+            end_trial(self.scheduler, trial, storage=self._storage, folder=self._folder)
         except OutcomeGone as gone:
             self.scheduler.restart(news.key, str(gone))
             self._break_off(news.key, self._judged(lost_outcome(gone, host=news.host, node=node)))
-
-    def _add_ended(self, record: Record) -> None:
-        if record.phase == "search":
-            self._optuna.add_ended(self.scheduler.plan.arm(record.arm))

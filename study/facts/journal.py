@@ -1,7 +1,4 @@
-"""The journal of a study: append-only files that survive a power cut, and the lock that keeps launches apart.
-
-`events.jsonl` holds the facts; `records.jsonl` holds the record of every `trial_ended` event, for analysis.
-"""
+"""The journal of a study, a file that survives a power cut, and the lock that keeps launches apart."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import fcntl
 import os
 import socket
 import time
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -17,12 +13,9 @@ from typing import Protocol
 import msgspec
 
 from study.facts.durations import to_second
-from study.facts.events import FILE, READER, Event, TrialEnded, utc_now
+from study.facts.events import FILE, READER, Event, utc_now
 from study.facts.json_lines import AppendOnlyFile
-from study.facts.record import READER as RECORD_READER
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import RECORDS
-from trainables.atomic_files import write_bytes
 
 _LOCK_ATTEMPTS = 10
 
@@ -106,16 +99,13 @@ class Journal:
         """Opens the journal of the folder, for this process alone.
 
         Raises:
-            ValueError: another launch holds the study, a line is broken (file and line are named), or
-                the folder has records and no events.
+            ValueError: another launch holds the study, or a line is broken (file and line are named).
         """
         self.folder = folder
         self._lock = StudyLock(folder)
         try:
             self._events_file = AppendOnlyFile(folder / FILE, READER)
             self.facts = read_facts(folder)
-            derive_records(folder, self.facts)
-            self._records_file = AppendOnlyFile(folder / RECORDS, RECORD_READER)
         except BaseException:
             self._lock.release()
             raise
@@ -125,42 +115,12 @@ class Journal:
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Makes events safe on disk, and facts; the record of a `trial_ended` is in `records.jsonl` too."""
+        """Makes events safe on disk, and facts."""
         self._events_file.append_lines([msgspec.json.encode(event) for event in events])
         for event in events:
-            if isinstance(event, TrialEnded):
-                self._records_file.append(event.record)
             self.facts.apply(event)
 
     def close(self) -> None:
         """Lets other launches have the study."""
         self._events_file.close()
-        self._records_file.close()
         self._lock.release()
-
-
-def derive_records(folder: Path, facts: StudyFacts) -> None:
-    """Writes `records.jsonl` anew where it is not what the journal gives: after a crash, or in a copy of parts.
-
-    Raises:
-        ValueError: there are records and no events.
-    """
-    check_has_events(folder, facts)
-    path, records = folder / RECORDS, facts.records
-    expected = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
-    found = path.read_bytes() if path.exists() else b""
-    if found == expected:
-        return
-    warnings.warn(f"{path} was not what the journal gives: written anew, {len(records)} records", stacklevel=3)
-    write_bytes(path, expected)
-
-
-def check_has_events(folder: Path, facts: StudyFacts) -> None:
-    """Passes unless the folder has records and, in these facts, no event that made them.
-
-    Raises:
-        ValueError: a part of a study was copied.
-    """
-    path = folder / RECORDS
-    if not facts.launches and path.exists() and path.stat().st_size:
-        raise ValueError(f"{path} has records, {folder / FILE} no events; copy that too, or choose another --name")

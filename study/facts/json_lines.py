@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from trainables.atomic_files import flush
-from trainables.schema import Reader, Typed
+from trainables.schema import Reader
 
 
 class AppendOnlyFile:
@@ -27,9 +27,6 @@ class AppendOnlyFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         flush(path.parent)
         self._cut_torn_tail()
-
-    def append(self, row: Typed) -> None:
-        self.append_lines([msgspec.json.encode(row)])
 
     def append_lines(self, lines: Sequence[bytes]) -> None:
         """Rows as JSON, without the ends of their lines; all are synced at once."""

@@ -1,16 +1,16 @@
-"""The record of an ended trial: one flat row, all of its numbers from one epoch. What `analysis` reads."""
+"""The record of an ended trial: one flat row, all of its numbers from one epoch. What `analysis` works on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from study.facts.json_lines import read_lines
+import msgspec
+
 from study.plans.identity import arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Latency, Score
-from trainables.schema import Configuration, Reader, Typed
+from trainables.schema import Configuration, Typed
 
 Phase = Literal["pretrain", "search", "confirm"]
 Status = Literal["completed", "stopped", "failed"]
@@ -81,13 +81,6 @@ def held_out_scores(record: Record) -> dict[str, float]:
     return {name: value for name, value in record.metrics.items() if name not in SIZES}
 
 
-READER = Reader(Record)
-
-
-def read_records(path: Path) -> list[Record]:
-    """The records of a `records.jsonl`, in file order; none where there is no file.
-
-    Raises:
-        ValueError: a line is no record; file, line and field are named.
-    """
-    return [record for _, record in read_lines(path, READER)]
+def records_as_lines(records: Iterable[Record]) -> bytes:
+    """One line of JSON per record, as `records.jsonl` has them. The same records give the same bytes."""
+    return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

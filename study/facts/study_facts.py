@@ -53,6 +53,15 @@ def read_facts(folder: Path) -> StudyFacts:
     return facts
 
 
+def read_records(folder: Path) -> list[Record]:
+    """The records of a study folder's ended trials, in the order in which these ended.
+
+    Raises:
+        ValueError: as `read_facts`.
+    """
+    return read_facts(folder).records
+
+
 def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
     """Takes an event in that stands at `where`, which its errors name."""
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from study.facts.events import FILE
 from study.facts.plain_words import counted
 
-RECORDS = "records.jsonl"
+RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
 _ENDED = b'{"event":"launch_ended"'
 
@@ -18,12 +18,6 @@ def dev_table(folder: Path) -> str:
     """The study's first table as Markdown; "" where none was made."""
     path = folder / DEV_TABLE
     return path.read_text() if path.exists() else ""
-
-
-def how_records_come_back(folder: Path) -> str:
-    """What is to be done about a line of `records.jsonl` that cannot be read, to stand behind what is wrong with it."""
-    can_be_made = (folder / FILE).exists() and (folder / RECORDS).is_file()
-    return "; the same launch writes it anew from the journal" if can_be_made else ""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,9 @@ from pathlib import Path
 from msgspec import UNSET
 
 from study.decisions.progress import last_progress
-from study.facts import events
 from study.facts.durations import clock
 from study.facts.plain_words import counted
-from study.facts.record import read_records
-from study.facts.study_facts import read_facts
-from study.facts.study_folder import RECORDS
+from study.facts.study_facts import StudyFacts, read_facts
 from study.forecast.estimate import Cost, Measured, describe_estimate, estimate, measured_in, total_in_words
 from study.forecast.remaining_time import remaining_seconds
 from study.plans.resolved_plan import ResolvedPlan
@@ -46,8 +43,9 @@ class Forecast:
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Forecast:
     """What the plan is expected to cost, by the study's own records or by a probe of this machine."""
-    estimates = estimate(plan, _probed(plan) if with_probe else measured_in(read_records(folder / RECORDS)))
-    done = _done(plan, folder)
+    facts = read_facts(folder)
+    estimates = estimate(plan, _probed(plan) if with_probe else measured_in(facts.records))
+    done = _done(plan, facts) if facts.launches else None
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(item)}" for item in estimates]
     first = "" if plan.pretraining is UNSET else "a pretraining, then "
@@ -60,11 +58,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     return Forecast(ForecastFacts(estimates=costs, done=done), lines)
 
 
-def _done(plan: ResolvedPlan, folder: Path) -> Done | None:
-    """None where there is no study on disk yet."""
-    if not (folder / events.FILE).exists():
-        return None
-    facts = read_facts(folder)
+def _done(plan: ResolvedPlan, facts: StudyFacts) -> Done:
     progress = last_progress(plan, facts)
     left = remaining_seconds(progress)
     return Done(ended=progress.ended_trials, under_way=len(facts.under_way), remaining_seconds=left)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 
 import pytest
-from helpers.made_studies import arm, record, write_study
+from helpers.made_studies import arm, edit_records, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
@@ -126,7 +125,6 @@ def test_calibration_has_a_posterior_where_there_is_one(swept):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"score": 0.725, "selection_score": None}, "selection_score"),
         ({"score": 0.7}, "the mean of accuracy is 0.725"),
         ({"metrics": {}}, "metrics lack accuracy"),
         ({"metrics": {"accuracy": 72.5}}, "72.5 percent is 0.725"),
@@ -134,10 +132,8 @@ def test_calibration_has_a_posterior_where_there_is_one(swept):
 )
 def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, change, message):
     folder = write_study(tmp_path, arm("albert", "rte", [0.725] * 5))
-    lines = (folder / "records.jsonl").read_text().splitlines()
-    lines[2] = json.dumps(json.loads(lines[2]) | change)
-    (folder / "records.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=rf"records.jsonl:3.*{message}") as refused:
+    edit_records(folder, lambda rows: rows[2].update(change))
+    with pytest.raises(ValueError, match=rf"events.jsonl: record '\w+' of albert/rte: .*{message}") as refused:
         load_study(folder)
     assert "\n" not in str(refused.value)
 

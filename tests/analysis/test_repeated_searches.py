@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.edited_studies import has
 from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.made_studies import write_records
 
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
@@ -18,7 +19,7 @@ from analysis.statistics.search_repeats import Repeats, compare_repeats, paired_
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
-from study.facts.record import read_records
+from study.facts.study_facts import read_records
 
 
 def repeats(*scores: list[float], resampled: np.ndarray | None = None) -> Repeats:
@@ -75,7 +76,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_table_has_every_search(study):
     table = json.loads((study / "tables" / "search_repeats.json").read_text())
-    records = read_records(study / "records.jsonl")
+    records = read_records(study)
     for own in table["repeats"]:
         names = [f"{own['row']}/rte", f"{own['row']}/rte@2", f"{own['row']}/rte@3"]
         scores = [[r.score for r in records if r.arm == name and r.phase == "confirm"] for name in names]
@@ -109,9 +110,8 @@ def test_a_changed_number_of_a_later_search_is_found(tmp_path, study):
 
 def test_an_unfinished_repeat_is_left_out_and_named(tmp_path, study):
     launch(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), search_repeats=3))
-    lines = (tmp_path / "s" / "records.jsonl").read_text().splitlines()
-    kept = [line for line in lines if not ('"seed":243' in line and '"phase":"confirm"' in line)]
-    (tmp_path / "s" / "records.jsonl").write_text("\n".join(kept) + "\n")
+    kept = [row for row in read_records(tmp_path / "s") if (row.seed, row.phase) != (243, "confirm")]
+    write_records(tmp_path / "s", kept)
     table = search_repeats_table(gather([load_study(tmp_path / "s")]))
     assert len(table.sidecar["repeats"][0]["medians"]) == 2
     assert "left out: albert/rte@3: fewer seeds: found 242; the protocol wants 242, 243" in table.notes

@@ -21,6 +21,7 @@ from study.facts.events import (
     LaunchEnded,
     Report,
     TrialEnded,
+    TrialReopened,
     TrialRetried,
     TrialStarted,
 )
@@ -65,8 +66,6 @@ class MadeJournal(MemoryJournal):
         self.events.append(event)
         if self.folder is not None:
             _add_line(self.folder / FILE, msgspec.json.encode(event))
-            if isinstance(event, TrialEnded):
-                _add_line(self.folder / "records.jsonl", msgspec.json.encode(event.record))
         if self.kill_at is not None and len(self.events) >= self.kill_at:
             raise Killed
         self.facts.apply(event)
@@ -151,8 +150,11 @@ class MadeJournal(MemoryJournal):
 
     def take(self, record: Record, *, epochs: list[float] | None = None, launch: int = 1) -> None:
         """A trial that ends with this record; `epochs` are its selection scores."""
-        identity = {name: getattr(record, name) for name in ("key", "method", "task", "phase", "trial", "seed")}
-        self._tick(TrialStarted, **identity, config=record.config, start=record.start, launch=launch)
+        if record.key in self.facts.trials:
+            self._tick(TrialReopened, key=record.key, reason="asked")
+        else:
+            names = ("key", "method", "task", "repeat", "phase", "trial", "seed", "config", "start")
+            self._tick(TrialStarted, **{name: getattr(record, name) for name in names}, launch=launch)
         for epoch, score in enumerate(epochs or [], start=1):
             self.epoch(record.key, epoch, score, best_epoch=min(epoch, record.epoch or epoch))
         if record.status == "stopped" and record.selection_score is not None:

@@ -1,6 +1,6 @@
 """A study folder as launches leave it: everything is the product's own but the training, which follows curves.
 
-Plan, scheduler, journal, `optuna.journal`, the end of trials and tables are real, so all of it can be replayed.
+Plan, scheduler, journal, the end of trials, and tables are real, so all of it can be replayed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from analysis.tables import write_tables
 from study import profiles
 from study.decisions.machine_faults import Faults
-from study.decisions.optuna_journal import OptunaJournal
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import Provenance, expected_attestation, pretraining_spec, trial_spec
@@ -108,9 +107,6 @@ def launch(
         scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
         reopen_failed(journal, scheduler.progress, code, asked=retry_failed)
-        optuna = OptunaJournal(folder / "optuna.journal", scheduler.facts)
-        for arm in plan.arms:
-            optuna.add_ended(arm)
         for key in list(scheduler.facts.under_way):
             scheduler.retry(key, failure_of("machine", error="node 7 is gone"))
         running: deque[tuple[TrialFacts, int]] = deque()  # with the next epoch
@@ -123,14 +119,12 @@ def launch(
                 return
             trial, epoch = running.popleft()
             if kind := (broken or {}).get(number):
-                _break(scheduler, trial, kind, folder, optuna)
+                _break(scheduler, trial, kind, folder)
                 running.extend([(trial, 1)] * (kind == "restart"))
                 continue
             reported = report_of(folder, plan, scheduler, trial, epoch)
             if scheduler.report(trial.key, reported, node="node-b") == "stop" or reported.row.finished:
                 end_trial(scheduler, trial, storage=str(folder.resolve()), folder=folder)
-                if trial.phase == "search":
-                    optuna.add_ended(plan.arm(trial.started.arm))
             else:
                 running.append((trial, epoch + 1))
         assert scheduler.progress.is_finished
@@ -138,7 +132,7 @@ def launch(
         scheduler.end_launch("complete")
 
 
-def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path, optuna: OptunaJournal) -> None:
+def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path) -> None:
     """What happens to the trial instead of an epoch."""
     if kind == "restart":
         scheduler.restart(trial.key, "state.pt is damaged: 17 bytes are missing")
@@ -147,7 +141,6 @@ def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path, opt
     else:
         failure = failure_of("method", error="loss is nan at step 3")
         end_trial(scheduler, trial, storage=str(folder.resolve()), folder=folder, failure=failure)
-        optuna.add_ended(scheduler.plan.arm(trial.started.arm))
 
 
 def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: int) -> Report:

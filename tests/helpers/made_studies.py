@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from helpers.journals import MadeJournal
 from msgspec.structs import replace
 
+from study.facts.events import FILE
 from study.facts.record import Record
-from study.facts.study_folder import RECORDS, predictions_digest, predictions_file
+from study.facts.study_facts import read_records
+from study.facts.study_folder import predictions_digest, predictions_file
 from study.plans.identity import confirm_seeds, trial_key
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
 from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
+from trainables.schema import from_plain, to_plain
 
 SEEDS = [42, 43, 44, 45, 46]
 PROTOCOL = Protocol(
@@ -188,14 +189,20 @@ def record(
 
 
 def write_records(folder: Path, records: list[Record]) -> None:
-    (folder / RECORDS).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in records))
+    """Replaces the journal by one whose trials end with these records."""
+    (folder / FILE).unlink(missing_ok=True)
+    journal = MadeJournal(folder)
+    journal.begin()
+    for row in records:
+        journal.take(row)
+    journal.end()
 
 
 def edit_records(folder: Path, change: Callable[[list[dict]], object]) -> None:
-    """Rewrites the records file after `change` was applied to its lines as plain values."""
-    rows = [json.loads(line) for line in (folder / RECORDS).read_text().splitlines()]
+    """Replaces the journal by one with its records as they are after `change` was applied to them as plain values."""
+    rows = [to_plain(row) for row in read_records(folder)]
     change(rows)
-    (folder / RECORDS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_records(folder, [from_plain(Record, row, where="a record") for row in rows])
 
 
 def write_study(

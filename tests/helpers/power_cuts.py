@@ -20,7 +20,8 @@ from helpers.launches import Launches
 from helpers.started_processes import kill_all
 
 from analysis.verify import differences, first_difference, verify
-from study.facts.record import Record, read_records
+from study.facts.record import Record
+from study.facts.study_facts import read_records
 from trainables.schema import to_plain
 from trainables.sources import hash_of_file
 
@@ -72,7 +73,7 @@ def pretraining_study(*, steps: int, epochs: int, seeds: int) -> list[str]:
 
 def results_of(folder: Path) -> dict[str, dict[str, Any]]:
     """Key -> record and, where a model is kept, the hash of its weights; without costs and what is each run's own."""
-    return {record.key: _result(record) for record in read_records(folder / "records.jsonl")}
+    return {record.key: _result(record) for record in read_records(folder)}
 
 
 def _result(record: Record) -> dict[str, Any]:

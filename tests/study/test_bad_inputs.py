@@ -160,7 +160,7 @@ def test_an_option_that_is_needed_cannot_be_left_out(capsys, here):
     [
         ("plan.json", "tables runs/first", "plan.json cannot be read: Is a directory; allowed: the folder of a study"),
         ("events.jsonl", "status runs/first", "events.jsonl is a folder; allowed: the file of a study"),
-        ("records.jsonl", "launch --continue runs/first --samples 9 --dry-run", "records.jsonl is a folder; allowed"),
+        ("events.jsonl", "launch --continue runs/first --samples 9 --dry-run", "events.jsonl is a folder; allowed"),
     ],
 )
 def test_a_folder_in_the_place_of_a_studys_file_is_named(capsys, here, file, command, message):

@@ -16,8 +16,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from study.chosen_models import ModelChoice, chosen_model
 from study.export import export, main, pretraining_behind
-from study.facts.record import Record, read_records
-from study.facts.study_folder import RECORDS
+from study.facts.record import Record
+from study.facts.study_facts import read_records
 from study.model_card import Pretraining, model_card
 from study.plans.plan_file import require_plan, write_plan
 from trainables.encoders.backbones import backbone_fingerprint
@@ -51,7 +51,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def test_the_best_model_of_the_arm_is_exported_and_transformers_loads_it(study, tmp_path, capsys):
-    best = max(read_records(study / RECORDS), key=lambda row: (row.phase == "confirm", row.score))
+    best = max(read_records(study), key=lambda row: (row.phase == "confirm", row.score))
     assert main([str(study), "--to", str(tmp_path / "to")]) == 0
     what = f"AlbertForSequenceClassification, albert/rte, seed 43, trial {best.key}"
     assert capsys.readouterr().out == f"wrote {tmp_path}/to: {what}\n"
@@ -174,7 +174,7 @@ def test_a_model_under_a_uri_is_fetched(study, tmp_path):
 def test_an_arm_is_named_by_method_and_task(launched, asked):
     row = chosen_model(launched, asked)
     assert row.arm == ("albert/rte" if asked.task == "rte" else "albert-mlm/pretraining")
-    kept = [other for other in read_records(launched / RECORDS) if (other.arm, other.phase) == (row.arm, row.phase)]
+    kept = [other for other in read_records(launched) if (other.arm, other.phase) == (row.arm, row.phase)]
     assert row.score == max(other.score or 0 for other in kept)
 
 
@@ -182,7 +182,7 @@ def test_a_pretraining_is_not_meant_where_it_is_not_named(tmp_path):
     plan = mini_plan(methods=("albert",), tasks=("rte",), pretraining=PRETRAINING)
     launched_study(tmp_path, plan)
     assert chosen_model(tmp_path, choice()).arm == "albert/rte"
-    records = read_records(tmp_path / RECORDS)
+    records = read_records(tmp_path)
     write_records(tmp_path, [row for row in records if row.phase == "pretrain"])
     assert chosen_model(tmp_path, choice()).arm == "albert-mlm/pretraining"
     write_records(tmp_path, [])
@@ -191,7 +191,7 @@ def test_a_pretraining_is_not_meant_where_it_is_not_named(tmp_path):
 
 
 def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
-    for row in read_records(launched / RECORDS):
+    for row in read_records(launched):
         if row.phase in ("confirm", "pretrain"):
             assert chosen_model(launched, choice(trial=row.key)).key == row.key
 
@@ -226,7 +226,7 @@ def test_what_names_no_model_is_answered_with_what_there_is(launched, tmp_path, 
 
 
 def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(launched, tmp_path, capsys):
-    records = read_records(launched / RECORDS)
+    records = read_records(launched)
     searched = next(row for row in records if row.phase == "search" and row.arm == "albert/rte")
     confirmed = [row for row in records if row.phase == "confirm" and row.arm == "albert/rte"]
     error = refused(capsys, str(launched), "--trial", searched.key, "--to", str(tmp_path / "to"))
@@ -237,7 +237,7 @@ def test_a_trial_without_a_model_is_refused_with_those_of_its_arm_that_have_one(
 def test_a_folder_that_is_no_study_and_a_model_that_is_gone_are_refused(study, tmp_path, capsys):
     to = ["--to", str(tmp_path / "to")]
     assert refused(capsys, str(tmp_path), *to) == f"no plan.json in {tmp_path}; allowed: the folder of a study"
-    gone = next(row for row in read_records(study / RECORDS) if row.phase == "confirm" and row.seed == 42)
+    gone = next(row for row in read_records(study) if row.phase == "confirm" and row.seed == 42)
     assert (
         refused(capsys, str(study), "--trial", gone.key, *to) == f"the model of record {gone.key} (rte) is gone: /gone"
     )

@@ -7,7 +7,7 @@ import pytest
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.power_cuts import differences_of, pretraining_study, run_cut_off
 
-from study.facts.record import read_records
+from study.facts.study_facts import read_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -28,7 +28,7 @@ def test_a_study_that_is_killed_while_it_pretrains_and_while_it_tunes_ends_the_s
     cut_off = run_cut_off(tmp_path / "cut-off", [*ARGUMENTS, "--driver", driver, *ONE_AT_A_TIME], moments=[2, 4, 6])
     assert cut_off.cuts == 3
     assert differences_of(cut_off.folder, undisturbed) == []
-    pretrained = read_records(cut_off.folder / "records.jsonl")[0]
+    pretrained = read_records(cut_off.folder)[0]
     sizes = f"40 steps of 32 examples, {pretrained.metrics['tokens']:,.0f} tokens"
     caption = (cut_off.folder / "tables" / "dev.md").read_text()
     assert f"pretrained by albert-mlm/pretraining on corpus mini ({sizes}; " in caption

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from study.answers import label_text
 from study.export import export
-from study.facts.record import Record, read_records
-from study.facts.study_folder import RECORDS, predictions_file
+from study.facts.record import Record
+from study.facts.study_facts import read_records
+from study.facts.study_folder import predictions_file
 from study.predict import flops_in_words, main
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, predictions_from_logits
@@ -202,7 +203,7 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
         f"--trial, --method and --task choose a model of a study; {tmp_path} has no plan.json"
     )
     study = folder_of(studies["pabee/sst2"])
-    searched = next(row for row in read_records(study / RECORDS) if row.phase == "search")
+    searched = next(row for row in read_records(study) if row.phase == "search")
     assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} kept no model")
 
 

@@ -18,8 +18,7 @@ from ray.cluster_utils import Cluster
 from analysis.verify import verify
 from study.decisions.specs import pretraining_spec
 from study.facts.events import TrialRetried, read_events
-from study.facts.record import read_records
-from study.facts.study_facts import read_facts
+from study.facts.study_facts import read_facts, read_records
 from study.plans.plan_file import require_plan
 from trainables.runs.pretraining_run import PretrainingRun
 
@@ -81,7 +80,7 @@ def test_two_processes_of_which_one_is_killed_end_as_one_process(cluster, tmp_pa
         launcher.kill()
     (retried,) = [event for event in read_events(folder) if isinstance(event, TrialRetried)]
     assert retried.failure.cause == "machine" and "is lost" in retried.failure.error
-    scores, found = scores_of_one_process(folder, tmp_path / "one"), read_records(folder / "records.jsonl")[0].metrics
+    scores, found = scores_of_one_process(folder, tmp_path / "one"), read_records(folder)[0].metrics
     assert {name: found[name] for name in scores} == pytest.approx(scores, abs=1e-3)  # an answer of a thousand may flip
     assert verify(folder) == []
 

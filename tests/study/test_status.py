@@ -244,13 +244,6 @@ def test_a_smoke_step_that_failed_is_told_until_the_next_launch(tmp_path, capsys
     assert "smoke step" not in capsys.readouterr().out
 
 
-def test_records_without_the_events_that_made_them_are_refused(tmp_path, capsys):
-    folder = launched_study(tmp_path / "mine")
-    (folder / "events.jsonl").unlink()
-    assert status.main([str(folder)]) == 2
-    assert "records.jsonl has records, " in capsys.readouterr().err
-
-
 def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
     journal = planned(tmp_path / "mine")
     journal.begin()

@@ -15,7 +15,7 @@ from helpers.places import PATIENCE_SECONDS
 from ray.cluster_utils import Cluster
 
 from study.facts.events import NodeLeftOut, StudyPaused, TrialRetried, TrialStarted, read_events
-from study.facts.record import read_records
+from study.facts.study_facts import read_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -67,5 +67,5 @@ def test_no_trial_has_failed_where_nodes_were_lost(tmp_path, cluster):
     assert len(failures) == 2 and any(failure.cause == "preemption" for failure in failures), failures
     assert "is lost; its trial goes on elsewhere" in launches.printed()
     assert not [event for event in events if isinstance(event, NodeLeftOut | StudyPaused)]
-    records = read_records(tmp_path / "study" / "records.jsonl")
+    records = read_records(tmp_path / "study")
     assert [record.status for record in records] == ["completed"] * 3

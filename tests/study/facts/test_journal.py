@@ -9,13 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
-import msgspec
 import pytest
 from helpers.journals import MadeJournal, failure_of, report_of, row_of
 
-from study.facts.events import EpochReported, SearchClosed, TrialEnded, TrialRetried, read_events
+from study.facts.events import EpochReported, SearchClosed, TrialRetried, read_events
 from study.facts.journal import Journal
-from study.facts.record import read_records
 from study.facts.study_facts import read_facts
 from trainables.atomic_files import write_json
 
@@ -68,16 +66,6 @@ def test_a_broken_line_in_the_middle_is_refused_by_file_and_line(tmp_path):
     Journal(tmp_path).close()  # and the lock was let go
 
 
-def test_a_record_that_a_crash_left_out_is_added(tmp_path):
-    made = MadeJournal(tmp_path)
-    made.begin()
-    made.whole_trial("k", [0.5])
-    (tmp_path / "records.jsonl").write_bytes(b'{"torn')
-    with pytest.warns(UserWarning, match="records.jsonl was not what the journal gives: written anew, 1 records"):
-        Journal(tmp_path).close()
-    assert read_records(tmp_path / "records.jsonl") == [event.record for event in made.of(TrialEnded)]
-
-
 def test_an_event_that_could_not_be_read_again_is_not_written(tmp_path):
     journal = Journal(tmp_path)
     with pytest.raises(ValueError, match=r"a new line: max_gpu_hours is -1; allowed: a number >= 0"):
@@ -124,31 +112,6 @@ def test_a_look_at_who_holds_the_study_does_not_keep_a_launch_out(tmp_path):
         fcntl.flock(look, fcntl.LOCK_SH)
         threading.Timer(0.05, fcntl.flock, (look, fcntl.LOCK_UN)).start()
         Journal(tmp_path).close()
-
-
-@pytest.mark.parametrize("line", ["[]", '{"x":1}'])
-def test_a_record_that_without_a_journal_is_refused(tmp_path, line):
-    (tmp_path / "records.jsonl").write_text(f"{line}\n")
-    with pytest.raises(ValueError, match=r"records.jsonl has records, .*events.jsonl no events; copy that too"):
-        Journal(tmp_path)
-
-
-@pytest.mark.parametrize("left", [0, 2])
-def test_records_ahead_of_the_journal_are_derived_anew(tmp_path, left):
-    """A copy that was broken off, or of parts."""
-    made = MadeJournal(tmp_path)
-    made.begin()
-    for key in ("k", "l"):
-        made.whole_trial(key, [0.5])
-    records = tmp_path / "records.jsonl"
-    whole = b"".join(msgspec.json.encode(record) + b"\n" for record in made.records)
-    records.write_bytes(whole.replace(b'"key":"l"', b'"key":"m"'))
-    events = (tmp_path / "events.jsonl").read_bytes().splitlines(keepends=True)
-    (tmp_path / "events.jsonl").write_bytes(b"".join(events if left else events[:1]))
-    with pytest.warns(UserWarning, match=f"was not what the journal gives: written anew, {left} records"):
-        Journal(tmp_path).close()
-    assert records.read_bytes() == (whole if left else b"")
-    Journal(tmp_path).close()  # and says nothing more
 
 
 def test_an_end_that_stands_twice_counts_once_and_another_is_refused(tmp_path):

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.journals import MadeJournal
-from helpers.made_studies import arm, write_records, write_study
+from helpers.made_studies import arm, write_study
 from helpers.places import ROOT
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
 import trainables
-from study.facts.record import Record, read_records
+from study.facts.record import Record
+from study.facts.study_facts import read_records
 from study.mirror import main
 from study.mlflow_mirror.tracking import default_uri
 from study.storage.stored_models import where_it_lies
@@ -43,18 +43,11 @@ def study(tmp_path: Path) -> Path:
 
 def study_with_model(folder: Path, model: str, method: str = "pabee") -> Path:
     records = arm(method, "rte", [0.6], model=model)
-    write_study(folder, records, seeds=1)
-    journal = MadeJournal(folder)
-    journal.begin()
-    for row in read_records(folder / "records.jsonl"):
-        journal.take(row)
-    journal.end()
-    write_records(folder, journal.records)
-    return folder
+    return write_study(folder, records, seeds=1)
 
 
 def the_confirm_record(study: Path) -> Record:
-    (row,) = (row for row in read_records(study / "records.jsonl") if row.phase == "confirm")
+    (row,) = (row for row in read_records(study) if row.phase == "confirm")
     return row
 
 

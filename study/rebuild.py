@@ -1,0 +1,156 @@
+"""Writes every export of a study again, from its plan and its journal: `python -m study.rebuild runs/NAME`.
+
+The exports are `records.jsonl`, `optuna.journal`, tables, pictures, the report, and the runs in MLflow. A launch writes
+them when it ends. No command reads them back, so each of them may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from study.command_line import Parser, guarded
+from study.decisions.progress import StudyProgress, last_progress
+from study.facts.plan_on_disk import require_plan
+from study.facts.record import Record, records_as_lines
+from study.facts.study_facts import TrialFacts, read_facts
+from study.facts.study_folder import DEV_TABLE, RECORDS, dev_table
+from study.launch_options import is_installed
+from study.plans.resolved_plan import Arm
+from study.screen.waiting import waiting_for
+from study.screen.words import python
+from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS
+from trainables.atomic_files import write_bytes
+from trainables.schema import Typed
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+OPTUNA = "optuna.journal"
+
+
+def write_files(folder: Path, progress: StudyProgress) -> str:
+    """Writes all exports but the runs in MLflow; the dev table.
+
+    A fault ends no study. It is reported on standard error: a table that stands then is not of these records.
+    """
+    try:
+        write_bytes(folder / RECORDS, records_as_lines(progress.facts.records))
+        write_bytes(folder / OPTUNA, optuna_file(progress))
+    except OSError as error:
+        print(f"not exported: {error}; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
+    return _analyse(folder)
+
+
+def optuna_file(progress: StudyProgress) -> bytes:
+    """`optuna.journal`: one Optuna study per arm with its ended search trials, for optuna-dashboard and users' scripts.
+
+    A trial that ended before an earlier one of its arm is left out until that one has ended, so that Optuna's numbers
+    are ours. The same facts give the same bytes.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import BaseJournalBackend
+
+    class Lines(BaseJournalBackend):
+        """A journal in memory, without the names that Optuna draws for its processes."""
+
+        def __init__(self) -> None:
+            self.logs: list[dict[str, Any]] = []
+
+        def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
+            return self.logs[log_number_from:]
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            self.logs += logs
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study
+    lines = Lines()
+    storage = JournalStorage(lines)
+    for arm in progress.arms:
+        if not arm.facts.trials:
+            continue
+        study = optuna.create_study(storage=storage, study_name=arm.arm.name, direction="maximize")
+        for record in arm.facts.searched:
+            study.add_trial(_as_recorded(arm.arm, progress.facts.trials[record.key], record))
+    logs = ({**log, "worker_id": "study"} for log in lines.logs)
+    return b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
+
+
+def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
+    from optuna.trial import create_trial
+
+    from study.decisions.proposals import STATES, distributions_of
+
+    copy = create_trial(
+        state=STATES[record.status],
+        value=record.selection_score if record.status == "completed" else None,
+        params={name: record.config[name] for name in arm.space},
+        distributions=distributions_of(arm),
+        intermediate_values={} if record.status == "failed" else trial.scores,  # a failed one may run again
+        user_attrs={"key": record.key, "trial": record.trial, "seed": record.seed, "status": record.status},
+    )
+    copy.datetime_start = datetime.fromisoformat(record.started).astimezone().replace(tzinfo=None)
+    copy.datetime_complete = datetime.fromisoformat(record.ended).astimezone().replace(tzinfo=None)
+    return copy
+
+
+def _analyse(folder: Path) -> str:
+    """Writes tables, pictures and report, in a process that needs neither Ray nor torch; the dev table."""
+    (folder / DEV_TABLE).unlink(missing_ok=True)
+    run = [sys.executable, "-m", "analysis.report", str(folder)]
+    with waiting_for("tables and report", output=sys.stderr):
+        done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
+    if done.returncode:
+        print(f"the study is safe; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
+    return dev_table(folder)
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    folder: str
+    tracking_uri: str | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if every export is written, 1 if the report or the tracking store failed, 2 if the folder is no study."""
+    return guarded("study.rebuild", lambda: _main(argv), after_interrupt="; nothing is lost, rebuild again later")
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(Options, argv)
+    folder = Path(options.folder)
+    plan, facts = require_plan(folder).plan, read_facts(folder)
+    if not facts.launches:
+        raise ValueError(f"no events in {folder}; allowed: the folder of a study that a launch has begun to run")
+    is_written = bool(write_files(folder, last_progress(plan, facts)))
+    return 0 if _mirror(folder, options.tracking_uri) and is_written else 1
+
+
+def _mirror(folder: Path, uri: str | None) -> bool:
+    """Whether the runs are in MLflow, if they are wanted there."""
+    if uri is None and not is_installed("mlflow"):
+        print("MLflow is not installed here: its runs are not written", file=sys.stderr)
+        return True
+    if uri == "none":
+        return True
+    command = [sys.executable, "-m", "study.mirror", str(folder), *(["--tracking-uri", uri] if uri else [])]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def build_parser() -> Parser:
+    parser = Parser("study.rebuild", "Writes every export of a study again, from its plan and its journal.")
+    parser.add_argument("folder", metavar="runs/NAME", help="the study's folder")
+    parser.add_argument("--tracking-uri", metavar="URI", help=f"{TRACKING_WORDS}, or none; {TRACKING_DEFAULT}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

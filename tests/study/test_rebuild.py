@@ -1,0 +1,85 @@
+"""The exports of a study: pytest tests/study/test_rebuild.py"""
+
+import shutil
+import subprocess
+import sys
+
+import optuna
+import pytest
+from helpers.launched_studies import launch, launched_study, mini_plan
+from helpers.simulation import Simulation
+from msgspec.structs import replace
+from optuna.storages.journal import JournalFileBackend
+
+from study import profiles, rebuild
+from study.decisions.progress import last_progress
+from study.facts.record import records_as_lines
+from study.facts.study_facts import read_facts, read_records
+from study.plans.resolution import resolve
+
+EXPORTS = ("records.jsonl", "optuna.journal", "tables", "pictures", "report.html")
+
+
+def trials_of(path, arm):
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    return optuna.load_study(study_name=arm, storage=storage).trials
+
+
+def exported(path, plan, facts):
+    path.write_bytes(rebuild.optuna_file(last_progress(plan, facts)))
+    return path
+
+
+def test_optuna_file_is_the_same_each_time_and_optuna_reads_it(tmp_path):
+    study = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=6))).launch()
+    path = exported(tmp_path / "optuna.journal", study.plan, study.facts)
+    assert path.read_bytes() == rebuild.optuna_file(last_progress(study.plan, study.facts))
+    trials, records = trials_of(path, "albert/rte"), study.facts.arm("albert/rte").searched
+    assert [trial.user_attrs["key"] for trial in trials] == [record.key for record in records] and len(trials) == 6
+
+
+def test_numbers_are_those_of_the_study_after_kills_and_retries(tmp_path):
+    folder, plan, waited = tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1, samples=6), 0
+    slow = {"killed_after": 13, "broken": dict.fromkeys(range(0, 13, 2), "restart")}  # the first trial, all the while
+    launches = [slow, {"killed_after": 2, "broken": {0: "method"}}, *[{"killed_after": 3}] * 9, {"retry_failed": True}]
+    for options in launches:
+        launch(folder, plan, **options)
+        facts = read_facts(folder)
+        trials = trials_of(exported(folder / "optuna.journal", plan, facts), "albert/rte")
+        assert [trial.number for trial in trials] == [trial.user_attrs["trial"] for trial in trials]
+        waited += any(record.trial >= len(trials) for record in facts.arm("albert/rte").records)
+    assert len(trials) == 6 and waited
+    assert [trial.state.name for trial in trials].count("FAIL") == 0  # the first one ran again
+
+
+def test_records_file_has_every_record_of_the_fold(tmp_path):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
+    rebuild.write_files(folder, last_progress(mini_plan(), read_facts(folder)))
+    assert (folder / "records.jsonl").read_bytes() == records_as_lines(read_records(folder))
+
+
+@pytest.mark.slow
+def test_deleted_exports_come_back_byte_by_byte(tmp_path):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert", "pondernet"), tasks=("rte",)))
+    command = [sys.executable, "-m", "study.rebuild", str(folder)]
+    subprocess.run(command, check=True)
+    before = content_of(folder)
+    for name in (*EXPORTS, "mlartifacts"):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (folder / "mlflow.db").unlink()
+    subprocess.run(command, check=True)
+    assert content_of(folder) == before and len(before) > 10
+    assert (folder / "mlflow.db").exists()
+
+
+def content_of(folder):
+    paths = [path for name in EXPORTS for path in [folder / name, *(folder / name).glob("*")] if path.is_file()]
+    return {str(path): path.read_bytes() for path in paths}
+
+
+def test_folder_without_events_is_refused(tmp_path, capsys):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",), seeds=1))
+    (folder / "events.jsonl").unlink()
+    assert rebuild.main([str(folder)]) == 2
+    assert capsys.readouterr().err.startswith(f"study.rebuild: no events in {folder}; allowed: ")
