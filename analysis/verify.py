@@ -38,9 +38,9 @@ DESCRIPTION = "model.json"
 LONGEST_VALUE = 200  # characters of a value in a line
 NOT_HELD = (
     "Held: the plan, the journal, predictions, descriptions of models, tables, pictures and the report. Not held, "
-    "because nothing else in the folder gives it: the weights of models, models under a URI, mlflow.db, records.jsonl, "
-    "optuna.journal and the logs. This is no signature: someone who edits the journal and makes everything else from it leaves "
-    "nothing to find, except where predictions contradict the journal."
+    "because nothing else in the folder gives it: the weights of models, models under a URI, mlflow.db, "
+    "records.jsonl, optuna.journal and the logs. This is no signature: someone who edits the journal and makes "
+    "everything else from it leaves nothing to find, except where predictions contradict the journal."
 )
 
 

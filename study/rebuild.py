@@ -12,15 +12,15 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from study.command_line import Parser, guarded
+from study.command_line import Parser, argument, guarded, option
 from study.decisions.progress import StudyProgress, last_progress
-from study.facts.plan_on_disk import require_plan
 from study.facts.record import Record, records_as_lines
 from study.facts.study_facts import TrialFacts, read_facts
 from study.facts.study_folder import DEV_TABLE, RECORDS, dev_table
 from study.launch_options import is_installed
+from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
 from study.screen.waiting import waiting_for
 from study.screen.words import python
@@ -44,7 +44,7 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
         write_bytes(folder / OPTUNA, optuna_file(progress))
     except OSError as error:
         print(f"not exported: {error}; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
-    return _analyse(folder)
+    return analyse(folder)
 
 
 def optuna_file(progress: StudyProgress) -> bytes:
@@ -100,7 +100,7 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
     return copy
 
 
-def _analyse(folder: Path) -> str:
+def analyse(folder: Path) -> str:
     """Writes tables, pictures and report, in a process that needs neither Ray nor torch; the dev table."""
     (folder / DEV_TABLE).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
@@ -115,8 +115,8 @@ def _analyse(folder: Path) -> str:
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    folder: str
-    tracking_uri: str | None
+    folder: Annotated[str, argument("runs/NAME", "the study's folder")]
+    tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}, or none; {TRACKING_DEFAULT}", "URI")] = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(Options, argv)
+    options = build_parser().options(argv)
     folder = Path(options.folder)
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
@@ -145,11 +145,8 @@ def _mirror(folder: Path, uri: str | None) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def build_parser() -> Parser:
-    parser = Parser("study.rebuild", "Writes every export of a study again, from its plan and its journal.")
-    parser.add_argument("folder", metavar="runs/NAME", help="the study's folder")
-    parser.add_argument("--tracking-uri", metavar="URI", help=f"{TRACKING_WORDS}, or none; {TRACKING_DEFAULT}")
-    return parser
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.rebuild", "Writes every export of a study again, from its plan and its journal.")
 
 
 if __name__ == "__main__":

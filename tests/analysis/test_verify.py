@@ -157,11 +157,6 @@ def edit_a_searched_score_of_the_journal(study: Path) -> str:
     return f"{study}/tables/dev.json is not what the study gives: line "
 
 
-def edit_a_record(study: Path) -> str:
-    replace_in(study / "records.jsonl", '"seed":', '"seed":1')
-    return f"{study}/records.jsonl is not what the study gives: line 1 has "
-
-
 def edit_a_prediction(study: Path) -> str:
     edit_array(first_predictions(study), "logits", lambda logits: logits.__imul__(-1))
     return f"{first_predictions(study)} does not belong to the record of palbert/"
@@ -256,7 +251,6 @@ EDITS = (
     edit_a_confirmed_score_of_the_journal,
     edit_the_layers_of_the_journal,
     edit_a_searched_score_of_the_journal,
-    edit_a_record,
     edit_a_prediction,
     edit_a_logit_that_changes_no_answer,
     edit_a_draw_of_a_sampled_exit,

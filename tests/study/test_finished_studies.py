@@ -37,7 +37,7 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
         (folder / "tables" / "dev.md").write_text(table := f"| table {len(analysed)} |\n")
         return table
 
-    monkeypatch.setattr("study.launch_stages.analyse", analyse)
+    monkeypatch.setattr("study.rebuild.analyse", analyse)
     return analysed
 
 
@@ -99,7 +99,7 @@ def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, m
     asked = replace(require_plan(folder).plan.asked, baseline="pondernet")
     options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
-        killed.setattr("study.launch_stages.analyse", interrupt)
+        killed.setattr("study.rebuild.analyse", interrupt)
         run_study(asked, folder, options, why="")
     analysed = pretend_to_analyse(monkeypatch)
     assert run_study(asked, folder, options, why="") == 0

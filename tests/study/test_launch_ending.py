@@ -8,7 +8,7 @@ import pytest
 
 from study import launch_trials
 from study.launch_options import build_parser
-from study.launch_stages import analyse
+from study.rebuild import analyse
 
 
 @pytest.fixture
