@@ -8,12 +8,14 @@ Importing this package imports nothing heavy; a method's file imports Optuna's d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from search_spaces._every_method import NEUTRAL
 from trainables import VARIANT, base_method, method_files
+from trainables.method_files import MethodFile
 from trainables.schema import Configuration, Value
 from trainables.spelling import meant, no_such
 
@@ -28,18 +30,24 @@ class SearchSpace:
     method: str  # "palbert", or "palbert:a"
     file: str  # where it is said
     space: Mapping[str, BaseDistribution]  # the tuned fields; none: nothing is searched
-    fixed: Configuration  # every other field of the method's configuration
-    fixed_by_task: Mapping[str, Configuration]  # task -> fields, laid over `fixed`
+    neutral: Configuration  # fields that its file says nothing of, with the values that change nothing
+    own_fixed: Configuration  # every other field of the method's configuration
+    fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields, laid over `fixed`
     paper_grid: Mapping[str, Sequence[Value]]  # the paper's grid, over all fields of `space`
     variant: Configuration  # fields that the variant fixes, laid over all others; these are not tuned
     published: Mapping[str, Sequence[Configuration]]  # task -> best configurations known, over fields of `space`
     backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
-    tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, where that lies elsewhere
-    families: Sequence[str]  # of the backbones that may stand under its name; empty: any
+    tokenizer: Mapping[str, str | None] = field(default_factory=dict)  # the same -> its tokenizer, if elsewhere
+    families: Sequence[str] = ()  # of the backbones that may stand under its name; empty: any
     mini_space: Mapping[str, BaseDistribution]  # on a tiny random backbone, laid over `space`
     mini_grid: Mapping[str, Sequence[Value]]  # the same, laid over `paper_grid`
     mini_fixed: Configuration  # the same, laid over `fixed`; these are not tuned
-    seeds: int | None  # confirm trials, where the method has a number of its own
+    seeds: int | None = None  # confirm trials, where the method has a number of its own
+
+    @property
+    def fixed(self) -> Configuration:
+        """Every field that is not tuned."""
+        return {**self.neutral, **self.own_fixed}
 
 
 def available() -> list[str]:
@@ -88,29 +96,93 @@ def load(method: str) -> SearchSpace:
     check(method)
     base, _, variant = method.partition(VARIANT)
     module = _module(base)
+    names = [name for name in (*NEEDED, *_OPTIONAL) if name != "FIXED" and hasattr(module, name)]
+    said = {name.lower(): getattr(module, name) for name in names}
     return SearchSpace(
         method=method,
         file=method_files.files_of(base)[1].path,
-        space=module.SPACE,
-        fixed=module.FIXED,
-        fixed_by_task=getattr(module, "FIXED_BY_TASK", {}),
+        neutral={field: value for field, value in NEUTRAL.items() if field not in {*module.SPACE, *module.FIXED}},
+        own_fixed=module.FIXED,
         variant=module.VARIANTS[variant] if variant else {},
-        paper_grid=module.PAPER_GRID,
-        published={} if variant else module.PUBLISHED,
-        backbone=module.BACKBONE,
-        tokenizer=getattr(module, "TOKENIZER", {}),
-        families=getattr(module, "FAMILIES", ()),
-        mini_space=module.MINI_SPACE,
-        mini_grid=module.MINI_GRID,
-        mini_fixed=module.MINI_FIXED,
-        seeds=getattr(module, "SEEDS", None),
+        **said | ({"published": {}} if variant else {}),
     )
 
 
 def _module(method: str) -> ModuleType:
-    from search_spaces._shape import check_shape  # Optuna's distributions
-
     _, file = method_files.files_of(method)
     module = file.load()
-    check_shape(file, module)
+    _check_shape(file, module)
     return module
+
+
+NEEDED = ("SPACE", "FIXED", "PAPER_GRID", "PUBLISHED", "BACKBONE", "MINI_SPACE", "MINI_GRID", "MINI_FIXED")
+PROFILES = {"mini", "paper"}  # what BACKBONE and TOKENIZER are named for
+
+_DISTRIBUTION = "an Optuna distribution"
+_VALUE = "a number, text, true, false or None"
+_VALUES = "a list of values"
+_FIELDS = "fields and their values, {name: value}"
+_POINTS = "a list of configurations, each {name: value}"
+_TEXT = "text"
+_MAPPINGS = {  # name -> what the values of its mapping are
+    "SPACE": _DISTRIBUTION,
+    "MINI_SPACE": _DISTRIBUTION,
+    "FIXED": _VALUE,
+    "MINI_FIXED": _VALUE,
+    "PAPER_GRID": _VALUES,
+    "MINI_GRID": _VALUES,
+    "FIXED_BY_TASK": _FIELDS,
+    "VARIANTS": _FIELDS,
+    "PUBLISHED": _POINTS,
+    "BACKBONE": _TEXT,
+    "TOKENIZER": "text or None",
+}
+_OPTIONAL = ("FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
+
+
+def _check_shape(file: MethodFile, module: ModuleType) -> None:
+    """Passes if all names that a search space needs are there, each of its type.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if absent := [name for name in NEEDED if not hasattr(module, name)]:
+        raise ValueError(f"{file.path} has no {', '.join(absent)}; a search space has {', '.join(NEEDED)}")
+    for name, kind in _MAPPINGS.items():
+        if hasattr(module, name):
+            for fault in _faults(name, getattr(module, name), kind):
+                raise ValueError(f"{file.place_of(name)}: {fault}")
+    seeds = getattr(module, "SEEDS", None)
+    if seeds is not None and (type(seeds) is not int or seeds < 1):
+        raise ValueError(f"{file.place_of('SEEDS')}: SEEDS is {seeds!r}; allowed: a whole number >= 1")
+    families = getattr(module, "FAMILIES", ())
+    if isinstance(families, str) or not all(isinstance(family, str) for family in families):
+        raise ValueError(f"{file.place_of('FAMILIES')}: FAMILIES is {families!r}; allowed: a list of names")
+
+
+def _faults(name: str, value: object, kind: str) -> Iterator[str]:
+    if not isinstance(value, Mapping):
+        yield f"{name} is {value!r:.60}; allowed: a mapping, of each name {kind}"
+        return
+    for key, held in value.items():
+        if not (isinstance(key, str) and _is(held, kind)):
+            yield f"{name}[{key!r}] is {held!r:.60}; allowed: {kind}"
+    if kind.startswith(_TEXT) and {*value} != PROFILES:
+        yield f"{name} names {', '.join(map(str, value)) or 'nothing'}; allowed: mini and paper"
+
+
+def _is(value: object, kind: str) -> bool:
+    if kind == _DISTRIBUTION:
+        from optuna.distributions import BaseDistribution
+
+        return isinstance(value, BaseDistribution)
+    if kind == _VALUE:
+        return value is None or isinstance(value, bool | int | float | str)
+    if kind == _TEXT:
+        return isinstance(value, str)
+    if kind == _FIELDS:
+        return isinstance(value, Mapping) and all(_is(held, _VALUE) for held in value.values())
+    if kind in (_VALUES, _POINTS):
+        each = _VALUE if kind == _VALUES else _FIELDS
+        return isinstance(value, Sequence) and not isinstance(value, str) and all(_is(held, each) for held in value)
+    return value is None or isinstance(value, str)

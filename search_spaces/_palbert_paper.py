@@ -31,11 +31,6 @@ FIXED: dict[str, Value] = {
     "max_length": 128,
     "classifier_dropout": 0.1,
     "hidden_dropout": 0.0,
-    "num_hidden_layers": 0,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "float32",
 }
 
 BACKBONE = {"mini": "mini-albert", "paper": "albert/albert-base-v2"}

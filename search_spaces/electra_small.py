@@ -33,11 +33,6 @@ FIXED: dict[str, Value] = {
     "max_length": 128,
     "classifier_dropout": 0.1,
     "hidden_dropout": 0.1,  # util/training_utils.py leaves BertConfig's default
-    "num_hidden_layers": 0,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "float32",
 }
 FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}
 

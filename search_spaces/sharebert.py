@@ -29,11 +29,6 @@ FIXED: dict[str, Value] = {
     "max_length": 128,
     "classifier_dropout": 0.1,
     "hidden_dropout": 0.1,
-    "num_hidden_layers": 0,
-    "attention": "softmax",
-    "num_landmarks": None,
-    "conv_kernel_size": None,
-    "precision": "float32",
 }
 
 # Sizes without weights: `--pretrain mlm` makes them. Its tokenizer is BERT's.

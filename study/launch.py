@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from search_spaces import meant_method
-from search_spaces._attention import SETTINGS as ATTENTION
+from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import local_gpus
 from study.command_line import guarded, read_pair, read_setting

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from search_spaces._attention import SETTINGS as ATTENTION
+from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import check_address, cluster_address, local_gpus, named
 from study.command_line import Grouped, Parser, option

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from search_spaces import objectives as recipes
-from search_spaces._attention import SETTINGS as ATTENTION
+from search_spaces._every_method import ATTENTION
 from study.cluster.resources import local_gpus
 from study.command_line import Parser, argument, guarded, option, read_setting
 from study.facts.durations import clock

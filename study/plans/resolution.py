@@ -269,7 +269,8 @@ def _tokenizer(plan: Plan, space: SearchSpace) -> Layered[str | None]:
 
 def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
     return [
-        (f"{space.file} FIXED", space.fixed),
+        ("search_spaces/_every_method.py NEUTRAL", space.neutral),
+        (f"{space.file} FIXED", space.own_fixed),
         (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
         (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
         (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),

@@ -1,4 +1,4 @@
-"""What `--attention` of a launch stands for: fields of every method and every objective, by its value.
+"""Fields that say the same for every method, and what `--attention` of a launch stands for.
 
 Nystrom's kernel is that of vvvm23/albert. Its 256 landmarks would be more than GLUE's texts have tokens: 32 are one for
 four of 128 tokens, where it costs as much as softmax (python -m benchmarks.attention).
@@ -6,7 +6,10 @@ four of 128 tokens, where it costs as much as softmax (python -m benchmarks.atte
 
 from trainables.schema import Configuration
 
-SETTINGS: dict[str, Configuration] = {
+ATTENTION: dict[str, Configuration] = {
     "softmax": {"attention": "softmax", "num_landmarks": None, "conv_kernel_size": None},
     "nystrom": {"attention": "nystrom", "num_landmarks": 32, "conv_kernel_size": 33},
 }
+
+# The values with which a field changes nothing. They hold where a method's file neither fixes nor tunes the field.
+NEUTRAL: Configuration = {**ATTENTION["softmax"], "num_hidden_layers": 0, "precision": "float32"}
