@@ -172,7 +172,9 @@ def spread_table(evidence: Evidence) -> Table | None:
 OverTasks = tuple[PairedTest, Improvement, int]  # mean difference, runs above, number of tasks
 OVER_TASKS: list[Column[OverTasks]] = [
     Column("difference", "mean difference", lambda own: ESTIMATE.entry(own[0].difference, own[0].low, own[0].high)),
-    Column("probability", "runs above, %", lambda own: SHARE.entry(own[1].probability, own[1].low, own[1].high)),
+    Column(
+        "probability", "runs above, %", lambda own: SHARE.entry_in_range(own[1].probability, own[1].low, own[1].high)
+    ),
     Column("tasks", "tasks", lambda own: WHOLE.entry(own[2])),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -268,10 +267,7 @@ def _trade_offs(evidence: Evidence) -> dict[Place, TradeOff]:
 
 
 def _spread_entry(spread: Spread | None, style: Style) -> Entry:
-    if spread is None:
-        return Entry()
-    entry = style.entry(spread.median, spread.lowest, spread.highest)
-    return entry if spread.lowest < spread.highest else replace(entry, text=entry.numbers[""])
+    return style.entry_in_range(spread.median, spread.lowest, spread.highest) if spread else Entry()
 
 
 def _mean(layers: Sequence[LayerCalibration], part: Callable[[LayerCalibration], float]) -> Entry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 GAP = "–"  # printed where a planned number is missing
@@ -48,6 +48,11 @@ class Style:
         texts = ["" if value is None else self.text(value) for value in values]
         numbers = dict(zip(self.suffixes, texts, strict=True))
         return Entry(self.pattern.format(*(text or GAP for text in texts)), numbers, mark=mark)
+
+    def entry_in_range(self, value: float, low: float, high: float) -> Entry:
+        """A number with its range, which is not printed if it is a point."""
+        entry = self.entry(value, low, high)
+        return entry if low < high else replace(entry, text=entry.numbers[""])
 
 
 INTERVAL = ("_low", "_high")
