@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, predicted_study, record, scores_of, store_predictions, write_study
+from helpers.made_studies import arm, predicted_study, record, rows_in, scores_of, store_predictions, write_study
 from helpers.made_studies import predictions as make_predictions
 from scipy import stats
 
@@ -19,7 +19,6 @@ from analysis.statistics.comparisons import (
     marks,
     probability_of_improvement,
 )
-from analysis.statistics.costs import Compute, ledger_notes, row_ledger, unit_of
 from analysis.statistics.samples import resampled_scores, samples_of, weighted_scores
 from analysis.statistics.uncertainty import Variance, holm, paired_test
 from analysis.studies.joined import rows_of
@@ -31,7 +30,7 @@ from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logit
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
-    return rows_of([load_study(predicted_study(tmp_path_factory.mktemp("s"), methods, ["rte", "cola", "stsb"]))])
+    return rows_in(predicted_study(tmp_path_factory.mktemp("s"), methods, ["rte", "cola", "stsb"]))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_only_the_difference_that_holds_is_marked(rows, comparisons):
 
 def test_marks_compare_with_the_baseline_that_the_plan_names(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
-    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte"], baseline="palbert"))])
+    rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline="palbert"))
     assert marks(rows, compare(rows, samples_of(rows))) == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
 
 
@@ -166,7 +165,7 @@ def test_predictions_that_do_not_belong_to_their_record_stop_the_tables(tmp_path
 def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
     study = predicted_study(tmp_path, {"pondernet": 0.7}, ["rte"])
     write_tables([study], tmp_path / "tables")
-    (row,) = rows_of([load_study(study)])
+    (row,) = rows_in(study)
     spreads = [record.metrics["sample_std"] for record in row.cells["rte"].records]
     within, over = 100 * np.sqrt(np.mean(np.square(spreads))), 100 * np.std(row.cells["rte"].scores, ddof=1)
     note = "pondernet: sampled exit, standard deviation over draws of one model / over seeds: RTE"
@@ -175,7 +174,7 @@ def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
 
 def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
     methods = {"albert": 0.7, "pondernet": 0.7}
-    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte"]))])
+    rows = rows_in(predicted_study(tmp_path, methods, ["rte"]))
     samples = samples_of(rows)
     sample, (comparison,) = samples["pondernet", "rte"], compare(rows, samples)
     printed = [row.cells["rte"].scores for row in rows]
@@ -191,7 +190,7 @@ def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
 
 
 def test_mcnemar_is_left_out_where_an_exit_is_sampled(tmp_path):
-    rows = rows_of([load_study(predicted_study(tmp_path, {"albert": 0.7, "pondernet": 0.7}, ["rte"]))])
+    rows = rows_in(predicted_study(tmp_path, {"albert": 0.7, "pondernet": 0.7}, ["rte"]))
     (comparison,) = compare(rows, samples_of(rows))
     assert comparison.mcnemar == []
 
@@ -210,7 +209,7 @@ def test_marks_are_adjusted_over_all_comparisons_with_the_baseline_and_no_other(
 
 def test_without_a_baseline_all_comparisons_are_one_family(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
-    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte"], baseline=None))])
+    rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline=None))
     assert {comparison.family for comparison in compare(rows, samples_of(rows))} == {"others"}
 
 
@@ -244,94 +243,10 @@ def test_without_enough_search_trials_nothing_is_said_of_the_methods(comparisons
     assert json.dumps([comparison.to_json() for comparison in comparisons])
 
 
-def test_ledger_counts_stopped_and_failed_trials(tmp_path):
-    records = arm("palbert", "rte", [0.7] * 5)
-    records += [record("palbert", "rte", 0.6, seed=2, phase="search", status="stopped", gpu_seconds=60.0)]
-    records += [record("palbert", "rte", None, seed=3, phase="search", gpu_seconds=20.0)]
-    (entry,) = row_ledger(rows_of([load_study(write_study(tmp_path, records))]))
-    assert (entry.search.gpu_seconds, entry.confirm.gpu_seconds) == (200.0, 600.0)
-    assert entry.trials == {"completed": 6, "stopped": 1, "failed": 1}
-    assert entry.total.cpu_seconds == 0
-
-
-def test_ledger_counts_a_failed_trial_that_ran_again(tmp_path):
-    failed = record("palbert", "rte", None, gpu_seconds=50.0)
-    records = [failed, *arm("palbert", "rte", [0.7] * 5)]
-    (entry,) = row_ledger(rows_of([load_study(write_study(tmp_path, records))]))
-    assert entry.confirm.gpu_seconds == 650.0
-    assert entry.trials == {"completed": 6, "failed": 1}
-
-
-def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
-    study = load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)))
-    (entry,) = row_ledger(rows_of([study]))
-    assert (entry.total.gpu_seconds, entry.total.cpu_seconds) == (0.0, 720.0)
-
-
-def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
-    records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
-    compute, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert "palbert 12 min of GPU (" in compute and "albert 12 min by the clock on CPU (" in compute
-    assert "not all rows ran on the same kind of device" in warning
-
-
-def test_a_row_that_lacks_a_task_is_not_said_to_have_had_less(tmp_path):
-    records = arm("palbert", "rte", [0.7] * 5) + arm("palbert", "cola", [0.7] * 5) + arm("albert", "rte", [0.7] * 5)
-    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert not any("warning" in note for note in notes)
-
-
-@pytest.mark.parametrize(("seconds", "warned"), [(119.0, False), (90.0, True)])
-def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, seconds, warned):
-    records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
-    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert (
-        any("differs by more than 20 %: palbert had 12 min of GPU, albert 9 min of GPU" in note for note in notes)
-        == warned
-    )
-
-
-def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tmp_path):
-    records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
-    records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
-    _, warning = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert warning == (
-        "warning: compute on the tasks that all rows ran differs by more than 20 % (by the clock, on a machine that "
-        "may have had other work): palbert had 12 min by the clock on CPU, albert 9 min by the clock on CPU"
-    )
-
-
-def test_a_row_whose_cell_has_no_number_yet_is_not_said_to_have_had_less(tmp_path):
-    records = arm("palbert", "rte", [0.7] * 5) + [record("albert", "rte", 0.7, seed=1, phase="search")]
-    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert not any("warning" in note for note in notes)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        ((0.305, 40.7), ["0.305 s of GPU", "40.7 s of GPU"]),
-        ((0.01, 62.0), ["<0.001 min of GPU", "1.03 min of GPU"]),
-        ((30.0, 5400.0), ["0.00833 h of GPU", "1.5 h of GPU"]),
-        ((3.6e6, 4.5e6), ["1,000 h of GPU", "1,250 h of GPU"]),
-    ],
-)
-def test_times_beside_each_other_are_in_the_unit_of_the_largest(seconds, expected):
-    computes = [Compute(own, 0.0) for own in seconds]
-    assert [compute.in_words(unit_of(computes)) for compute in computes] == expected
-
-
 def test_hand_made_predictions_agree_with_their_records():
     arrays = make_predictions("palbert", "rte", 0.7, seed=1, num_examples=300, salt=0)
     correct = arrays["logits"][0].argmax(axis=1) == arrays["labels"]
     assert scores_of("rte", arrays)["score"] == pytest.approx(correct.mean())
-
-
-def test_a_row_that_spent_nothing_is_no_other_device(tmp_path):
-    records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
-    records += [record("albert", "rte", None, seed=1, phase="search", gpu_seconds=0.0, wall_seconds=0.0)]
-    notes = ledger_notes(row_ledger(rows_of([load_study(write_study(tmp_path, records))])))
-    assert not any("warning" in note for note in notes)
 
 
 def test_macro_difference_is_the_mean_and_its_error_that_of_independent_tasks():

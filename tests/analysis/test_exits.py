@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from helpers.made_studies import predicted_study, record, store_predictions, write_study
+from helpers.made_studies import predicted_study, record, rows_in, store_predictions, write_study
 from helpers.swept_studies import swept_study
 
 from analysis.statistics.exits import Exits, Spread, TradeOff, calibration, exits_of, pareto_front, trade_off
 from analysis.studies.cells import cell_of
-from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Predictions, predictions_of, read_predictions
 
@@ -65,7 +64,7 @@ def test_spread_needs_every_seed():
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     folder = swept_study(tmp_path_factory.mktemp("runs") / "s", ["albert", "palbert", "pabee", "pondernet"], ["rte"])
-    return {row.method: row.cells["rte"] for row in rows_of([load_study(folder)])}
+    return {row.method: row.cells["rte"] for row in rows_in(folder)}
 
 
 def test_method_that_always_runs_all_layers_has_no_sweep_and_a_front_of_one_point(cells):
@@ -190,7 +189,7 @@ def test_confidence_is_held_against_accuracy_where_examples_leave():
 
 def test_cells_of_a_study_are_calibrated_where_they_can_be(tmp_path):
     methods = {"pabee": 0.7, "pondernet": 0.7}
-    rows = rows_of([load_study(predicted_study(tmp_path, methods, ["rte", "stsb"], num_examples=50))])
+    rows = rows_in(predicted_study(tmp_path, methods, ["rte", "stsb"], num_examples=50))
     found = {(row.label, task): calibration(predictions_of(cell)) for row in rows for task, cell in row.cells.items()}
     assert found["pabee", "stsb"] is None
     assert found["pabee", "rte"].posterior is None

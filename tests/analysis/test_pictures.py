@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, write_study
+from helpers.made_studies import arm, rows_in, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from matplotlib.figure import Figure
@@ -40,7 +40,6 @@ from analysis.pictures.study_pictures import (
 from analysis.report import write_report
 from analysis.statistics.comparisons import by_task, marks
 from analysis.studies.cells import Row
-from analysis.studies.joined import rows_of
 from analysis.studies.load import load_study
 from trainables.data.tasks import TRAINABLE_TASKS
 
@@ -114,12 +113,12 @@ def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(subject):
 def test_curves_that_are_missing_for_want_of_predictions_are_named(tmp_path):
     folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
     next((folder / "predictions").iterdir()).unlink()
-    picture = layers_picture(subject_of(rows_of([load_study(folder)])))
+    picture = layers_picture(subject_of(rows_in(folder)))
     assert picture.caption.endswith("Without curves, because predictions are missing: palbert/rte.")
 
 
 def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
-    subject = subject_of(rows_of([load_study(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))]))
+    subject = subject_of(rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))))
     assert [draw(subject) for draw in (exits_picture, calibration_picture)] == [None] * 2
 
 
@@ -337,8 +336,7 @@ def test_every_picture_has_a_caption_and_another_alt_text_with_numbers(drawn):
 
 def test_alt_texts_change_with_the_data_and_captions_do_not(tmp_path):
     better, worse = (
-        subject_of(rows_of([load_study(swept_study(tmp_path / str(by), ["palbert"], ["rte"], better_by=by))]))
-        for by in (0.0, -0.2)
+        subject_of(rows_in(swept_study(tmp_path / str(by), ["palbert"], ["rte"], better_by=by))) for by in (0.0, -0.2)
     )
     for draw in (seeds_picture, layers_picture, calibration_picture):
         assert draw(better).caption == draw(worse).caption

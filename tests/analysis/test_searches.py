@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from helpers.made_studies import record, write_study
+from helpers.made_studies import record, rows_in, write_study
 
 from analysis.statistics.searches import (
     at_equal_budget,
@@ -14,8 +14,6 @@ from analysis.statistics.searches import (
     variance_of_best,
 )
 from analysis.statistics.uncertainty import SearchNoise, Variance, paired_bootstrap
-from analysis.studies.joined import rows_of
-from analysis.studies.load import load_study
 
 SEEDS = [0.70, 0.72, 0.71, 0.74, 0.69]
 
@@ -126,7 +124,7 @@ def test_no_trial_has_no_best():
 )
 def test_budgets_are_in_the_unit_asked_for(tmp_path, unit, fields, budget):
     records = [one for method in ("palbert", "albert") for one in searched(method, [0.5], **fields)]
-    (found,) = at_equal_budget(rows_of([load_study(write_study(tmp_path, records))]), unit)
+    (found,) = at_equal_budget(rows_in(write_study(tmp_path, records)), unit)
     assert (found.budget, found.scores) == (budget, {"palbert": 0.5, "albert": 0.5})
 
 
@@ -134,13 +132,13 @@ def test_stopped_and_failed_trials_are_part_of_what_a_search_cost(tmp_path):
     records = searched("palbert", [0.5, 0.7], epochs=8) + searched("albert", [0.6, 0.6], epochs=8)
     records += [record("palbert", "rte", 0.4, phase="search", seed=8, trial=8, status="stopped", epochs=2)]
     records += [record("palbert", "rte", None, phase="search", seed=9, trial=9, epochs=2)]
-    (found,) = at_equal_budget(rows_of([load_study(write_study(tmp_path, records))]), "epochs")
+    (found,) = at_equal_budget(rows_in(write_study(tmp_path, records)), "epochs")
     assert (found.budget, found.scores["palbert"]) == (16, pytest.approx(expected_best([0.5, 0.7], 1.6)))
 
 
 def test_every_row_is_scored_at_the_smallest_budget(tmp_path):
     records = searched("palbert", [0.5, 0.7, 0.6, 0.8]) + searched("albert", [0.6, 0.7])
-    (found,) = at_equal_budget(rows_of([load_study(write_study(tmp_path, records))]), "trials")
+    (found,) = at_equal_budget(rows_in(write_study(tmp_path, records)), "trials")
     assert (found.task, found.budget) == ("rte", 2)
     assert found.scores["albert"] == pytest.approx(expected_best([0.6, 0.7], 2))
     assert found.scores["palbert"] == pytest.approx(expected_best([0.5, 0.6, 0.7, 0.8], 2))
@@ -148,10 +146,10 @@ def test_every_row_is_scored_at_the_smallest_budget(tmp_path):
 
 def test_a_budget_below_one_trial_buys_no_score(tmp_path):
     records = searched("palbert", [0.5, 0.7], epochs=20) + searched("albert", [0.6], epochs=8)
-    (found,) = at_equal_budget(rows_of([load_study(write_study(tmp_path, records))]), "epochs")
+    (found,) = at_equal_budget(rows_in(write_study(tmp_path, records)), "epochs")
     assert found.scores == {"palbert": None, "albert": 0.6}
 
 
 def test_a_task_that_one_row_has_is_not_compared(tmp_path):
-    rows = rows_of([load_study(write_study(tmp_path, searched("palbert", [0.5, 0.7])))])
+    rows = rows_in(write_study(tmp_path, searched("palbert", [0.5, 0.7])))
     assert at_equal_budget(rows, "trials") == []

@@ -10,6 +10,9 @@ import numpy as np
 from helpers.journals import MadeJournal
 from msgspec.structs import replace
 
+from analysis.studies.cells import Row
+from analysis.studies.joined import rows_of
+from analysis.studies.load import load_study
 from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import read_records
@@ -222,6 +225,11 @@ def write_study(
     write_plan_of(folder, made, name=name)
     write_records(folder, [of_plan(row, made) for row in records])
     return folder
+
+
+def rows_in(folder: Path) -> list[Row]:
+    """The rows of the study in the folder, as tables show them."""
+    return rows_of([load_study(folder)])
 
 
 def of_plan(row: Record, plan: ResolvedPlan) -> Record:

@@ -1,0 +1,129 @@
+"""python -m pytest tests/analysis/test_costs.py"""
+
+import csv
+
+import pytest
+from helpers.made_studies import arm, made_latency, record, rows_in, write_study
+from msgspec.structs import replace
+
+from analysis.statistics.costs import Compute, ledger_notes, row_ledger, unit_of
+from analysis.tables import write_tables
+from study.facts.record import Record
+from trainables.runs.trial import Latency
+
+PALBERT = arm("palbert", "rte", [0.7] * 5)
+
+
+def notes_of(folder, records):
+    return ledger_notes(row_ledger(rows_in(write_study(folder, records))))
+
+
+def test_ledger_counts_stopped_and_failed_trials(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5)
+    records += [record("palbert", "rte", 0.6, seed=2, phase="search", status="stopped", gpu_seconds=60.0)]
+    records += [record("palbert", "rte", None, seed=3, phase="search", gpu_seconds=20.0)]
+    (entry,) = row_ledger(rows_in(write_study(tmp_path, records)))
+    assert (entry.search.gpu_seconds, entry.confirm.gpu_seconds) == (200.0, 600.0)
+    assert entry.trials == {"completed": 6, "stopped": 1, "failed": 1}
+    assert entry.total.cpu_seconds == 0
+
+
+def test_ledger_counts_a_failed_trial_that_ran_again(tmp_path):
+    failed = record("palbert", "rte", None, gpu_seconds=50.0)
+    records = [failed, *arm("palbert", "rte", [0.7] * 5)]
+    (entry,) = row_ledger(rows_in(write_study(tmp_path, records)))
+    assert entry.confirm.gpu_seconds == 650.0
+    assert entry.trials == {"completed": 6, "failed": 1}
+
+
+def test_ledger_is_wall_clock_where_no_gpu_was_used(tmp_path):
+    (entry,) = row_ledger(rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0))))
+    assert (entry.total.gpu_seconds, entry.total.cpu_seconds) == (0.0, 720.0)
+
+
+def test_gpu_and_cpu_time_are_told_apart_and_never_compared(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0)
+    compute, warning = notes_of(tmp_path, records)
+    assert "palbert 12 min of GPU (" in compute and "albert 12 min by the clock on CPU (" in compute
+    assert "not all rows ran on the same kind of device" in warning
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(119.0, False), (90.0, True)])
+def test_ledger_warns_when_two_rows_differ_by_more_than_20_percent(tmp_path, seconds, warned):
+    records = arm("palbert", "rte", [0.7] * 5) + arm("albert", "rte", [0.7] * 5, gpu_seconds=seconds)
+    notes = notes_of(tmp_path, records)
+    assert (
+        any("differs by more than 20 %: palbert had 12 min of GPU, albert 9 min of GPU" in note for note in notes)
+        == warned
+    )
+
+
+def test_time_by_the_clock_is_said_to_be_of_a_machine_that_may_have_been_busy(tmp_path):
+    records = arm("palbert", "rte", [0.7] * 5, gpu_seconds=0.0)
+    records += arm("albert", "rte", [0.7] * 5, gpu_seconds=0.0, wall_seconds=90.0)
+    _, warning = notes_of(tmp_path, records)
+    assert warning == (
+        "warning: compute on the tasks that all rows ran differs by more than 20 % (by the clock, on a machine that "
+        "may have had other work): palbert had 12 min by the clock on CPU, albert 9 min by the clock on CPU"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((0.305, 40.7), ["0.305 s of GPU", "40.7 s of GPU"]),
+        ((0.01, 62.0), ["<0.001 min of GPU", "1.03 min of GPU"]),
+        ((30.0, 5400.0), ["0.00833 h of GPU", "1.5 h of GPU"]),
+        ((3.6e6, 4.5e6), ["1,000 h of GPU", "1,250 h of GPU"]),
+    ],
+)
+def test_times_beside_each_other_are_in_the_unit_of_the_largest(seconds, expected):
+    computes = [Compute(own, 0.0) for own in seconds]
+    assert [compute.in_words(unit_of(computes)) for compute in computes] == expected
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [*PALBERT, *arm("palbert", "cola", [0.7] * 5), *arm("albert", "rte", [0.7] * 5)],  # a task that one row lacks
+        [*PALBERT, record("albert", "rte", 0.7, seed=1, phase="search")],  # a cell without a number yet
+        [*PALBERT, record("albert", "rte", None, phase="search", gpu_seconds=0.0, wall_seconds=0.0)],  # spent nothing
+    ],
+)
+def test_ledger_does_not_warn_of_what_is_not_to_be_compared(tmp_path, records):
+    assert not any("warning" in note for note in notes_of(tmp_path, records))
+
+
+SCORES = [0.70, 0.74, 0.71]
+
+
+def latency(early: float, whole: float) -> Latency:
+    """Milliseconds with the exit and with all 12 layers, at every batch size."""
+    return made_latency(12, lambda layers, _: {6.0: early, 12.0: whole}[layers])
+
+
+def timed_arm(*milliseconds: tuple[float, float]) -> list[Record]:
+    search, *confirm = arm("palbert", "rte", SCORES[: len(milliseconds)])
+    return [search, *(replace(row, latency=latency(*own)) for row, own in zip(confirm, milliseconds, strict=True))]
+
+
+def test_measured_time_stands_beside_the_layer_ratio_median_over_seeds(tmp_path):
+    write_tables([write_study(tmp_path, timed_arm((10.0, 15.0), (10.0, 13.0), (1.0, 9.0)))], tmp_path)
+    with (tmp_path / "speed.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert [row[f"time_ratio_{size}"] for size in (1, 32)] == ["1.50"] * 2
+    text = (tmp_path / "speed.md").read_text()
+    assert "so many times less time, in batches of 1, 32 on A Processor, 1 thread" in text
+    with (tmp_path / "latency.csv").open() as file:
+        own, whole = csv.DictReader(file)
+    assert own["arm"] == "palbert/rte, threshold 0.5 (its own)" and whole["arm"] == "palbert/rte, all layers"
+    assert (own["layer_ratio"], own["gigaflops"], own["milliseconds_8"]) == ("2.00", "0.600", "10.00")
+    assert (whole["layer_ratio"], whole["milliseconds_8"], whole["time_ratio_8"]) == ("1.00", "13.00", "1.00")
+
+
+def test_where_nothing_was_timed_nothing_is_said_of_time(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
+    with (tmp_path / "speed.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["time_ratio_1"] == "" and "less time" not in (tmp_path / "speed.md").read_text()
+    assert not (tmp_path / "latency.csv").exists()
