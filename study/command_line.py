@@ -34,7 +34,7 @@ from msgspec.structs import FieldInfo, fields
 
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
-from study.storage.secrets import masked
+from study.storage.addresses import masked
 from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import nearest_in_words
 

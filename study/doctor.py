@@ -17,14 +17,21 @@ from typing import Annotated, Any
 from msgspec import field
 
 from study.cluster.node_checks import Finding, check_packages, nearest_existing
-from study.cluster.resources import check_address, cluster_address
 from study.command_line import Parser, guarded, option
 from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
 from study.facts.attestation import other_code
 from study.facts.plain_words import counted
-from study.storage.addresses import TRACKING_WORDS, is_uri, small_object, storage_address, tracking_address
-from study.storage.secrets import masked
+from study.storage.addresses import (
+    TRACKING_WORDS,
+    check_address,
+    cluster_address,
+    is_uri,
+    masked,
+    small_object,
+    storage_address,
+    tracking_address,
+)
 from trainables.configuration import NotNegative
 from trainables.corpora import corpus as corpora
 from trainables.data import glue

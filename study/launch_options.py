@@ -12,14 +12,23 @@ from msgspec import field
 
 from search_spaces._every_method import ATTENTION
 from study import profiles
-from study.cluster.resources import check_address, cluster_address, local_gpus, named
+from study.cluster.resources import local_gpus
 from study.command_line import Grouped, Parser, option
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
 from study.plans.included_folder import INCLUDE
 from study.plans.plan import Sampler, SearchRepeats
 from study.plans.plan_file import require_plan
-from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, is_uri, storage_address, tracking_address
+from study.storage.addresses import (
+    TRACKING_DEFAULT,
+    TRACKING_WORDS,
+    check_address,
+    cluster_address,
+    is_uri,
+    named,
+    storage_address,
+    tracking_address,
+)
 from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision

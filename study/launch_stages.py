@@ -41,11 +41,9 @@ from study.plans.plan_file import PlanFile, plan_on_disk, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.unknown_words import unknown_in_words
 from study.rebuild import write_files
-from study.screen.terminal import can_redraw, console_on
-from study.screen.waiting import waiting_for
+from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
-from study.storage.addresses import join, make_writable, storage_address
-from study.storage.secrets import masked
+from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.study_storage import storage_for
 

@@ -14,7 +14,7 @@ from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.watchdog import Watchdog
 from study.launch_options import LaunchOptions
 from study.screen.live_view import LiveView
-from study.screen.waiting import waiting_for
+from study.screen.terminal import waiting_for
 
 
 @contextmanager

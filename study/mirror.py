@@ -22,8 +22,7 @@ from study.mlflow_mirror.tracking import default_uri, prepare_environment
 from study.mlflow_mirror.views import links
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import require_plan
-from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, tracking_address
-from study.storage.secrets import masked
+from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, masked, tracking_address
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
 

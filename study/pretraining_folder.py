@@ -44,7 +44,7 @@ from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment,
 from study.plans.identity import digest
 from study.plans.pretraining_file import Epoch, PretrainingFile, read_pretraining, write_pretraining
 from study.screen.terminal import can_redraw, console_on
-from study.storage.secrets import masked
+from study.storage.addresses import masked
 from trainables.data.tokenised import cache_folder
 from trainables.devices import device_and_threads
 from trainables.encoders.backbones import backbone_fingerprint

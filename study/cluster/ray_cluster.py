@@ -17,7 +17,8 @@ import ray
 from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, head_of, loopback_only, nothing_printed
-from study.cluster.resources import Autoscaler, WorkerKind, named
+from study.cluster.resources import Autoscaler, WorkerKind
+from study.storage.addresses import named
 
 # Read by Ray when its modules and workers start.
 RAY_SETTINGS = {

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
+from study.storage.addresses import masked
 from study.storage.launch_marks import NotShared
-from study.storage.secrets import masked
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation

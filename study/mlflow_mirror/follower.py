@@ -18,7 +18,7 @@ from study.mlflow_mirror.run_content import Run, StudyRuns, milliseconds
 from study.mlflow_mirror.tracking import Tracking, is_fatal, outages, reason
 from study.mlflow_mirror.views import view_tags
 from study.plans.plan_file import require_plan
-from study.storage.secrets import masked
+from study.storage.addresses import masked
 
 POLL_SECONDS = 1.0
 LIVE_SECONDS = 5.0  # from one look at the trials that go on to the next: each is some dozen statements

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from study.mlflow_mirror.run_content import MLFLOW_STATUS, Point, Run
-from study.storage.secrets import masked
+from study.storage.addresses import masked
 
 # MLflow's limits for one log_batch request: mlflow/utils/validation.py of 3.17.
 POINTS_PER_BATCH = 800

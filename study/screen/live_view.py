@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TextIO
 
 from rich.console import Group
@@ -12,10 +12,10 @@ from rich.live import Live
 from study.decisions.scheduler import Scheduler
 from study.facts.durations import clock
 from study.facts.plain_words import on_screen
+from study.facts.study_facts import TrialFacts
 from study.forecast.remaining_time import remaining_seconds
 from study.screen.live_layout import live_layout
 from study.screen.terminal import can_redraw, console_on
-from study.screen.trial_clocks import TrialClocks
 from study.screen.words import describe_notice, describe_record, trial_name
 
 _REFRESH_SECONDS = 0.5
@@ -155,3 +155,29 @@ def _some_of(names: list[str]) -> str:
     if len(names) <= _NAMED + 1:
         return ", ".join(names)
     return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+
+
+class TrialClocks:
+    """How long trials have run, by the second, though they report at the end of an epoch alone.
+
+    For each trial that runs the seconds of its last report, and those since that report was first seen here.
+    """
+
+    def __init__(self, clock: Callable[[], float]):
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float]] = {}  # key -> epochs reported, and when that was seen
+
+    def seconds(self, running: Iterable[TrialFacts]) -> dict[str, float]:
+        """By key; to be asked now and then. A trial that ran before and does not now begins anew where it goes on."""
+        now = self._clock()
+        trials = {trial.key: trial for trial in running}
+        self._seen = {key: self._as_seen(trial, now) for key, trial in trials.items()}
+        return {key: _reported(trial) + now - self._seen[key][1] for key, trial in trials.items()}
+
+    def _as_seen(self, trial: TrialFacts, now: float) -> tuple[int, float]:
+        epochs, since = self._seen.get(trial.key, (None, now))
+        return (trial.epochs, since if epochs == trial.epochs else now)
+
+
+def _reported(trial: TrialFacts) -> float:
+    return trial.last.report.wall_seconds if trial.last else 0.0

@@ -1,18 +1,20 @@
-"""Where trials keep their states and models: the path of a folder that every node sees, or a URI (s3://bucket/path)."""
+"""The addresses that people give: of a Ray cluster, of a storage, of MLflow; none may hold a password.
+
+A storage, where trials keep their states and models, is the path of a folder that every node sees, or a URI
+(s3://bucket/path).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
-
-from study.cluster.resources import is_port
-from study.storage.secrets import has_secret_parameter, masked
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -22,6 +24,60 @@ PARAMETERS = {
     "gs": ("endpoint_override", "retry_limit_seconds", "scheme"),
     "s3": ("endpoint_override", "region", "scheme"),
 }
+# Names of parameters: those that have one of these in them, and those that are one of these.
+_PARTS = r"pass|pwd|secret|token|credential|(?:access|api|account|shared)[_-]?key|signature"
+_WHOLE = r"key|sig|pw|auth"
+_NAME = rf"(?:[^=&;\s]*(?:{_PARTS})[^=&;\s]*|{_WHOLE})"
+_PARAMETER = re.compile(rf"([?&;]{_NAME}=)[^&;\s'\"]+", re.IGNORECASE)
+_USER = re.compile(r"(\w://[^/?#\s:@]*):[^\s'\"]*@")  # to the last "@": an unquoted one may stand in the password
+_TOKEN = re.compile(r"(\bhttps?://)[^/?#\s:@]+@", re.IGNORECASE)  # whoever is named alone in front of a web server
+_CLUSTER_ALLOWED = "auto, HOST:PORT, ray://HOST:PORT"
+
+
+def masked(text: str) -> str:
+    """`text` with the password of every URI in it hidden."""
+    return _PARAMETER.sub(r"\1***", _TOKEN.sub(r"\1***@", _USER.sub(r"\1:***@", text)))
+
+
+def has_secret_parameter(query: str) -> bool:
+    """Whether a parameter of a URI's query is named like a password, within another parameter's value too."""
+    return _PARAMETER.search(f"?{unquote(query)}") is not None
+
+
+# ---- a Ray cluster: `--address`, or else RAY_ADDRESS, or else this machine
+
+
+def cluster_address() -> str | None:
+    """What `--address` is where it is not given; None: Ray on this machine alone."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return None if address in ("", "local") else address  # Ray's own word for this machine
+
+
+def named(address: str) -> str:
+    """The address of a cluster with the name of what gave it."""
+    return f"RAY_ADDRESS {address}" if address == os.environ.get("RAY_ADDRESS") else f"--address {address}"
+
+
+def check_address(address: str) -> None:
+    """Passes if it is an address, and holds no user and no password, which would stand in the plan and the journal.
+
+    Raises:
+        ValueError: it is none, or does.
+    """
+    if "@" in address or "?" in address:
+        name, _, _ = named(address).partition(" ")
+        raise ValueError(f"{name} holds more than a host and a port; allowed: {_CLUSTER_ALLOWED}")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and (not host or "/" in host or not is_port(port)):
+        raise ValueError(f"{named(address)}: allowed: {_CLUSTER_ALLOWED}")
+
+
+def is_port(text: str) -> bool:
+    """Whether a text is the number of a port."""
+    return text.isascii() and text.isdigit() and 0 < int(text) < 2**16
+
+
+# ---- a storage
 
 
 def is_uri(text: str) -> bool:
@@ -59,6 +115,9 @@ def storage_address(text: str) -> str:
 CREDENTIALS = "credentials are taken from the usual variables (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS, ...)"
 
 
+# ---- MLflow
+
+
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 TRACKING_WORDS = "MLflow's sqlite:///FILE, or the URL of a server or database"  # for `--help`
 TRACKING_DEFAULT = "default: mlflow.db in the study's folder"
@@ -93,6 +152,9 @@ def tracking_address(text: str) -> str:
     if scheme in ("http", "https") and (not place or port is not None and not is_port(port)):
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
     return text
+
+
+# ---- what lies under a URI
 
 
 def join(address: str, name: str) -> str:

@@ -14,7 +14,7 @@ from study.plans.plan import Pretraining
 from study.plans.resolution import resolve
 from study.screen.arms_table import COLUMNS, arms_table
 from study.screen.live_layout import live_layout
-from study.screen.waiting import waiting_for
+from study.screen.terminal import waiting_for
 from study.screen.words import trial_name
 
 METHODS = ("palbert", "palbert:expectation", "pabee", "electra-small")

@@ -14,9 +14,8 @@ from study.facts.durations import clock
 from study.facts.events import NodeLeftOut
 from study.forecast.remaining_time import remaining_seconds
 from study.plans.resolution import resolve
-from study.screen.live_view import LiveView
-from study.screen.trial_clocks import TrialClocks
-from study.screen.waiting import waiting_for
+from study.screen.live_view import LiveView, TrialClocks
+from study.screen.terminal import waiting_for
 
 
 @dataclass

@@ -6,8 +6,7 @@ import pytest
 
 from study.drivers.causes import failure_of, lost_process
 from study.launch_stages import command_line
-from study.storage.addresses import tracking_address
-from study.storage.secrets import masked
+from study.storage.addresses import masked, tracking_address
 
 
 @pytest.mark.parametrize(
