@@ -22,7 +22,7 @@ from study.facts.study_folder import DEV_TABLE, RECORDS, dev_table
 from study.launch_options import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
-from study.screen.waiting import waiting_for
+from study.screen.terminal import waiting_for
 from study.screen.words import python
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS
 from trainables.atomic_files import write_bytes
