@@ -179,7 +179,7 @@ def files_of(method: str) -> tuple[MethodFile, MethodFile]:
     )
 
 
-def place_of_function(function: Callable, method: str) -> str | None:
+def place_of_function(function: Callable[..., object], method: str) -> str | None:
     """File and line of a function of a method's own files; None for one of other files."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     own = next((file for file in files_of(method) if code and _same_file(code.co_filename, file.path)), None)

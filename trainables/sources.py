@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 HUB_SECONDS = 5  # to wait for the hub's answer
@@ -36,7 +36,7 @@ def reach_or_work_offline() -> None:
     try:
         get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
         _next_attempt = math.inf
-    except Exception:  # whatever the network library of the day raises
+    except Exception:  # noqa: BLE001 - whatever the network library of the day raises
         _next_attempt = time.monotonic() + _OFFLINE_SECONDS
         _work_offline(True)
 
@@ -81,7 +81,7 @@ def hash_of_file(file: Path) -> str:
     return _hash(file, found.st_size, found.st_mtime_ns)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hash(file: Path, size: int, modified: int) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

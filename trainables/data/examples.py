@@ -83,7 +83,7 @@ def _examples(parts: Sequence[TokenisedSplit], splits: tuple[str, ...], tokenize
         ids=_joined([part.ids for part in parts]),
         splits=np.repeat(splits, [len(part) for part in parts]),
         labels=_joined([part.labels for part in parts if part.labels is not None]),
-        starts=_joined([part.starts + offset for part, offset in zip(parts, moved)]),
+        starts=_joined([part.starts + offset for part, offset in zip(parts, moved, strict=True)]),
         lengths=_joined([part.lengths for part in parts]),
         tokens=_joined([part.tokens for part in parts]),
         token_types=_joined([part.token_types for part in parts]),

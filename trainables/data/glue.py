@@ -6,12 +6,11 @@ offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...)
 
 import codecs
 import hashlib
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -285,7 +284,7 @@ def _place_of(column: str, header: Sequence[str], file: Path) -> int:
 
 def _existing_file(task: Task, split: str, folder: str) -> Path:
     inside = Path(task.folder) / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
-    file, above = Path(folder) / inside, Path(os.path.abspath(folder)).parent
+    file, above = Path(folder) / inside, Path(folder).resolve().parent
     if not file.is_file():
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
@@ -343,7 +342,7 @@ def _hub_errors() -> Iterator[None]:
         ) from error
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hub_revision(task: Task) -> str:
     from datasets import load_dataset_builder
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import TypeVar
 
 from trainables.data.tasks import Task
@@ -599,7 +599,7 @@ def generate(task: Task, split: str) -> list[tuple[int, tuple[str, ...], int | f
     return [(row, texts, label if labelled else None) for row, (texts, label) in enumerate(examples)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _examples(name: str) -> dict[str, list[Example]]:
     draw = Draw(f"{SEED} {name}")
     seen: set[tuple[str, ...]] = set()

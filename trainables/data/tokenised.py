@@ -87,7 +87,7 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
 @lru_cache(maxsize=1)
 def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     """Hash of all that decides how a text is tokenised: vocabulary, rules, special tokens; 16 hexadecimal digits."""
-    rules = json.loads(tokenizer.backend_tokenizer.to_str())  # type: ignore[attr-defined]
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
     for setting_of_last_call in ("truncation", "padding"):
         del rules[setting_of_last_call]
     content = json.dumps([rules, tokenizer.truncation_side, tokenizer.model_input_names], sort_keys=True)

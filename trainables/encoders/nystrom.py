@@ -91,8 +91,8 @@ def use_nystrom(model: PreTrainedModel, *, max_length: int, num_landmarks: int, 
     for attention in _attentions(model):
         zeros = attention.query.weight.new_zeros(attention.num_attention_heads, 1, conv_kernel_size, 1)
         attention.register_parameter(_CONVOLUTION, nn.Parameter(zeros))
-    settings = dict(segment_means_seq_len=max_length, num_landmarks=num_landmarks, conv_kernel_size=conv_kernel_size)
-    model.config.update(settings)
+    sizes = {"num_landmarks": num_landmarks, "conv_kernel_size": conv_kernel_size}
+    model.config.update({"segment_means_seq_len": max_length, **sizes})
     model.set_attn_implementation("nystrom")
 
 
@@ -100,8 +100,12 @@ def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedM
     """The model, its attention as the configuration of a trial or of a pretraining says."""
     if config.attention == "nystrom":
         assert config.num_landmarks is not None and config.conv_kernel_size is not None
-        sizes = dict(num_landmarks=config.num_landmarks, conv_kernel_size=config.conv_kernel_size)
-        use_nystrom(model, max_length=config.max_length, **sizes)
+        use_nystrom(
+            model,
+            max_length=config.max_length,
+            num_landmarks=config.num_landmarks,
+            conv_kernel_size=config.conv_kernel_size,
+        )
     return model
 
 
@@ -118,7 +122,8 @@ def load_convolutions(model: PreTrainedModel, place: str, revision: str) -> None
     prefix = f"{model.base_model_prefix}."
     wanted = {name: value for name, value in model.named_parameters() if name.endswith(f".{_CONVOLUTION}")}
     with safe_open(file, framework="pt") as weights, torch.no_grad():
-        saved = {name.removeprefix(prefix): name for name in weights.keys() if name.endswith(f".{_CONVOLUTION}")}
+        names = weights.keys()
+        saved = {name.removeprefix(prefix): name for name in names if name.endswith(f".{_CONVOLUTION}")}
         if missing := sorted(wanted.keys() - saved.keys()):
             raise ValueError(f"backbone {place!r} has no {missing[0]}; its configuration says conv_kernel_size")
         for name, parameter in wanted.items():

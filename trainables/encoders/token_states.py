@@ -35,7 +35,7 @@ class _Part:
         """That are real."""
         return self.examples * self.tokens if self.places is None else len(self.places)
 
-    def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict) -> Tensor:
+    def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict[str, Any]) -> Tensor:
         """(real tokens, heads, size) from query, key and value, (real tokens, heads, size) each."""
         shape = self.examples, self.tokens
         padded = [self._padded(of_all).unflatten(0, shape).transpose(1, 2) for of_all in states]
@@ -163,7 +163,8 @@ def without_waste(attend: Attention) -> Attention:
         sizes = [part.num_tokens for part in attention_mask.parts]
         # (1, heads, real tokens, head size) each; what comes back is (1, real tokens, heads, head size)
         split = (states.squeeze(0).transpose(0, 1).split(sizes) for states in (query, key, value))
-        mixed = [part.attend(attend, module, of_part, more) for part, *of_part in zip(attention_mask.parts, *split)]
+        parts = zip(attention_mask.parts, *split, strict=True)
+        mixed = [part.attend(attend, module, of_part, more) for part, *of_part in parts]
         return torch.cat(mixed)[None], None
 
     return attend_to_real_tokens

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +90,7 @@ class EarlyExitModel(nn.Module, ABC):
         """The states of the first token after each layer, (batch, hidden)."""
         return self.encoder.first_tokens(**_texts(batch))
 
-    def computing(self, batch: Batch) -> AbstractContextManager:
+    def computing(self, batch: Batch) -> AbstractContextManager[None]:
         """Context of the configured precision, for losses and answers."""
         return computing_in(self.precision, batch["input_ids"].device)
 
@@ -101,20 +102,20 @@ class EarlyExitModel(nn.Module, ABC):
         losses = nn.functional.cross_entropy(logits.flatten(0, -2).float(), wanted.flatten(), reduction="none")
         return losses.view(wanted.shape)
 
-    def parameter_groups(self, config: TrainingConfig) -> list[dict]:
+    def parameter_groups(self, config: TrainingConfig) -> list[dict[str, Any]]:
         """Groups for AdamW, each with `name`, `params`, `lr` and `weight_decay`.
 
         Biases and normalisation have no weight decay. With `layer_decay` a layer's learning rate is that of the layer
         above it times the factor; the heads and the pooler have the full one.
         """
         depths = self.encoder.parameter_depths()
-        groups: dict[tuple, dict] = {}
+        groups: dict[tuple[str, float, float], dict[str, Any]] = {}
         for name, parameter in self.named_parameters():
             if not parameter.requires_grad:
                 continue
             depth = depths.get(name.removeprefix("encoder."), self.encoder.num_layers + 1)
             key = self.parameter_group(config, name, parameter, depth)
-            group = dict(zip(("name", "lr", "weight_decay"), key))
+            group = dict(zip(("name", "lr", "weight_decay"), key, strict=True))
             groups.setdefault(key, {**group, "params": []})["params"].append(parameter)
         return list(groups.values())
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 State = dict[str, Tensor]
 
-SWEPT_QUANTILES = tuple(round(0.05 * step, 2) for step in range(1, 20)) + (1.0,)
+SWEPT_QUANTILES = (*(round(0.05 * step, 2) for step in range(1, 20)), 1.0)
 
 
 @dataclass(frozen=True)

@@ -243,8 +243,8 @@ class UncorrectedAdam(torch.optim.Optimizer):
         max_weight_norm: float | None = None,
     ) -> None:
         """`max_weight_norm`: what |w| counts as in a trust ratio at most, infinity for no limit; None: no ratio."""
-        settings = dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm)
-        super().__init__(params, settings)
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "max_weight_norm": max_weight_norm})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -281,7 +281,7 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
 
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
-) -> Callable[[], AbstractContextManager]:
+) -> Callable[[], AbstractContextManager[None]]:
     """Makes the context in which a model is trained: `UsedWords.in_place`, where that changes no number."""
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
