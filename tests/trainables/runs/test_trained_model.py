@@ -1,4 +1,4 @@
-"""Folders for transformers, and back: pytest tests/trainables/runs/test_exported_model.py"""
+"""Folders for transformers, and back: pytest tests/trainables/runs/test_trained_model.py"""
 
 from __future__ import annotations
 
