@@ -34,7 +34,15 @@ class Evidence:
 
     studies: list[Study]
     rows: list[Row]
-    samples: dict[Place, Sample]  # stored predictions by (row label, task)
+
+    @cached_property
+    def samples(self) -> dict[Place, Sample]:
+        """The stored predictions of cells that have them for every seed.
+
+        Raises:
+            ValueError: stored predictions are not their record's.
+        """
+        return samples_of(self.rows)
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
@@ -72,10 +80,9 @@ def gather(studies: list[Study], *, separate: bool = False) -> Evidence:
     """The evidence in these studies, of one protocol; with rows of their own for each of them where `separate`.
 
     Raises:
-        ValueError: the studies cannot share a table; stored predictions are not their record's.
+        ValueError: the studies cannot share a table.
     """
-    rows = rows_of(studies, separate=separate)
-    return Evidence(studies, rows, samples_of(rows))
+    return Evidence(studies, rows_of(studies, separate=separate))
 
 
 def make_table(

@@ -7,7 +7,6 @@ Which methods differ (`forest_picture`), how far the seeds lie apart (`seeds_pic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +35,11 @@ from analysis.pictures.picture import (
     task_panels,
 )
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import Comparison, by_task, macro_test, marks
-from analysis.statistics.exits import Exits, LayerCalibration, Sweep, calibration, exits_of
+from analysis.statistics.comparisons import by_task, macro_test, marks
+from analysis.statistics.exits import Exits, LayerCalibration, Sweep, calibration
 from analysis.statistics.samples import Place
 from analysis.statistics.uncertainty import PairedTest
-from analysis.studies.cells import Cell, Row
+from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import predictions_of
 from study.facts.plain_words import joined
 from study.facts.record import Record
@@ -55,80 +54,45 @@ STRIP_INCHES = (2.75, 0.8)  # of a method's exit layers on a task
 FEWEST_EXAMPLES = 20  # that leave at a layer; with fewer the share of right answers says nothing
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The rows of one or more studies, each with its look, and how their models leave."""
-
-    rows: list[Row]
-    styles: dict[str, Style]  # by the row's label
-    exits: dict[Place, Exits]  # of cells with records
-
-    @property
-    def cells(self) -> list[tuple[str, Cell]]:
-        """Every cell with the label of its row, tasks in their usual order."""
-        return [(row.label, row.cells[task]) for row in self.rows for task in TASKS if task in row.cells]
-
-    @property
-    def without_predictions(self) -> list[str]:
-        """The cells that have no predictions of every seed, in words."""
-        return [f"{label}/{task}" for (label, task), exits in self.exits.items() if exits.shares is None]
-
-
-def subject_of(rows: list[Row]) -> Subject:
-    """The subject of these rows.
-
-    Raises:
-        ValueError: a predictions file is broken.
-    """
-    read = {(row.label, task): exits_of(cell) for row in rows for task, cell in row.cells.items()}
-    return Subject(rows, styles_of(rows), {place: exits for place, exits in read.items() if exits is not None})
-
-
 def pictures(evidence: Evidence) -> list[Picture]:
     """Every picture that the evidence of a study has something to show in.
 
     Raises:
         ValueError: a predictions file is broken.
     """
-    subject = Subject(evidence.rows, styles_of(evidence.rows), evidence.exits)
-    drawn = [
-        forest_picture(subject, evidence.comparisons, evidence.baseline),
-        seeds_picture(subject),
-        layers_picture(subject),
-        exits_picture(subject),
-        calibration_picture(subject),
-        search_picture(subject),
-    ]
-    return [picture for picture in drawn if picture is not None]
+    draws = (forest_picture, seeds_picture, layers_picture, exits_picture, calibration_picture, search_picture)
+    return [picture for draw in draws if (picture := draw(evidence)) is not None]
 
 
 # Which methods differ from the baseline, and by how much.
 
 
 @matplotlib.rc_context(STYLE)
-def forest_picture(subject: Subject, comparisons: Sequence[Comparison], baseline: str | None) -> Picture | None:
+def forest_picture(evidence: Evidence) -> Picture | None:
     """Every method's difference to the baseline by task, their mean last; None without a baseline or a test."""
+    baseline, comparisons = evidence.baseline, evidence.comparisons
     if baseline is None:
         return None
-    tests = {row.label: by_task(comparisons, row.label, baseline) for row in subject.rows if row.label != baseline}
+    labels = [row.label for row in evidence.rows if row.label != baseline]
+    tests = {label: by_task(comparisons, label, baseline) for label in labels}
     tasks = [task for task in TASKS if any(task in own for own in tests.values())]
     lines = {label: _with_mean(own, tasks) for label, own in tests.items() if own}
     if not lines:
         return None
     names = [name for name in (*tasks, MEAN) if any(name in own for own in lines.values())]
-    marked = marks(subject.rows, comparisons)
+    styles, marked = styles_of(evidence.rows), marks(evidence.rows, comparisons)
     figure, axes = _forest_panel(names, len(lines))
     offsets = np.linspace(-0.5, 0.5, len(lines)) * SPREAD * (len(lines) - 1) / len(lines)
     for (label, own), offset in zip(lines.items(), offsets, strict=True):
         for name, test in own.items():
-            style, place = subject.styles[label], names.index(name) + offset
+            style, place = styles[label], names.index(name) + offset
             look = _forest_look(style, is_mean=name == MEAN, is_marked=(label, name) in marked)
             axes.hlines(place, 100 * test.low, 100 * test.high, style.colour, lw=2.6 if name == MEAN else 1.1, zorder=2)
             axes.plot(100 * test.difference, place, color=style.colour, zorder=3, **look)
     axes.set_xlabel(f"difference to {baseline}, points")
     handles = [
         axes.plot([], [], marker=style.marker, ms=4.5, lw=1.1, color=style.colour, label=label)[0]
-        for label, style in subject.styles.items()
+        for label, style in styles.items()
         if label in lines
     ]
     figure.legend(handles=handles, loc="outside upper left", ncols=min(2, len(handles)), handlelength=1.6)
@@ -186,18 +150,19 @@ def _describe_forest(label: str, tests: dict[str, PairedTest], marked: dict[Plac
 
 
 @matplotlib.rc_context(STYLE)
-def seeds_picture(subject: Subject) -> Picture | None:
+def seeds_picture(evidence: Evidence) -> Picture | None:
     """Every confirm score, and the median, per task and method."""
-    cells = [(label, cell) for label, cell in subject.cells if cell.records]
+    cells = [(label, cell) for label, cell in evidence.cells if cell.records]
     if not cells:
         return None
     figure, panels = task_panels({cell.task for _, cell in cells}, xlabel="")
+    styles = styles_of(evidence.rows)
     seen = {}
     for task, axes in panels.items():
         own = [(label, cell) for label, cell in cells if cell.task == task]
         texts = []
         for place, (label, cell) in enumerate(own):
-            style, scores = subject.styles[label], [100 * score for score in cell.scores]
+            style, scores = styles[label], [100 * score for score in cell.scores]
             axes.plot(place + np.linspace(-0.18, 0.18, len(scores)), scores, ms=5, **style.mark)
             axes.hlines(100 * cell.median, place - 0.3, place + 0.3, color=style.colour, lw=2)
             texts.append(f"{label} {100 * cell.median:.1f} ({min(scores):.1f} to {max(scores):.1f})")
@@ -233,16 +198,17 @@ def curve_of(sweep: Sweep) -> Curve:
 
 
 @matplotlib.rc_context(STYLE)
-def layers_picture(subject: Subject) -> Picture | None:
+def layers_picture(evidence: Evidence) -> Picture | None:
     """Curves of all sweeps, with a mark at each method's own exit: on its curve where its setting was swept."""
-    if not subject.exits:
+    if not evidence.exits:
         return None
-    curves = {place: [curve_of(sweep) for sweep in exits.sweeps] for place, exits in subject.exits.items()}
-    own_exits = {place: _own_exit(curves[place], exits) for place, exits in subject.exits.items()}
+    curves = {place: [curve_of(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
+    own_exits = {place: _own_exit(curves[place], exits) for place, exits in evidence.exits.items()}
     figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
+    styles = styles_of(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
     for (label, task), own in curves.items():
-        axes, style = panels[task], subject.styles[label]
+        axes, style = panels[task], styles[label]
         for curve in own:
             axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=0.15, lw=0)
             axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
@@ -253,7 +219,7 @@ def layers_picture(subject: Subject) -> Picture | None:
     share_x(panels.values())
     for task, axes in panels.items():
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-        medians = [np.median(exits.scores) for (_, other), exits in subject.exits.items() if other == task]
+        medians = [np.median(exits.scores) for (_, other), exits in evidence.exits.items() if other == task]
         axes.set_ylim(bottom=max(axes.get_ylim()[0], 100 * float(min(medians)) - REACH))
     share_height(panels.values())
     for task, axes in panels.items():
@@ -264,10 +230,15 @@ def layers_picture(subject: Subject) -> Picture | None:
         f"{REACH} points below the lowest mark they end. Whoever has a rule of its own, all layers or a sampled exit, "
         "has a mark beside the curves."
     )
-    if missing := subject.without_predictions:
+    if missing := _without_predictions(evidence):
         caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
     alt = sentences_by_task({task: _describe_curves(task, curves, own_exits) for task in panels})
     return lay_out("score-against-layers", "Score against layers run", caption, alt, figure)
+
+
+def _without_predictions(evidence: Evidence) -> list[str]:
+    """The cells that have no predictions of every seed, in words."""
+    return [f"{label}/{task}" for (label, task), exits in evidence.exits.items() if exits.shares is None]
 
 
 def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
@@ -299,23 +270,24 @@ def _describe_curves(
 
 
 @matplotlib.rc_context(STYLE)
-def exits_picture(subject: Subject) -> Picture | None:
+def exits_picture(evidence: Evidence) -> Picture | None:
     """Where examples leave, and where the posterior would let them: a block per task, in it a strip per method.
 
     As figure 6 of the PALBERT paper (arXiv:2204.03276).
     """
-    early = {place: exits for place, exits in subject.exits.items() if exits.is_early and exits.shares is not None}
-    labels = [row.label for row in subject.rows if any(label == row.label for label, _ in early)]
+    early = {place: exits for place, exits in evidence.exits.items() if exits.is_early and exits.shares is not None}
+    labels = [row.label for row in evidence.rows if any(label == row.label for label, _ in early)]
     tasks = [task for task in TASKS if any(other == task for _, other in early)]
     if not early:
         return None
     figure, strips = _strips(labels, tasks)
+    styles = styles_of(evidence.rows)
     for (label, task), exits in early.items():
-        _draw_strip(strips[label, task], subject.styles[label], label, exits)
+        _draw_strip(strips[label, task], styles[label], label, exits)
     caption = "Bars: share of the dev examples of all seeds by the layer after which they leave."
     if any(exits.posterior is not None for exits in early.values()):
         caption += " Black line: the posterior's mean probability of leaving there."
-    if missing := subject.without_predictions:
+    if missing := _without_predictions(evidence):
         caption += f" Left out, because predictions are missing: {', '.join(missing)}."
     seen = {
         task: [_describe_exits(label, early[label, task]) for label in labels if (label, task) in early]
@@ -377,13 +349,13 @@ def _describe_exits(label: str, exits: Exits) -> str:
 
 
 @matplotlib.rc_context(STYLE)
-def calibration_picture(subject: Subject) -> Picture | None:
+def calibration_picture(evidence: Evidence) -> Picture | None:
     """How probable a model calls its answers at each exit, against how often they are right.
 
     Raises:
         ValueError: a predictions file is broken.
     """
-    shown = {(label, cell.task): layers for label, cell in subject.cells if (layers := _calibrated_exits(cell))}
+    shown = {(label, cell.task): layers for label, cell in evidence.cells if (layers := _calibrated_exits(cell))}
     if not shown:
         return None
     figure, panels = task_panels(
@@ -391,10 +363,11 @@ def calibration_picture(subject: Subject) -> Picture | None:
         xlabel="mean probability of the answers that leave at a layer, %",
         ylabel="of them right, %",
     )
+    styles = styles_of(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), layers in shown.items():
-        style = subject.styles[label]
+        style = styles[label]
         claimed, true = 100 * np.array([(each.confidence, each.share) for each in layers]).T
         panels[task].plot(claimed, true, lw=1.0, ms=4, marker=style.marker, **style.stroke)
         ends[task].append(End(label, style, float(claimed[-1]), float(true[-1])))
@@ -428,21 +401,22 @@ def _calibrated_exits(cell: Cell) -> list[LayerCalibration]:
 
 
 @matplotlib.rc_context(STYLE)
-def search_picture(subject: Subject) -> Picture | None:
+def search_picture(evidence: Evidence) -> Picture | None:
     """The best search score so far, against the time of the search trials until then."""
-    searched = {(label, cell.task): trials for label, cell in subject.cells if (trials := _scored_search(cell))}
+    searched = {(label, cell.task): trials for label, cell in evidence.cells if (trials := _scored_search(cell))}
     if not searched:
         return None
-    on_gpu = any(record.gpu_seconds > 0 for _, cell in subject.cells for record in cell.arm_records)
+    on_gpu = any(record.gpu_seconds > 0 for _, cell in evidence.cells for record in cell.arm_records)
     figure, panels = task_panels(
         {task for _, task in searched},
         xlabel=f"{'GPU' if on_gpu else 'wall-clock'} seconds of search trials",
         ylabel="best search score so far, points",
     )
+    styles = styles_of(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), trials in searched.items():
-        style = subject.styles[label]
+        style = styles[label]
         seconds = [record.gpu_seconds if on_gpu else record.wall_seconds for record, _ in trials]
         costs, best = uncertainty.incumbents(seconds, [100 * score for _, score in trials])
         panels[task].step(costs, best, where="post", lw=1.3, **style.stroke)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, rows_in, write_study
+from helpers.made_studies import arm, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 from matplotlib.figure import Figure
@@ -35,7 +35,6 @@ from analysis.pictures.study_pictures import (
     pictures,
     search_picture,
     seeds_picture,
-    subject_of,
 )
 from analysis.report import write_report
 from analysis.statistics.comparisons import by_task, marks
@@ -55,17 +54,28 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evidence(study):
-    return gather([load_study(study)])
+    return evidence_in(study)
 
 
 @pytest.fixture(scope="module")
-def subject(evidence):
-    return subject_of(evidence.rows)
+def styles(evidence):
+    return styles_of(evidence.rows)
 
 
 @pytest.fixture(scope="module")
 def drawn(evidence):
     return pictures(evidence)
+
+
+def evidence_in(folder):
+    return gather([load_study(folder)])
+
+
+def given(evidence, **facts):
+    """The evidence with these facts in place of what it would read."""
+    changed = replace(evidence)
+    vars(changed).update(facts)
+    return changed
 
 
 def panel(picture, title):
@@ -80,31 +90,31 @@ def lines(axes, style, *, marked):
 
 
 @pytest.mark.parametrize("method", ["palbert", "pabee"])
-def test_mark_lies_on_the_curve_of_its_method(subject, method):
-    for axes in layers_picture(subject).figure.axes:
-        (curve,) = lines(axes, subject.styles[method], marked=False)
-        (((x, y),),) = lines(axes, subject.styles[method], marked=True)
+def test_mark_lies_on_the_curve_of_its_method(evidence, method, styles):
+    for axes in layers_picture(evidence).figure.axes:
+        (curve,) = lines(axes, styles[method], marked=False)
+        (((x, y),),) = lines(axes, styles[method], marked=True)
         assert [x, y] in curve.tolist()
 
 
-def test_mark_is_the_median_that_the_tables_give(subject):
-    axes = panel(layers_picture(subject), "RTE")
-    for row in subject.rows:
-        (((_, y),),) = lines(axes, subject.styles[row.label], marked=True)
+def test_mark_is_the_median_that_the_tables_give(evidence, styles):
+    axes = panel(layers_picture(evidence), "RTE")
+    for row in evidence.rows:
+        (((_, y),),) = lines(axes, styles[row.label], marked=True)
         assert y == pytest.approx(100 * row.cells["rte"].median)
 
 
-def test_curve_is_the_median_over_seeds_within_a_band_from_the_lowest_to_the_highest(subject):
-    axes = panel(layers_picture(subject), "RTE")
-    (sweep,) = subject.exits["palbert", "rte"].sweeps
-    (curve,) = lines(axes, subject.styles["palbert"], marked=False)
+def test_curve_is_the_median_over_seeds_within_a_band_from_the_lowest_to_the_highest(evidence, styles):
+    axes = panel(layers_picture(evidence), "RTE")
+    (sweep,) = evidence.exits["palbert", "rte"].sweeps
+    (curve,) = lines(axes, styles["palbert"], marked=False)
     assert curve[:, 1].tolist() == pytest.approx(100 * np.median(sweep.scores, axis=0))
     bands = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
     assert any(set(band) >= {*(100 * sweep.scores.min(axis=0)), *(100 * sweep.scores.max(axis=0))} for band in bands)
 
 
-def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(subject):
-    panels = layers_picture(subject).figure.axes
+def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(evidence):
+    panels = layers_picture(evidence).figure.axes
     spans = [high - low for low, high in (axes.get_ylim() for axes in panels)]
     assert len(panels) == 2 and spans == pytest.approx([spans[0]] * 2)
     assert len({axes.get_xlim() for axes in panels}) == 1
@@ -113,52 +123,52 @@ def test_a_point_is_as_high_in_every_panel_and_the_layers_are_shared(subject):
 def test_curves_that_are_missing_for_want_of_predictions_are_named(tmp_path):
     folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
     next((folder / "predictions").iterdir()).unlink()
-    picture = layers_picture(subject_of(rows_in(folder)))
+    picture = layers_picture(evidence_in(folder))
     assert picture.caption.endswith("Without curves, because predictions are missing: palbert/rte.")
 
 
 def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
-    subject = subject_of(rows_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))))
-    assert [draw(subject) for draw in (exits_picture, calibration_picture)] == [None] * 2
+    evidence = evidence_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))
+    assert [draw(evidence) for draw in (exits_picture, calibration_picture)] == [None] * 2
 
 
-def test_strips_show_the_shares_of_examples_by_exit_layer_and_the_posterior_over_them(subject):
+def test_strips_show_the_shares_of_examples_by_exit_layer_and_the_posterior_over_them(evidence):
     posterior = np.full((5, 12), 1 / 12)
     place = ("palbert", "rte")
-    given = replace(subject, exits={place: replace(subject.exits[place], posterior=posterior)})
-    picture = exits_picture(given)
+    exits = {place: replace(evidence.exits[place], posterior=posterior)}
+    picture = exits_picture(given(evidence, exits=exits))
     (axes,) = picture.figure.axes
     heights = [bar.get_height() for bar in axes.patches]
-    assert heights == pytest.approx(100 * subject.exits[place].shares.mean(axis=0))
+    assert heights == pytest.approx(100 * evidence.exits[place].shares.mean(axis=0))
     assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx([100 / 12] * 12)
     assert "the posterior" in picture.caption and "its posterior is heaviest at layer 1, with 8 %" in picture.alt
 
 
-def test_methods_that_never_leave_early_have_no_strip(subject):
-    assert "albert" not in exits_picture(subject).alt.replace("palbert", "")
+def test_methods_that_never_leave_early_have_no_strip(evidence):
+    assert "albert" not in exits_picture(evidence).alt.replace("palbert", "")
 
 
-def test_seeds_picture_shows_every_confirm_score(study, subject):
-    axes = panel(seeds_picture(subject), "RTE")
+def test_seeds_picture_shows_every_confirm_score(evidence, study):
+    axes = panel(seeds_picture(evidence), "RTE")
     shown = sorted(float(value) for line in axes.get_lines() for value in line.get_ydata())
     records = load_study(study).records
     scores = [100 * row.score for row in records if (row.task, row.phase) == ("rte", "confirm")]
     assert shown == pytest.approx(sorted(scores))
 
 
-def test_calibration_has_a_mark_per_layer_that_examples_leave_at(subject):
-    picture = calibration_picture(subject)
+def test_calibration_has_a_mark_per_layer_that_examples_leave_at(evidence, styles):
+    picture = calibration_picture(evidence)
     axes = panel(picture, "RTE")
-    (curve,) = [line for line in axes.get_lines() if line.get_color() == subject.styles["pabee"].colour]
-    shares = subject.exits["pabee", "rte"].shares.sum(axis=0)  # of five seeds with 200 examples each
+    (curve,) = [line for line in axes.get_lines() if line.get_color() == styles["pabee"].colour]
+    shares = evidence.exits["pabee", "rte"].shares.sum(axis=0)  # of five seeds with 200 examples each
     assert len(curve.get_xdata()) == sum(200 * shares >= 20)
     assert "pabee" in picture.alt and not re.search(r"\balbert", picture.alt)  # all of albert's leave at one layer
 
 
-def test_search_progress_never_falls_and_ends_at_the_best_trial(subject):
-    axes = panel(search_picture(subject), "RTE")
-    for row in subject.rows:
-        (curve,) = lines(axes, subject.styles[row.label], marked=False)
+def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles):
+    axes = panel(search_picture(evidence), "RTE")
+    for row in evidence.rows:
+        (curve,) = lines(axes, styles[row.label], marked=False)
         records = [one for one in row.cells["rte"].arm_records if one.phase == "search"]
         assert (np.diff(curve[:, 1]) >= 0).all()
         assert curve[-1].tolist() == pytest.approx(
@@ -166,9 +176,9 @@ def test_search_progress_never_falls_and_ends_at_the_best_trial(subject):
         )
 
 
-def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(evidence, subject):
-    (axes,) = forest_picture(subject, evidence.comparisons, "albert").figure.axes
-    style = subject.styles["pondernet"]
+def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(evidence, styles):
+    (axes,) = forest_picture(evidence).figure.axes
+    style = styles["pondernet"]
     drawn = {
         round(float(line.get_xdata()[0]), 6): line.get_markerfacecolor() == style.colour
         for line in axes.get_lines()
@@ -180,14 +190,14 @@ def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(eviden
     assert [label.get_text() for label in axes.get_yticklabels()] == ["RTE", "STS-B", "mean"]
 
 
-def test_no_forest_without_a_baseline(subject):
-    assert forest_picture(subject, [], None) is None
-    assert forest_picture(subject, [], "albert") is None
+def test_no_forest_without_a_baseline_or_a_test(tmp_path, evidence):
+    assert forest_picture(evidence_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))) is None
+    assert forest_picture(given(evidence, comparisons=[])) is None
 
 
-def test_the_mean_is_of_methods_that_were_tested_on_all_tasks(evidence, subject):
+def test_the_mean_is_of_methods_that_were_tested_on_all_tasks(evidence):
     comparisons = [one for one in evidence.comparisons if (one.other, one.task) != ("pabee", "rte")]
-    alt = forest_picture(subject, comparisons, "albert").alt
+    alt = forest_picture(given(evidence, comparisons=comparisons)).alt
     texts = {text.partition(":")[0]: text for text in alt.split(". ")}
     assert "mean" in texts["pondernet"] and "mean" not in texts["pabee"]
 
@@ -318,13 +328,13 @@ def test_lines_without_a_common_stretch_are_not_compared():
     assert compare_lines("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
 
 
-def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(subject):
-    alt = layers_picture(subject).alt
-    palbert = subject.exits["palbert", "rte"]
+def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(evidence):
+    alt = layers_picture(evidence).alt
+    palbert = evidence.exits["palbert", "rte"]
     low, high = (100 * np.median(palbert.sweeps[0].scores[:, place]) for place in (0, -1))
     layers = np.median(palbert.sweeps[0].mean_layers[:, 0])
     assert f"palbert rises from {low:.1f} at {layers:.1f} layers to {high:.1f} at 12.0 layers" in alt
-    assert f"albert is marked at {100 * np.median(subject.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
+    assert f"albert is marked at {100 * np.median(evidence.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
     assert re.search(r"pabee lies (above|below) palbert from \d+\.\d layers to \d+\.\d layers", alt)
 
 
@@ -336,7 +346,7 @@ def test_every_picture_has_a_caption_and_another_alt_text_with_numbers(drawn):
 
 def test_alt_texts_change_with_the_data_and_captions_do_not(tmp_path):
     better, worse = (
-        subject_of(rows_in(swept_study(tmp_path / str(by), ["palbert"], ["rte"], better_by=by))) for by in (0.0, -0.2)
+        evidence_in(swept_study(tmp_path / str(by), ["palbert"], ["rte"], better_by=by)) for by in (0.0, -0.2)
     )
     for draw in (seeds_picture, layers_picture, calibration_picture):
         assert draw(better).caption == draw(worse).caption
@@ -368,9 +378,9 @@ def test_files_tell_neither_date_nor_version(drawn):
 
 
 @pytest.mark.parametrize("draw", [layers_picture, exits_picture])
-def test_nine_tasks_fit_on_a_printed_page_with_text_of_seven_points(subject, draw):
-    own = {label: subject.exits[label, "rte"] for label in METHODS}
+def test_nine_tasks_fit_on_a_printed_page_with_text_of_seven_points(evidence, draw):
+    own = {label: evidence.exits[label, "rte"] for label in METHODS}
     exits = {(label, task): own[label] for task in TRAINABLE_TASKS for label in METHODS}
-    width, height = draw(replace(subject, exits=exits)).figure.get_size_inches()
+    width, height = draw(given(evidence, exits=exits)).figure.get_size_inches()
     shrunk = min(1.0, 7.2 / width)  # to the width of A4 within margins
     assert 9 * shrunk >= 7 and height * shrunk <= 10.6
