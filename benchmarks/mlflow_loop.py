@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from study.mlflow_mirror.follower import Mirror
+from study.mirror import Mirror
 from study.mlflow_mirror.run_content import MLFLOW_STATUS, Run
 from study.mlflow_mirror.tracking import prepare_environment
 

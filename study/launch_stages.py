@@ -30,12 +30,10 @@ from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, for_screen, on_screen
 from study.facts.study_facts import StudyFacts
-from study.facts.study_folder import DEV_TABLE, dev_table
+from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions, default_driver, is_installed
 from study.launch_plan import first_line, launched_arms, plan_notes, resolve_in
-from study.mlflow_mirror.answering_server import silence_of
-from study.mlflow_mirror.tracking import sqlite_uri
-from study.mlflow_mirror.views import PORT, experiment_in, free_port, links, search_for
+from study.mlflow_mirror.tracking import silence_of
 from study.plans.plan import Plan
 from study.plans.plan_file import PlanFile, plan_on_disk, read_plan, write_plan
 from study.plans.resolved_plan import ResolvedPlan
@@ -248,6 +246,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
     """The process that follows the journal into MLflow; None with `--tracking-uri none`."""
     if uri == "none":
         return None
+    (folder / BROWSE).unlink(missing_ok=True)  # of the launch before
     command = [sys.executable, "-m", "study.mirror", str(folder), "--follow"]
     with (folder / "mirror.log").open("a") as log:
         mirror = subprocess.Popen(
@@ -273,28 +272,14 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
         print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
 
 
-def browse(folder: Path, tracking_uri: str | None, progress: StudyProgress) -> list[str]:
-    """How to look at the runs: what serves them, links to the views of them, and how to search for those of an arm."""
-    if tracking_uri is not None:
-        return _browse_server(folder, tracking_uri) if tracking_uri.startswith("http") else []
-    experiment, port = experiment_in(folder / "mlflow.db", folder.resolve().name), free_port()
-    served = f"browse:      {python()} -m mlflow ui --backend-store-uri {shlex.quote(sqlite_uri(folder))}"
-    served += f" --port {port}" * (port != PORT)
-    if experiment is None:
-        return [served]
-    found = [
-        *links(f"http://127.0.0.1:{port}", experiment, progress),
-        f"{'One arm:':<31}{search_for(progress.plan.arms[0].name)}",
-    ]
-    return [served, *(f"  {line}" for line in found)]
-
-
-def _browse_server(folder: Path, uri: str) -> list[str]:
-    """Where the links are, or, where the server is away, how the runs come there later."""
-    if not (silence := silence_of(uri)):
-        return [f"browse:      {masked(uri)}, links in {folder / 'mirror.log'}"]
-    later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
-    return [f"not all of it is in MLflow: {_unanswered(uri, silence)}", f"mirror it:   {later}"]
+def browse(folder: Path, tracking_uri: str | None) -> list[str]:
+    """How to look at the runs, as `study.mirror` has written it; if the server is away, how they come there later."""
+    uri = tracking_uri or ""
+    if silence := silence_of(uri):
+        later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
+        return [f"not all of it is in MLflow: {_unanswered(uri, silence)}", f"mirror it:   {later}"]
+    path = folder / BROWSE
+    return path.read_text().splitlines() if uri != "none" and path.exists() else []
 
 
 def _unanswered(uri: str, silence: str) -> str:
@@ -337,7 +322,7 @@ def conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpti
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
-    for line in browse(folder, options.tracking_uri, progress):
+    for line in browse(folder, options.tracking_uri):
         print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
     if not status:

@@ -1,32 +1,236 @@
 """Mirrors a study into MLflow, while it runs or afterwards: `python -m study.mirror runs/NAME`.
 
-Reads the study's journal and never writes to the study, but for its own lock and the default store. Running it again
-changes nothing; after an outage of the tracking server it goes on where it was.
+Reads the study's journal and never writes to the study, but for its own lock, the default store and `browse.txt`, which
+says how to look at the runs. Running it again changes nothing; after an outage of the tracking server it goes on where
+it was.
 """
 
 from __future__ import annotations
 
+import hashlib
+import shlex
+import socket
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote, urlencode
 
 from filelock import FileLock, Timeout
 
 from study.command_line import Parser, argument, guarded, option
+from study.decisions.progress import StudyProgress
 from study.facts import events
+from study.facts.events import EpochReported, Event
+from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
-from study.mlflow_mirror.follower import Mirror, mirror
-from study.mlflow_mirror.tracking import default_uri, prepare_environment
-from study.mlflow_mirror.views import links
+from study.facts.study_facts import StudyFacts, TrialFacts, apply_line
+from study.facts.study_folder import BROWSE, dev_table, journal_digest
+from study.mlflow_mirror.run_content import Run, StudyRuns
+from study.mlflow_mirror.tracking import Tracking, default_uri, is_fatal, outages, prepare_environment, reason
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import require_plan
+from study.screen.words import python
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, masked, tracking_address
+from trainables.atomic_files import write_text
 from trainables.configuration import NotNegative
 from trainables.schema import Typed
 
 LOCK_SECONDS = 300.0  # how long a follower waits for the follower of the launch before
+POLL_SECONDS = 1.0
+LIVE_SECONDS = 5.0  # from one look at the trials that go on to the next: each is some dozen statements
+LONGEST_PAUSE_SECONDS = 5.0
+FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
+PORT = 5000  # where `mlflow ui` listens unless it is told otherwise
+
+BEST, ARMS, SEEDS, FAILURES = (
+    "Best run of each arm",
+    "Median and winner of each arm",
+    "Score of each seed",
+    "Failed trials",
+)
+# What finds the runs of a link, as one types it into MLflow's search field, and their order: MLflow's page keeps both
+# in its address. By time it would show the arms instead of failed trials, their trials folded.
+LINKS = {
+    BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
+    ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
+    SEEDS: {"searchFilter": "tags.counts = 'true'", "orderByKey": "tags.`arm`", "orderByAsc": "true"},
+    FAILURES: {
+        "searchFilter": "tags.level = 'trial' AND attributes.status = 'FAILED'",
+        "orderByKey": "tags.`arm`",
+        "orderByAsc": "true",
+    },
+}
+
+
+class Mirror:
+    """One study folder on its way into one tracking store."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri = folder, uri
+        self.facts = StudyFacts()
+        self.tracking: Tracking | None = None
+        self._tail = Tail(folder / events.FILE, events.READER)
+        self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
+        self._changed: set[str] = set()  # keys of trials to be written
+        self._next_live = 0.0
+
+    def read(self) -> None:
+        """Takes in what the journal says by now."""
+        for number, event in self._tail.read():
+            apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
+            if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
+                self.reports[event.key].append(event)
+            self._changed |= self._about(event)
+
+    def progress(self) -> StudyProgress:
+        """How far the study is, by what was read."""
+        return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
+
+    def launch_is_over(self) -> bool:
+        return self.facts.last_launch is not None and self.facts.last_launch.is_over()
+
+    def write(self, *, final: bool) -> None:
+        """Writes what changed; with `final` also tables and report, and what became of trials that were cut off."""
+        if self.facts.last_launch is None:
+            return
+        if final:
+            self._changed |= set(self.facts.under_way)  # their status depends on whether the launch is over
+        if self.tracking is None:
+            folder = self.folder.resolve()
+            self.tracking = Tracking(
+                self.uri, experiment=folder.name, study_id=self._study_id(), artifacts=folder / "mlartifacts"
+            )
+            self._changed = set(self.facts.trials)
+        for run in self.runs(final=final):
+            self.tracking.write(run)
+            self._changed.discard(run.key)
+
+    def runs(self, *, final: bool) -> list[Run]:
+        """What is to be written: parents before children, because a child names its parent's id."""
+        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
+        changed = self._due(final=final)
+        files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
+        return [
+            runs.study(files=files, note=dev_table(self.folder), journal=journal),
+            *(runs.arm(name) for name in dict.fromkeys(trial.started.arm for trial in changed)),
+            *(runs.trial(trial.key) for trial in changed),
+        ]
+
+    def _due(self, *, final: bool) -> list[TrialFacts]:
+        """What changed of the trials that have ended and, once in a while, of those that go on."""
+        changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
+        if not final and time.monotonic() < self._next_live:
+            return [trial for trial in changed if trial.record is not None]
+        self._next_live = time.monotonic() + LIVE_SECONDS
+        return changed
+
+    def _about(self, event: Event) -> set[str]:
+        """Keys of the trials whose runs an event may change."""
+        if isinstance(event, events.LaunchBegan | events.LaunchEnded):
+            return set(self.facts.under_way)
+        if isinstance(event, events.TrialEnded):  # another winner, another best
+            return {event.key, *(trial.key for trial in self.facts.arm(event.record.arm).confirm)}
+        key = getattr(event, "key", None)
+        return set() if key is None else {key}
+
+    def _study_id(self) -> str:
+        """Tells this study from others of its name: a digest of the first line ever written to its journal."""
+        with (self.folder / events.FILE).open("rb") as file:
+            return hashlib.sha256(file.readline()).hexdigest()[:12]
+
+    def _files(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(str(path) for pattern in patterns for path in sorted(self.folder.glob(pattern)))
+            for name, patterns in FILES.items()
+        }
+
+
+def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60.0) -> Mirror:
+    """Writes the study in `folder` to the store at `uri`; with `follow` until its launch is over.
+
+    Says on standard error when the store is found to be away, and waits for it.
+
+    Raises:
+        TimeoutError: the store was away for `patience` seconds after that.
+        ValueError: a broken journal, or a store that refuses.
+    """
+    mirrored, pause, deadline, is_away = Mirror(folder, uri), POLL_SECONDS, None, False
+    while True:
+        final = not follow or mirrored.launch_is_over()  # asked before reading: what came before the end is read below
+        mirrored.read()
+        try:
+            mirrored.write(final=final)
+        except outages() as error:
+            if is_fatal(error):
+                raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
+            deadline = deadline or (time.monotonic() + patience if final else None)
+            if deadline and time.monotonic() > deadline:
+                raise TimeoutError(f"{masked(uri)} is away: {reason(error)}") from None
+            if not is_away:
+                until = f"for {patience:g} s" if final else "while the study runs"
+                print(f"{masked(uri)} is away: {reason(error)}; trying again {until}", file=sys.stderr, flush=True)
+            mirrored.tracking, pause, is_away = None, min(2 * pause, LONGEST_PAUSE_SECONDS), True
+        else:
+            pause, is_away = POLL_SECONDS, False
+            if final:
+                return mirrored
+        time.sleep(pause)
+
+
+# ---- how to look at the runs
+
+
+def browse(mirrored: Mirror) -> list[str]:
+    """How to look at the runs that were mirrored: a server's address, or what serves the store, and links.
+
+    Nothing for a database that is no file: its server is not known here.
+    """
+    uri = mirrored.uri
+    if mirrored.tracking is None or not uri.startswith(("http", "sqlite")):
+        return []
+    if uri.startswith("http"):
+        server, served = masked(uri).rstrip("/"), masked(uri)
+    else:
+        port = free_port()
+        server = f"http://127.0.0.1:{port}"
+        served = f"{python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}" + f" --port {port}" * (port != PORT)
+    page = f"{server}/#/experiments/{quote(mirrored.tracking.experiment_id)}/runs"
+    progress = mirrored.progress()
+    return [
+        f"browse:      {served}",
+        *(f"  {name + ':':<31}{page}?{query(name)}" for name in links_with_runs(progress)),
+        f"  {'One arm:':<31}tags.arm = '{progress.plan.arms[0].name}'",
+    ]
+
+
+def query(name: str) -> str:
+    """The search that a link opens as model training, whatever the browser has shown before."""
+    chart = {"compareRunsMode": "CHART"} if name == SEEDS else {}  # a bar for each run
+    return urlencode({"workflowType": "machine_learning", **LINKS[name], **chart}, quote_via=quote)
+
+
+def links_with_runs(progress: StudyProgress) -> list[str]:
+    """Names of the links that find any run of a study that is this far."""
+    is_confirmed = any(arm.confirmed for arm in progress.arms)
+    has_failed = any(trial.record and trial.record.status == "failed" for trial in progress.facts.trials.values())
+    shown = {BEST: is_confirmed, ARMS: True, SEEDS: is_confirmed, FAILURES: has_failed}
+    return [name for name in LINKS if shown[name]]
+
+
+def free_port() -> int:
+    """The first from MLflow's own on that nobody answers on here: macOS has a service on 5000."""
+    for port in range(PORT, PORT + 100):
+        with socket.socket() as asking:
+            asking.settimeout(1.0)
+            if asking.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    return PORT
+
+
+# ---- the command
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -68,8 +272,9 @@ def _main(argv: Sequence[str] | None) -> int:
         return 1
     seconds = time.monotonic() - began
     print(f"mirrored {counted(len(mirrored.facts.trials), 'trial')} of {folder} to {masked(uri)} in {seconds:.1f} s")
-    if mirrored.tracking and uri.startswith("http"):
-        print("\n".join(links(masked(uri), mirrored.tracking.experiment_id, mirrored.progress())))
+    lines = browse(mirrored)
+    write_text(folder / BROWSE, "".join(f"{line}\n" for line in lines))
+    print("\n".join(lines))
     return 0
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, get_type_hints
 
 from optuna.distributions import BaseDistribution
+from optuna.trial import create_trial
 
 import search_spaces
 import trainables
@@ -277,10 +278,12 @@ def _within(
 
 
 def _contains(distribution: Any, value: Value) -> bool:
+    """Whether Optuna takes the value for one of the distribution."""
     try:
-        return distribution._contains(distribution.to_internal_repr(value))
-    except ValueError:  # of another type
+        create_trial(value=0.0, params={"field": value}, distributions={"field": distribution})
+    except ValueError:
         return False
+    return True
 
 
 def _refused(name: str, task: str, points: Sequence[Configuration], method: Method) -> Iterator[str]:

@@ -11,6 +11,7 @@ from study.facts.plain_words import counted
 
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
+BROWSE = "browse.txt"  # written by `study.mirror`: how to look at the runs
 _ENDED = b'{"event":"launch_ended"'
 
 

@@ -11,9 +11,8 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from study.decisions.progress import StudyProgress
 from study.facts.record import Record
@@ -29,8 +28,7 @@ SERVED_MODEL = Path(__file__).with_name("served_model.py")
 REQUIREMENTS = ("torch", "transformers", "safetensors", "numpy", "pandas", "scipy", "scikit-learn", "msgspec")
 
 
-@dataclass(frozen=True)
-class Registered:
+class Registered(NamedTuple):
     """One version in the registry."""
 
     name: str
@@ -51,19 +49,32 @@ def register(tracking: Tracking, progress: StudyProgress, folder: Path) -> Itera
 
 
 def _register_arm(tracking: Tracking, name: str, confirmed: list[Record]) -> Iterator[Registered]:
-    versions = tracking.model_versions(name)
+    client, mark = tracking.client, '"' if "'" in name else "'"
+    is_named = f"name = {mark}{name}{mark}"
+    found = [v for v in client.search_model_versions(is_named) if v.tags.get("study_id") == tracking.study_id]
+    versions = {version.tags["key"]: version.version for version in found}
     for record in confirmed:
         if record.key not in versions:
-            with tempfile.TemporaryDirectory() as folder:
-                save_model(record, Path(folder) / "model")
-                tags = {"key": record.key, "seed": str(record.seed), "score": f"{record.score:.4f}"}
-                versions[record.key] = tracking.register_model(name, record.key, Path(folder) / "model", tags)
+            if not client.search_registered_models(is_named):
+                client.create_registered_model(name)
+            versions[record.key] = _create_version(tracking, name, record)
             yield Registered(name, versions[record.key], record.key)
     keys = {record.key for record in confirmed}
     for key, version in versions.items():
-        tracking.tag_model_version(name, version, "superseded", str(key not in keys).lower())
+        client.set_model_version_tag(name, version, "superseded", str(key not in keys).lower())
     best = max(confirmed, key=lambda record: record.score or 0.0)
-    tracking.set_alias(name, "best", versions[best.key])
+    client.set_registered_model_alias(name, "best", versions[best.key])
+
+
+def _create_version(tracking: Tracking, name: str, record: Record) -> str:
+    """The version that the record's model got under `name`; its files are artifacts of the trial's run."""
+    run = tracking.client.get_run(tracking.run_ids[record.key])
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(record, Path(folder) / "model")
+        tracking.client.log_artifacts(run.info.run_id, str(Path(folder) / "model"), "model")
+    tags = {"key": record.key, "seed": str(record.seed), "score": f"{record.score:.4f}"}
+    source, tags = f"{run.info.artifact_uri}/model", {"study_id": tracking.study_id, **tags}
+    return tracking.client.create_model_version(name, source, run.info.run_id, tags=tags).version
 
 
 def save_model(record: Record, folder: Path) -> None:

@@ -10,7 +10,7 @@ from helpers.launched_studies import launch, mini_plan
 from msgspec.structs import replace
 
 from analysis.verify import verify
-from study.mlflow_mirror.follower import Mirror
+from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import ResolvedPlan

@@ -20,7 +20,7 @@ from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
 from study.launch_options import build_parser
-from study.mlflow_mirror.follower import Mirror
+from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.model_card import model_card
 from study.plans.plan_file import plan_changes, require_plan, write_plan

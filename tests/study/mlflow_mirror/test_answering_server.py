@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from helpers.mlflow_stores import free_port
 
-from study.mlflow_mirror import answering_server
-from study.mlflow_mirror.answering_server import silence_of
+from study.mlflow_mirror import tracking
+from study.mlflow_mirror.tracking import silence_of
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -35,7 +35,7 @@ def test_nobody_behind_a_port_is_silence() -> None:
 
 
 def test_somebody_who_never_answers_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering_server, "SECONDS", 0.1)
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert "timed out" in (silence_of(f"http://127.0.0.1:{listener.getsockname()[1]}") or "")
 

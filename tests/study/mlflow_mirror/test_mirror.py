@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from study.facts.events import TrialEnded
 from study.launch_stages import MIRROR_NICENESS, start_mirror
-from study.mirror import main
-from study.mlflow_mirror.follower import Mirror, mirror
+from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked
 from study.plans.plan_file import require_plan
@@ -95,7 +94,7 @@ def test_trials_that_go_on_are_looked_at_once_in_a_while_and_ended_ones_each_tim
     journal: MadeJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = iter([100.0, 100.0, 101.0, 200.0, 200.0, 201.0])
-    monkeypatch.setattr("study.mlflow_mirror.follower.time.monotonic", clock.__next__)
+    monkeypatch.setattr("study.mirror.time.monotonic", clock.__next__)
     journal.start("e" * 16, trial=3)
     mirrored = Mirror(journal.folder, uri="")
     mirrored.read()

@@ -1,14 +1,12 @@
-"""Finding a run in MLflow: views, links, and what they search by: pytest tests/study/mlflow_mirror/test_views.py"""
+"""Finding a run in MLflow: links, and what they search by: pytest tests/study/mlflow_mirror/test_links.py"""
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -17,13 +15,11 @@ from helpers.made_studies import plan_of, write_plan_of
 from helpers.mlflow_server import Server
 from helpers.mlflow_stores import free_port, planned, stored_runs
 
-from study import launch_stages
+from study import mirror as mirroring
+from study.facts.study_folder import BROWSE
 from study.launch_stages import browse
-from study.mirror import main
-from study.mlflow_mirror import views
-from study.mlflow_mirror.follower import mirror
+from study.mirror import ARMS, BEST, FAILURES, LINKS, SEEDS, links_with_runs, main, mirror
 from study.mlflow_mirror.tracking import default_uri
-from study.mlflow_mirror.views import ARMS, BEST, FAILURES, SEEDS, TAG, VIEWS, views_with_runs
 from study.status import read_progress
 
 pytestmark = pytest.mark.slow
@@ -60,14 +56,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def found(uri: str, view: dict[str, Any], also: str = "") -> list[str]:
-    """Keys of the runs that MLflow finds for a view, and a condition besides."""
+def found(uri: str, link: dict[str, str], also: str = "") -> list[str]:
+    """Keys of the runs that MLflow finds for a link, and a condition besides."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
     (experiment,) = (e for e in client.search_experiments() if e.name == "mine")
-    order = [f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"]
-    runs = client.search_runs([experiment.experiment_id], view["searchFilter"] + also, order_by=order)
+    order = [f"{link['orderByKey']} {'ASC' if link['orderByAsc'] == 'true' else 'DESC'}"]
+    runs = client.search_runs([experiment.experiment_id], link["searchFilter"] + also, order_by=order)
     return [run.data.tags["key"] for run in runs]
 
 
@@ -81,28 +77,14 @@ def add_better_search_trial(journal: MadeJournal) -> None:
     journal.end(launch=2)
 
 
-def test_the_views_find_the_best_run_of_each_arm_its_seeds_and_its_failures(journal: MadeJournal, uri: str) -> None:
+def test_links_find_best_runs_arms_seeds_and_failures(journal: MadeJournal, uri: str) -> None:
     mirror(journal.folder, uri)
-    assert found(uri, BEST.state()) == ["7" * 16, "d" * 16]
-    assert found(uri, BEST.state(), " AND tags.arm = 'palbert/rte'") == ["d" * 16]
-    assert found(uri, ARMS.state()) == ["palbert/rte", "pabee/rte"]
-    assert [key[0] for key in found(uri, SEEDS.state())][:2] in (["7", "8"], ["8", "7"])
-    assert set(found(uri, SEEDS.state(), " AND tags.arm = 'palbert/rte'")) == {"c" * 16, "d" * 16}
-    assert found(uri, FAILURES.state()) == ["f" * 16]
-    assert not [view.key for view in VIEWS if "start_time" in view.order_by]  # then MLflow folds trials below their arm
-
-
-def test_every_column_of_a_view_is_something_that_its_runs_have(journal: MadeJournal, uri: str) -> None:
-    mirror(journal.folder, uri)
-    runs = stored_runs(uri)
-    for view in VIEWS:
-        for key in found(uri, view.state()):
-            data = runs[key].data
-            assert data.tags["mlflow.note.content"]
-            there = {"attributes.`Description`"} | {
-                f"{kind}.`{name}`" for kind in ("metrics", "params", "tags") for name in getattr(data, kind)
-            }
-            assert set(view.columns) <= there, (view.key, key)
+    assert found(uri, LINKS[BEST]) == ["7" * 16, "d" * 16]
+    assert found(uri, LINKS[BEST], " AND tags.arm = 'palbert/rte'") == ["d" * 16]
+    assert found(uri, LINKS[ARMS]) == ["palbert/rte", "pabee/rte"]
+    assert [key[0] for key in found(uri, LINKS[SEEDS])][:2] in (["7", "8"], ["8", "7"])
+    assert set(found(uri, LINKS[SEEDS], " AND tags.arm = 'palbert/rte'")) == {"c" * 16, "d" * 16}
+    assert found(uri, LINKS[FAILURES]) == ["f" * 16]
 
 
 def test_a_trial_that_asha_stopped_does_not_look_failed(journal: MadeJournal, uri: str) -> None:
@@ -122,7 +104,8 @@ def test_an_arm_has_its_winner_its_score_and_what_it_is_made_of(tmp_path: Path, 
     journal.end()
     mirror(journal.folder, uri)
     run = stored_runs(uri)["palbert/rte"]
-    assert run.data.params == {"learning_rate": "2e-05", "batch_size": "32", "epochs": "3"}
+    winner = {"winner.learning_rate": "2e-05", "winner.batch_size": "32", "winner.epochs": "3"}
+    assert winner.items() <= run.data.tags.items()
     assert run.data.metrics["score"] == 0.7
     wanted = {
         "git_commit": "abc",
@@ -136,18 +119,18 @@ def test_an_arm_has_its_winner_its_score_and_what_it_is_made_of(tmp_path: Path, 
     assert {name: run.data.tags[name] for name in wanted} == wanted
 
 
-def test_a_former_winner_gives_way_in_the_arm_and_in_the_views(journal: MadeJournal, uri: str) -> None:
+def test_a_former_winner_gives_way_in_the_arm_and_in_the_links(journal: MadeJournal, uri: str) -> None:
     mirror(journal.folder, uri)
     before = stored_runs(uri)
     add_better_search_trial(journal)
     mirror(journal.folder, uri)
     after = stored_runs(uri)
-    assert after["palbert/rte"].data.params["learning_rate"] == "5e-05"
-    assert after["palbert/rte"].info.run_id != before["palbert/rte"].info.run_id  # MLflow's parameters never change
+    assert after["palbert/rte"].data.tags["winner.learning_rate"] == "5e-05"
+    assert after["palbert/rte"].info.run_id == before["palbert/rte"].info.run_id
     parents = {after[letter * 16].data.tags["mlflow.parentRunId"] for letter in "abcdf123"}
     assert parents == {after["palbert/rte"].info.run_id}
-    assert found(uri, BEST.state(), " AND tags.arm = 'palbert/rte'") == ["2" * 16]
-    assert set(found(uri, SEEDS.state(), " AND tags.arm = 'palbert/rte'")) == {"2" * 16, "3" * 16}
+    assert found(uri, LINKS[BEST], " AND tags.arm = 'palbert/rte'") == ["2" * 16]
+    assert set(found(uri, LINKS[SEEDS], " AND tags.arm = 'palbert/rte'")) == {"2" * 16, "3" * 16}
 
 
 def test_a_writer_lost_between_an_arm_and_its_trials_is_made_good(journal: MadeJournal, uri: str) -> None:
@@ -162,87 +145,76 @@ def test_a_writer_lost_between_an_arm_and_its_trials_is_made_good(journal: MadeJ
     assert parents == {after["palbert/rte"].info.run_id}
 
 
-def test_a_view_that_somebody_deleted_comes_back_and_others_stay(journal: MadeJournal, uri: str) -> None:
-    from mlflow.tracking import MlflowClient
-
-    mirror(journal.folder, uri)
-    client = MlflowClient(tracking_uri=uri)
-    client.set_experiment_tag("1", TAG + "own", "{}")
-    client.delete_experiment_tag("1", TAG + "best")
-    mirror(journal.folder, uri)
-    tags = client.get_experiment("1").tags
-    assert set(tags) >= {TAG + "own", *(TAG + view.key for view in VIEWS)}
-
-
 def test_a_launch_prints_links_into_the_studys_own_store(
     journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch_stages, "free_port", lambda: 5000)
-    assert len(browse(journal.folder, None, read_progress(journal.folder))) == 1  # nothing is mirrored yet
+    monkeypatch.setattr(mirroring, "free_port", lambda: 5000)
+    assert browse(journal.folder, None) == []  # nothing is mirrored yet
     shutil.move(uri.removeprefix("sqlite:///"), journal.folder)
-    mirror(journal.folder, default_uri(journal.folder))
-    served, *lines, one_arm = browse(journal.folder, None, read_progress(journal.folder))
+    assert main([str(journal.folder)]) == 0
+    served, *lines, one_arm = browse(journal.folder, None)
     assert served.startswith("browse: ") and "mlflow ui --backend-store-uri sqlite:///" in served
-    assert [line.strip().partition(":")[0] for line in lines] == [view.name for view in (BEST, ARMS, SEEDS, FAILURES)]
-    page = "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey="
-    assert [line.partition(page)[2] for line in lines] == ["best", "arms", "seeds&compareRunsMode=CHART", "failures"]
+    assert [line.strip().partition(":")[0] for line in lines] == [BEST, ARMS, SEEDS, FAILURES]
+    page = "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&"
+    for line in lines:
+        name, _, query = line.partition(page)
+        fields = {field: values[0] for field, values in parse_qs(query).items()}
+        assert fields.items() >= LINKS[name.strip().rstrip(":")].items()
+        assert fields.get("compareRunsMode") == ("CHART" if SEEDS in name else None)
     condition = one_arm.partition(": ")[2].strip()
-    searched = {"searchFilter": condition, "orderByKey": "attributes.start_time", "orderByAsc": True}
+    searched = {"searchFilter": condition, "orderByKey": "attributes.start_time", "orderByAsc": "true"}
     wanted = ["palbert/rte", *(letter * 16 for letter in "abfcd")]
     assert sorted(found(default_uri(journal.folder), searched)) == sorted(wanted)
 
 
-def test_where_another_listens_on_the_port_of_mlflow_command_and_links_have_the_next_one(
+def test_command_and_links_have_the_next_port_if_mlflows_is_taken(
     journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.move(uri.removeprefix("sqlite:///"), journal.folder)
-    mirror(journal.folder, default_uri(journal.folder))
+    mirrored = mirror(journal.folder, uri)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr(views, "PORT", taken.getsockname()[1])
-        served, first, *_ = browse(journal.folder, None, read_progress(journal.folder))
+        monkeypatch.setattr(mirroring, "PORT", taken.getsockname()[1])
+        served, first, *_ = mirroring.browse(mirrored)
         port = int(served.rpartition(" --port ")[2])
         assert port > taken.getsockname()[1] and f"http://127.0.0.1:{port}/#/" in first
 
 
-def test_no_link_opens_a_view_without_runs(tmp_path: Path) -> None:
+def test_no_link_opens_a_page_without_runs(tmp_path: Path) -> None:
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.whole_trial("a" * 16, [0.5, 0.7])
-    assert views_with_runs(read_progress(journal.folder)) == [ARMS]
+    assert links_with_runs(read_progress(journal.folder)) == [ARMS]
     journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm")
-    assert views_with_runs(read_progress(journal.folder)) == [BEST, ARMS, SEEDS]
+    assert links_with_runs(read_progress(journal.folder)) == [BEST, ARMS, SEEDS]
 
 
-def test_a_launch_says_where_the_links_into_a_server_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = read_progress(planned(tmp_path / "mine").folder)
-    monkeypatch.setattr(launch_stages, "silence_of", lambda uri: None)
-    (line,) = browse(tmp_path, "http://anna:secret@host:5000", progress)
-    assert line == f"browse:      http://anna:***@host:5000, links in {tmp_path / 'mirror.log'}"
-    assert browse(tmp_path, "none", progress) == []
+def test_password_of_a_server_is_in_no_link(journal: MadeJournal, uri: str) -> None:
+    mirrored = mirror(journal.folder, uri)
+    mirrored.uri = "http://anna:secret@host:5000"
+    served, first, *_ = mirroring.browse(mirrored)
+    assert served == "browse:      http://anna:***@host:5000"
+    assert first.split()[-1].startswith("http://anna:***@host:5000/#/experiments/1/runs?")
+
+
+def test_links_are_not_printed_without_mlflow(tmp_path: Path) -> None:
+    (tmp_path / BROWSE).write_text("browse:      http://host:5000\n")
+    assert browse(tmp_path, "none") == []
 
 
 def test_of_a_server_that_is_away_a_launch_prints_no_link_but_how_to_write_there_later(tmp_path: Path) -> None:
     uri = f"http://127.0.0.1:{free_port()}"
-    fault, later = browse(tmp_path, uri, read_progress(planned(tmp_path / "mine").folder))
+    fault, later = browse(tmp_path, uri)
     assert fault == f"not all of it is in MLflow: {uri} does not answer (Connection refused)"
     assert later.endswith(f"python -m study.mirror {tmp_path} --tracking-uri {uri}")
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_link_into_a_server_names_a_view_that_finds_the_best_palbert_run_on_rte(
+def test_a_link_into_a_server_finds_the_best_palbert_run_on_rte(
     journal: MadeJournal, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(journal.folder), "--tracking-uri", server.uri]) == 0
-    (link,) = (line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.startswith(BEST.name))
+    (link,) = (line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.strip().startswith(BEST))
     with urllib.request.urlopen(link) as page:
         assert page.status == 200
-    where = urlsplit(urlsplit(link).fragment)
-    experiment = where.path.split("/")[2]
-    with urllib.request.urlopen(f"{server.uri}/api/2.0/mlflow/experiments/get?experiment_id={experiment}") as answer:
-        tags = {tag["key"]: tag["value"] for tag in json.load(answer)["experiment"]["tags"]}
-    view = json.loads(tags[TAG + parse_qs(where.query)["viewStateShareKey"][0]])
-    assert view["name"] == "Best run of each arm"
-    state = json.loads(view["state"])
-    assert found(server.uri, state, " AND tags.method = 'palbert' AND tags.task = 'rte'") == ["d" * 16]
-    assert state["selectedColumns"][0] == "metrics.`score`"
+    fields = {field: values[0] for field, values in parse_qs(urlsplit(urlsplit(link).fragment).query).items()}
+    assert found(server.uri, fields, " AND tags.method = 'palbert' AND tags.task = 'rte'") == ["d" * 16]
