@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -68,31 +67,13 @@ def journal_lines(study: Study, key: str) -> list[str]:
     ]
 
 
-def mlflow_run_ids(study: Study) -> dict[str, str]:
-    """MLflow's run id by trial key, from the study's own store; empty where it tracks elsewhere or not at all.
-
-    Read with sqlite alone: analysis works where MLflow is not installed. The table is `tags` of MLflow 3.
-    """
-    store = study.folder.resolve() / "mlflow.db"
-    if not store.exists():
-        return {}
-    connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
-    try:
-        return dict(connection.execute("SELECT value, run_uuid FROM tags WHERE key = 'key'"))
-    except sqlite3.Error as error:
-        raise ValueError(f"{store}: not an MLflow store: {error}") from None
-    finally:
-        connection.close()
-
-
 def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
     """The arm, its one trial with all that happened to it, what it has cost and what starts from it."""
     arm, key = cost.arm, study.file.plan.pretraining_key
     attempts = [record for record in (*study.retried, *study.pretrained) if record.phase == "pretrain"]
-    run_ids = mlflow_run_ids(study)
     return [
         f"{arm.name} in {study.folder}: {arm.pinned_backbone} on corpus {arm.pinned_corpus}; in no table",
-        *(line for record in attempts for line in _attempt_lines(study, arm, record, run_ids)),
+        *(line for record in attempts for line in _attempt_lines(study, arm, record)),
         *([] if attempts else [f"  has not ended; key {key}"]),
         *(f"    {line}" for line in journal_lines(study, key)),
         f"cost: {cost_in_words(cost)}",
@@ -102,12 +83,12 @@ def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
     ]
 
 
-def _attempt_lines(study: Study, arm: Arm, record: Record, run_ids: dict[str, str]) -> list[str]:
+def _attempt_lines(study: Study, arm: Arm, record: Record) -> list[str]:
     if record.status == "completed":
         result = f"{sizes_in_words(arm, record)}; held out: {held_out_in_words(record)}"
     else:
         result = f"{record.status} at epoch {record.epochs}: {record.error}"
-    return _told(study, record, result, run_ids, {})
+    return _told(study, record, result, {})
 
 
 def _headline(cell: Cell) -> str:
@@ -117,8 +98,7 @@ def _headline(cell: Cell) -> str:
 
 def _confirm_lines(cell: Cell) -> list[str]:
     (study,) = cell.studies
-    run_ids = mlflow_run_ids(study)
-    return [line for record in (*cell.records, *cell.failed) for line in _record_lines(study, record, run_ids)]
+    return [line for record in (*cell.records, *cell.failed) for line in _record_lines(study, record)]
 
 
 def _search_lines(cell: Cell) -> list[str]:
@@ -144,7 +124,7 @@ def _failure_lines(cell: Cell) -> list[str]:
     return lines
 
 
-def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list[str]:
+def _record_lines(study: Study, record: Record) -> list[str]:
     result = (
         f"failed: {record.error}"
         if record.score is None
@@ -156,17 +136,17 @@ def _record_lines(study: Study, record: Record, run_ids: dict[str, str]) -> list
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
         "predictions": str(predictions) if predictions.exists() else "",
     }
-    lines = _told(study, record, result, run_ids, details)
+    lines = _told(study, record, result, details)
     return lines + [f"    {line}" for line in journal_lines(study, record.key)]
 
 
-def _told(study: Study, record: Record, result: str, run_ids: dict[str, str], details: dict[str, str]) -> list[str]:
+def _told(study: Study, record: Record, result: str, details: dict[str, str]) -> list[str]:
     """A trial: what came of it, its key, and where it ran and what it left."""
     details = {
         **details,
         "model": where_it_lies(record, study.folder).model or "",
         "ran": f"{to_second(record.started)} to {to_second(record.ended)} on {record.host} ({record.device})",
-        "MLflow run": run_ids.get(record.key) or f"search for tags.key = '{record.key}'",
+        "in MLflow": f"tags.key = '{record.key}'",
     }
     lines = [f"  seed {record.seed}: {result}; key {record.key}"]
     return lines + [f"    {name}: {value}" for name, value in details.items() if value]
