@@ -18,31 +18,28 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.layouts.certainty_tables import comparison_tables
+from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import seed_notes
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import Table
-from analysis.page.caveats import caveats, completeness, departures_of, other_data
-from analysis.page.cell_runs import cells_with_runs, linked
-from analysis.page.findings import findings, headline, sentence
-from analysis.page.sections import Part, sections
+from analysis.page.findings import (
+    caveats,
+    completeness,
+    departures_of,
+    findings,
+    headline,
+    other_data,
+    sentence,
+)
+from analysis.page.sections import Part, linked, run_tables, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
-from analysis.statistics.costs import (
-    TimeUnit,
-    ledger_notes,
-    pretraining_spent,
-    row_ledger,
-    time_in_words,
-    time_unit,
-    unit_of,
-)
 from analysis.studies.load import Study, load_study
 from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, argument, guarded
-from study.facts.ledger import Spent, in_words
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.storage.output_places import check_folder
@@ -94,11 +91,11 @@ def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
-    rows, found = evidence.rows, findings(evidence)
-    shown = [*tables, *comparison_tables(evidence)]
-    parts = [Part.of_table(table, _table_html(table, evidence)) for table in shown]
+    found = findings(evidence)
+    with_csv = [*tables, *comparison_tables(evidence)]
+    parts = [Part.of_table(table, _table_html(table, evidence)) for table in with_csv]
+    parts += [Part.of_table(table, Markup(html_figure(table))) for table in compute_tables(evidence)]
     parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
-    ledger, pretraining = row_ledger(rows), pretraining_spent(study)
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
@@ -108,26 +105,13 @@ def report_page(
         caveats=caveats(evidence, found),
         forest=next((part for part in parts if part.anchor == "picture-forest"), None),
         sections=sections(parts),
-        has_comparisons=bool(evidence.comparisons),
-        incomplete=seed_notes(rows),
+        incomplete=seed_notes(evidence.rows),
         completeness=completeness(evidence),
         other_data=other_data(evidence),
         departures=departures_of(study),
-        cells=cells_with_runs(rows),
-        ledger=ledger,
-        pretraining_spent=pretraining,
-        ledger_notes=ledger_notes(ledger),
-        time_unit=unit_of(entry.total for entry in ledger),
-        spent_unit=_longest_unit([*pretraining, *(spent for entry in ledger for spent in entry.spent)]),
-        time_in_words=time_in_words,
-        trials_in_words=in_words,
+        runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence.rows)],
         provenance=_provenance(study),
     )
-
-
-def _longest_unit(ledger: Sequence[Spent]) -> TimeUnit:
-    """The unit of a table with all times of each arm and phase, of which those by the clock are the longest."""
-    return time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in ledger), default=0.0))
 
 
 def _about(study: Study) -> str:

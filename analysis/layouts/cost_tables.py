@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, Measure, make_table, median_entry, task_lines
-from analysis.layouts.table import HUNDREDTHS, INTERVAL, POINTS, TENTHS, WHOLE, Column, Entry, Style, Table, fill
+from analysis.layouts.table import (
+    HUNDREDTHS,
+    INTERVAL,
+    POINTS,
+    TENTHS,
+    WHOLE,
+    Column,
+    Entry,
+    Style,
+    Subject,
+    Table,
+    fill,
+)
+from analysis.statistics.costs import Entry as Spending
 from analysis.statistics.costs import (
     MeasuredExit,
     devices_in_words,
     latencies_of,
+    ledger_notes,
     measured_exits,
+    pretraining_spent,
     row_ledger,
     speed_facts,
+    time_in_words,
+    time_unit,
+    unit_of,
 )
 from analysis.statistics.exits import Calibration, LayerCalibration, Spread, TradeOff, calibration, trade_off
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget
 from analysis.studies.cells import Cell
+from study.facts.ledger import Spent, in_words
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
@@ -130,6 +149,59 @@ def latency_table(evidence: Evidence) -> Table | None:
         ),
         facts=lambda cell: {"latencies": to_plain(latencies_of(cell))},
     )
+
+
+def compute_tables(evidence: Evidence) -> list[Table]:
+    """The time of each row's trials, and of each arm and phase, in words: for the report's page."""
+    ledger = row_ledger(evidence.rows)
+    arms = [spent for study in evidence.studies for spent in pretraining_spent(study)]
+    arms += [spent for entry in ledger for spent in entry.spent]
+    unit = unit_of(entry.total for entry in ledger)
+    longest = time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
+    shares = any(entry.pretrained for entry in ledger)
+    of_rows: dict[str, Callable[[Spending], str]] = {
+        "search": lambda entry: entry.search.in_words(unit),
+        "confirm": lambda entry: entry.confirm.in_words(unit),
+        **({"pretraining": lambda entry: entry.pretraining.in_words(unit)} if shares else {}),
+        "together": lambda entry: entry.total.in_words(unit),
+        "trials": lambda entry: in_words(entry.trials),
+    }
+    of_arms: dict[str, Callable[[Spent], str]] = {
+        "phase": lambda spent: spent.phase,
+        "epochs": lambda spent: str(spent.epochs),
+        "examples": lambda spent: f"{spent.train_examples:,}",
+        "training": lambda spent: time_in_words(spent.train_seconds, longest),
+        "evaluation": lambda spent: time_in_words(spent.eval_seconds, longest),
+        "wall clock": lambda spent: time_in_words(spent.wall_seconds, longest),
+        "GPU": lambda spent: time_in_words(spent.gpu_seconds, longest),
+        "trials": lambda spent: in_words(spent.trials),
+    }
+    shared = " Pretraining: what it has cost, each arm paying as much of it as any other." * shares
+    return [
+        Table(
+            name="compute",
+            title="Compute of each method",
+            columns={name: name for name in of_rows},
+            lines=fill(_in_words(of_rows), [(entry.row, entry) for entry in ledger]),
+            caption=f"Time of all trials, stopped and failed ones too.{shared}",
+            notes=ledger_notes(ledger)[1:],
+        ),
+        Table(
+            name="compute_of_arms",
+            title="Compute of each arm and phase",
+            first_column="arm",
+            columns={name: name for name in of_arms},
+            lines=fill(_in_words(of_arms), [(spent.arm, spent) for spent in arms]),
+            caption="What each arm and phase has cost; examples with their repeats.",
+        ),
+    ]
+
+
+def _in_words(columns: Mapping[str, Callable[[Subject], str]]) -> list[Column[Subject]]:
+    def column(name: str, text: Callable[[Subject], str]) -> Column[Subject]:
+        return Column(name, name, lambda subject: Entry(text(subject)))
+
+    return [column(*named) for named in columns.items()]
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:

@@ -214,15 +214,6 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if not family:
         return []
-    notes = []
-    if marked := [comparison for comparison in family if comparison.holds]:
-        known = [comparison for comparison in marked if comparison.holds_with_search is not None]
-        hold = [_place(comparison) for comparison in known if comparison.holds_with_search]
-        unknown = f"; of {len(marked) - len(known)} the search has too few trials to tell" * (len(known) < len(marked))
-        notes.append(
-            f"of {len(marked)} marks, {len(hold)} would hold for the methods too, were each searched again"
-            f"{': ' * bool(hold)}{', '.join(hold)}{unknown}"
-        )
     least: dict[str, float] = {}
     for comparison in family:
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
@@ -230,7 +221,22 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
         f"{TASKS[task].title} {f'{POINTS.text(found)} points' if found else 'not known'}"
         for task, found in least.items()
     ]
-    return [*notes, f"the smallest true difference that would get a mark four times in five: {', '.join(told)}"]
+    return [
+        *search_notes(comparisons),
+        f"the smallest true difference that would get a mark four times in five: {', '.join(told)}",
+    ]
+
+
+def search_notes(comparisons: Sequence[Comparison]) -> list[str]:
+    """How many marks are about the methods too, and not only about the configurations that were chosen."""
+    marked = [one for one in comparisons if one.family == "baseline" and one.holds]
+    if not marked:
+        return []
+    hold = [f"{one.row} and {one.other} on {TASKS[one.task].title}" for one in marked if one.holds_with_search]
+    unknown = sum(one.holds_with_search is None for one in marked)
+    told = f"of {counted(len(marked), 'mark')}, {len(hold)} would hold for the methods too, were each searched again"
+    told += f": {', '.join(hold)}" * bool(hold)
+    return [told + f"; of {unknown} the search has too few trials to tell" * (unknown > 0)]
 
 
 def constant_notes(samples: dict[Place, Sample]) -> list[str]:
@@ -249,7 +255,3 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     order = ("reproduced", "not reproduced", "undecided", "without a verdict")
     told = ", ".join(f"{words[word]} {word}" for word in order if words[word])
     return [f"of {len(pairs)} published numbers beside ours: {told} (table verdicts; within 1 point is reproduced)"]
-
-
-def _place(comparison: Comparison) -> str:
-    return f"{comparison.row} and {comparison.other} on {TASKS[comparison.task].title}"

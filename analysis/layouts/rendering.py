@@ -200,15 +200,16 @@ def _html_page(table: Table) -> str:
     )
 
 
-def html_figure(table: Table, csv_href: str) -> str:
-    """Returns the table as a `figure` without styles of its own, with a link to its CSV."""
+def html_figure(table: Table, csv_href: str = "") -> str:
+    """Returns the table as a `figure` without styles of its own, with a link to its CSV if there is an address."""
     header = "".join(f'<th scope="col">{escape(text)}</th>' for text in [table.first_column, *table.shown.values()])
     body = "".join(_html_block(table, block) for block in table.parts)
+    link = f' <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>' if csv_href else ""
+    below = escape(table.caption) + link + _html_notes(table.notes)
     return (
         f'<figure class="table" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
         f"<caption><div>{escape(table.title)}</div></caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
-        f'<figcaption>{escape(table.caption)} <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>'
-        f"{_html_notes(table.notes)}</figcaption>\n</figure>\n"
+        f"{f'<figcaption>{below}</figcaption>' * bool(below)}\n</figure>\n"
     )
 
 

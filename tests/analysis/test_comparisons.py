@@ -81,7 +81,7 @@ def test_what_a_mark_means_stands_only_where_there_is_one(tmp_path):
         write_tables([study], tmp_path / name / "tables")
         captions[name] = (tmp_path / name / "tables" / "dev.md").read_text()
     told = "with a search each still get a mark in 4 to 60 % of comparisons", "notes below say which marks hold"
-    assert all(words in captions["marked"] for words in ("↑ |", "of 1 marks, ", *told))
+    assert all(words in captions["marked"] for words in ("↑ |", "of 1 mark, ", *told))
     assert not any(words in captions["equal"] for words in ("↑ |", "marks, ", *told))
     assert "↑ and ↓: mean score above or below albert" in captions["equal"]
 

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from analysis import report
 from analysis.layouts.evidence import gather
 from analysis.layouts.table import DIFFERENCE
-from analysis.page.caveats import caveats
-from analysis.page.findings import findings, headline, sentence
+from analysis.page.findings import caveats, findings, headline, sentence
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
@@ -232,7 +231,7 @@ def test_every_number_of_the_dev_table_links_to_its_runs(page, study):
     rows = page.partition('id="table-dev"')[2].partition("</table>")[0]
     for cell in gather([load_study(study)]).cells:
         label, own = cell
-        anchor = f"runs-{label}/{own.task}"
+        anchor = f"table-runs-{label}/{own.task}"
         assert f'href="#{anchor}"' in rows
         runs = page.partition(f'id="{anchor}"')[2].partition("</table>")[0]
         for record in own.records:
