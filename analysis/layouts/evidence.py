@@ -11,8 +11,8 @@ from analysis.layouts.notes import origin_in_words, seed_notes
 from analysis.layouts.pretraining_words import pretraining_facts
 from analysis.layouts.table import POINTS, Entry, Line, Table
 from analysis.statistics.comparisons import Comparison, baseline_row, compare
-from analysis.statistics.exits import Exits, exits_of
-from analysis.statistics.samples import Place, Sample, samples_of
+from analysis.statistics.exits import Exits, read_exits
+from analysis.statistics.samples import Place, Sample, draw_samples
 from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.statistics.searches import Optimism, optimism_of_search
 from analysis.studies.cells import Cell, Row
@@ -42,7 +42,7 @@ class Evidence:
         Raises:
             ValueError: stored predictions are not their record's.
         """
-        return samples_of(self.rows)
+        return draw_samples(self.rows)
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
@@ -62,7 +62,7 @@ class Evidence:
     @cached_property
     def exits(self) -> dict[Place, Exits]:
         """How the models of every cell with records leave."""
-        read = {(label, cell.task): exits_of(cell) for label, cell in self.cells}
+        read = {(label, cell.task): read_exits(cell) for label, cell in self.cells}
         return {place: exits for place, exits in read.items() if exits is not None}
 
     @property

@@ -33,7 +33,10 @@ MARGIN = 0.04  # of a span, above the highest possible score
 HIGHEST_LABEL = 0.96  # in heights of a panel: above it stands the title
 BESIDE = 0.05  # from a mark to the label beside it, in widths of a panel
 LABEL_GAP = 0.085  # between two labels at the ends of lines, in heights of a panel
-NOTEWORTHY = 0.5  # points: a turn of a line or a distance that is smaller is in no alt text
+NOTEWORTHY = 0.5  # points: alt texts leave out a smaller turn of a line or distance between lines
+
+Coordinates = Sequence[float] | np.ndarray
+Line = tuple[Coordinates, Coordinates]  # x, rising, and y
 
 # Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
 STYLE: Any = {
@@ -98,7 +101,7 @@ _METRICS = {
 
 @dataclass(frozen=True)
 class Style:
-    """How a row is drawn in every picture: colour and marker tell the method, the line its study."""
+    """The look of a row in every picture: colour and marker identify the method, the line its study."""
 
     colour: str
     marker: str
@@ -114,11 +117,11 @@ class Style:
         return {"color": self.colour, "marker": self.marker, "ls": "", "mec": "white", "mew": 0.6}
 
 
-def styles_of(rows: Sequence[Row]) -> dict[str, Style]:
-    """The look of every row, by label.
+def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
+    """The style of every row, by label.
 
-    A method has the same colour in every picture of every study: that of its name's hash, or the next free one where
-    two methods of a picture fall on the same.
+    A method has the same colour in every picture of every study: that of its name's hash, or the next free one if two
+    methods of a picture have the same.
     """
     places: dict[str, int] = {}
     for method in dict.fromkeys(row.method for row in rows):
@@ -134,7 +137,7 @@ def styles_of(rows: Sequence[Row]) -> dict[str, Style]:
 
 
 def metric_words(task: str) -> str:
-    """What a task's score is, in words: "mean of accuracy and F1"."""
+    """A task's score in words: "mean of accuracy and F1"."""
     names = list(dict.fromkeys(_METRICS[metric.split("_")[0]] for metric in TASKS[task].metrics))
     words = " and ".join(names)
     return f"mean of {words}" if len(names) > 1 else words
@@ -166,7 +169,7 @@ def share_x(panels: Iterable[Axes]) -> None:
 
 
 def share_height(panels: Iterable[Axes]) -> None:
-    """Lets a point be as high in every panel: the same span, around what each panel shows and not far above 100."""
+    """Makes a point of score equally high in all panels: one span, around each panel's lines, not far above 100."""
     panels = list(panels)
     limits = [axes.get_ylim() for axes in panels]
     span = max(high - low for low, high in limits)
@@ -177,7 +180,7 @@ def share_height(panels: Iterable[Axes]) -> None:
 
 @dataclass(frozen=True)
 class End:
-    """Where a row's line ends, or its only mark lies, in the units of the panel."""
+    """The end of a row's line, or its only mark, in the units of the panel."""
 
     label: str
     style: Style
@@ -186,8 +189,9 @@ class End:
 
 
 def label_ends(axes: Axes, ends: list[End]) -> None:
-    """Writes each label to the right of the panel, at the height of its end or as near as the others let it; beside the
-    end where that lies in the left half, as far apart. To be called when the limits of the panel are final.
+    """Writes each label to the right of the panel, at the height of its end or as near as the other labels allow.
+
+    Labels of ends in the left half stand beside their ends. Call this when the limits of the panel are final.
     """
     to_panel = axes.transData + axes.transAxes.inverted()
     places = {end: to_panel.transform((end.x, end.y)) for end in ends}
@@ -203,10 +207,10 @@ def label_ends(axes: Axes, ends: list[End]) -> None:
 
 
 def spread_apart(heights: Sequence[float], *, gap: float) -> list[float]:
-    """The rising heights, in shares of a panel, moved as little as leaves `gap` between neighbours and none outside or
-    in the title.
+    """The rising heights, in shares of a panel, moved as little as possible to leave `gap` between neighbours.
 
-    A crowd is what must move together, its middle stays; two crowds that meet become one.
+    None lies outside the panel or in its title. A crowd moves together around its mean; two crowds that meet become
+    one.
     """
     crowds: list[list[float]] = []
     for height in np.clip(heights, 0, HIGHEST_LABEL).tolist():
@@ -215,24 +219,18 @@ def spread_apart(heights: Sequence[float], *, gap: float) -> list[float]:
             last = crowds.pop()
             crowds[-1] += last
     places = [place for crowd in crowds for place in _places(crowd, gap)]
-    steps = gap * np.arange(len(places))
-    return np.clip(
-        places, steps, HIGHEST_LABEL - steps[::-1]
-    ).tolist()  # the i-th from either side is i gaps away from it
+    steps = gap * np.arange(len(places))  # the i-th label is at least i gaps away from either side
+    return np.clip(places, steps, HIGHEST_LABEL - steps[::-1]).tolist()
 
 
 def _places(crowd: list[float], gap: float) -> list[float]:
     return [float(np.mean(crowd)) + gap * (i - (len(crowd) - 1) / 2) for i in range(len(crowd))]
 
 
-Coordinates = Sequence[float] | np.ndarray
-Line = tuple[Coordinates, Coordinates]
-
-
 def describe_trend(label: str, x: Coordinates, y: Coordinates, *, at: str = "{:.1f}") -> str:
-    """How a line goes, x rising: "palbert rises from 74.0 at 5.2 layers to 78.3 at 9.1 layers, then falls to ...".
+    """The course of a line: "palbert rises from 74.0 at 5.2 layers to 78.3 at 9.1 layers, then falls to ...".
 
-    `at` says how a place on the x axis is written.
+    `at` formats a place on the x axis.
     """
     turns = _turns(y)
     first, *others = [f"{y[i]:.1f} at {at.format(x[i])}" for i in turns]
@@ -248,7 +246,7 @@ def describe_trend(label: str, x: Coordinates, y: Coordinates, *, at: str = "{:.
 
 
 def _turns(y: Coordinates) -> list[int]:
-    """Places of the ends and of the highest or lowest point between, where it stands out from both of them."""
+    """Places of the ends, and of the highest or lowest point between them if it stands out from both."""
     last = len(y) - 1
     if last == 0:
         return [0]
@@ -261,8 +259,10 @@ def _turns(y: Coordinates) -> list[int]:
 
 
 def compare_lines(label: str, line: Line, other_label: str, other: Line, *, at: str = "{:.1f}") -> str:
-    """Where a line lies above or below another: "pabee lies below palbert from 6.0 to 9.0". Empty where they share
-    no stretch of the x axis. Both have x rising."""
+    """The stretches on which a line lies above or below another: "pabee lies below palbert from 6.0 to 9.0".
+
+    Empty if they share no stretch of the x axis.
+    """
     low, high = max(line[0][0], other[0][0]), min(line[0][-1], other[0][-1])
     if low >= high:
         return ""

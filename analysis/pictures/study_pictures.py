@@ -24,6 +24,7 @@ from analysis.pictures.picture import (
     End,
     Picture,
     Style,
+    choose_styles,
     compare_lines,
     describe_trend,
     label_ends,
@@ -31,7 +32,6 @@ from analysis.pictures.picture import (
     sentences_by_task,
     share_height,
     share_x,
-    styles_of,
     task_panels,
 )
 from analysis.statistics import uncertainty
@@ -80,7 +80,7 @@ def forest_picture(evidence: Evidence) -> Picture | None:
     if not lines:
         return None
     names = [name for name in (*tasks, MEAN) if any(name in own for own in lines.values())]
-    styles, marked = styles_of(evidence.rows), marks(evidence.rows, comparisons)
+    styles, marked = choose_styles(evidence.rows), marks(evidence.rows, comparisons)
     figure, axes = _forest_panel(names, len(lines))
     offsets = np.linspace(-0.5, 0.5, len(lines)) * SPREAD * (len(lines) - 1) / len(lines)
     for (label, own), offset in zip(lines.items(), offsets, strict=True):
@@ -156,7 +156,7 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
     if not cells:
         return None
     figure, panels = task_panels({cell.task for _, cell in cells}, xlabel="")
-    styles = styles_of(evidence.rows)
+    styles = choose_styles(evidence.rows)
     seen = {}
     for task, axes in panels.items():
         own = [(label, cell) for label, cell in cells if cell.task == task]
@@ -187,7 +187,7 @@ class Curve:
     own: int | None  # place of the setting that the models were recorded with
 
 
-def curve_of(sweep: Sweep) -> Curve:
+def compute_curve(sweep: Sweep) -> Curve:
     """The curve of a sweep."""
     layers, scores = np.median(sweep.mean_layers, axis=0), 100 * sweep.scores
     order = np.argsort(layers, kind="stable")
@@ -202,10 +202,10 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     """Curves of all sweeps, with a mark at each method's own exit: on its curve where its setting was swept."""
     if not evidence.exits:
         return None
-    curves = {place: [curve_of(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
+    curves = {place: [compute_curve(sweep) for sweep in exits.sweeps] for place, exits in evidence.exits.items()}
     own_exits = {place: _own_exit(curves[place], exits) for place, exits in evidence.exits.items()}
     figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
-    styles = styles_of(evidence.rows)
+    styles = choose_styles(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
     for (label, task), own in curves.items():
         axes, style = panels[task], styles[label]
@@ -281,7 +281,7 @@ def exits_picture(evidence: Evidence) -> Picture | None:
     if not early:
         return None
     figure, strips = _strips(labels, tasks)
-    styles = styles_of(evidence.rows)
+    styles = choose_styles(evidence.rows)
     for (label, task), exits in early.items():
         _draw_strip(strips[label, task], styles[label], label, exits)
     caption = "Bars: share of the dev examples of all seeds by the layer after which they leave."
@@ -363,7 +363,7 @@ def calibration_picture(evidence: Evidence) -> Picture | None:
         xlabel="mean probability of the answers that leave at a layer, %",
         ylabel="of them right, %",
     )
-    styles = styles_of(evidence.rows)
+    styles = choose_styles(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), layers in shown.items():
@@ -412,7 +412,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
         xlabel=f"{'GPU' if on_gpu else 'wall-clock'} seconds of search trials",
         ylabel="best search score so far, points",
     )
-    styles = styles_of(evidence.rows)
+    styles = choose_styles(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), trials in searched.items():

@@ -33,9 +33,9 @@ class Comparison:
     """One pair of rows on one task.
 
     Its p-values are adjusted (Holm) over its family in the table. The family of the marks is every comparison with the
-    baseline's row, over all rows and tasks: whatever the methods' number, at most one table in twenty marks a
-    difference that is none. Comparisons between two other rows mark nothing, so they take nothing from the marks and
-    are a family of their own; where no row is the baseline's, all comparisons are.
+    baseline's row, over all rows and tasks: whatever the number of methods, at most one table in twenty marks a
+    difference that does not exist. Comparisons between two other rows mark nothing, so they take nothing from the
+    marks and are a family of their own; if no row is the baseline's, all comparisons are that family.
     """
 
     row: str
@@ -44,9 +44,9 @@ class Comparison:
     family: Family
     test: PairedTest  # of the two chosen configurations
     adjusted_p_value: float
-    test_with_search: PairedTest | None  # of the methods; None where a search has too few trials to tell
+    test_with_search: PairedTest | None  # of the methods; None if a search has too few trials to tell
     adjusted_p_value_with_search: float | None
-    # found with 80 % power, by the first test of the family that Holm looks at; None where nothing spreads
+    # found with 80 % power, by the first test of the family that Holm looks at; None if nothing spreads
     detectable_difference: float | None
     mcnemar: list[float]  # p-value per pair of seeds, in ascending order; empty for regression and for a sampled exit
 
@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def holds_with_search(self) -> bool | None:
-        """Whether the difference of the methods would be; None where that is not known."""
+        """Whether the difference of the methods would be marked; None if that is not known."""
         adjusted = self.adjusted_p_value_with_search
         return None if adjusted is None else adjusted < uncertainty.ALPHA
 
@@ -77,7 +77,7 @@ class Comparison:
 
 
 def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
-    """Every pair of rows on every task where both have a sample of the same examples."""
+    """The comparisons of every pair of rows, on every task on which both have a sample of the same examples."""
     baseline = baseline_row(rows)
     pairs = [
         (one.label, other.label, task)
@@ -99,7 +99,7 @@ def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
 
 
 def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str, str], str]:
-    """↑ or ↓ by (row label, task), where a row is better or worse than the baseline's row and the test holds."""
+    """↑ or ↓ by (row label, task) for rows that are better or worse than the baseline's row, if the test holds."""
     baseline = baseline_row(rows)
     arrows = {}
     for comparison in comparisons:
@@ -111,19 +111,19 @@ def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str,
 
 
 def baseline_row(rows: list[Row]) -> str | None:
-    """The label of the row that marks compare with; None where not exactly one row with numbers is the baseline's."""
+    """The label of the row that marks compare with; None unless exactly one row with numbers is the baseline's."""
     labels = baseline_rows(rows)
     return labels[0] if len(labels) == 1 else None
 
 
 def baseline_rows(rows: list[Row]) -> list[str]:
-    """The labels of the rows with numbers that are of the baseline."""
+    """The labels of the baseline's rows with numbers."""
     filled = [row for row in rows if any(cell.records for cell in row.cells.values())]
     return [row.label for row in filled if row.method == baseline_method(rows)]
 
 
 def baseline_method(rows: list[Row]) -> str | None:
-    """The method that the plans say the others are compared with; None where they do not agree on one."""
+    """The method with which the plans compare the others; None if they do not agree on one."""
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     named = {study.file.plan.asked.baseline for study in studies}
     return named.pop() if len(named) == 1 else None
@@ -172,7 +172,10 @@ def _same_examples(one: Sample | None, other: Sample | None) -> bool:
 
 
 def _mcnemar(one: Sample, other: Sample) -> list[float]:
-    """Of models that are right or wrong on an example: of a sampled exit each draw is another answer."""
+    """The p-values of pairs of seeds; empty for models that are not right or wrong on an example.
+
+    A regression is neither, and each draw of a sampled exit is another answer.
+    """
     models = [*one.predictions, *other.predictions]
     if TASKS[models[0].task].is_regression or any(predictions.draws > 1 for predictions in models):
         return []
@@ -234,7 +237,7 @@ def by_task(comparisons: Sequence[Comparison], row: str, other: str) -> dict[str
         if (comparison.row, comparison.other) == (row, other):
             found[comparison.task] = comparison.test
         elif (comparison.row, comparison.other) == (other, row):
-            found[comparison.task] = _turned(comparison.test)
+            found[comparison.task] = _turn(comparison.test)
     return found
 
 
@@ -258,19 +261,19 @@ def probability_of_improvement(
     rng = np.random.default_rng(seed)
     pairs = [(np.asarray(scores[task]), np.asarray(other_scores[task])) for task in tasks]
     value = float(np.mean([_share_above(one[None], other[None])[0] for one, other in pairs]))
-    resampled = [_share_above(_drawn(one, rng), _drawn(other, rng)) for one, other in pairs]
+    resampled = [_share_above(_draw(one, rng), _draw(other, rng)) for one, other in pairs]
     interval = uncertainty.bootstrap_interval(np.mean(resampled, axis=0))
     return Improvement(value, interval.low, interval.high, interval.coverage, tasks)
 
 
-def _drawn(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _draw(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return rng.choice(scores, size=(RESAMPLES, len(scores)))
 
 
 def _share_above(scores: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Of (resamples, seeds) each, (resamples,)."""
+    """Share of pairs of seeds whose first score is higher, ties half: (resamples,), from (resamples, seeds) each."""
     return ((np.sign(scores[:, :, None] - other[:, None, :]) + 1) / 2).mean(axis=(1, 2))
 
 
-def _turned(test: PairedTest) -> PairedTest:
+def _turn(test: PairedTest) -> PairedTest:
     return PairedTest(-test.difference, -test.high, -test.low, test.p_value, test.standard_error, test.freedom)

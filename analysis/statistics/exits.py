@@ -1,7 +1,8 @@
-"""Where the models of a cell let their examples leave, what other settings would cost, and whether exits are right.
+"""Early exits of a cell's models, from their stored predictions.
 
-Three questions about the same stored predictions: where examples leave (`exits_of`), what a method scores for the
-layers that it may run (`trade_off`), and whether exits are as sure as they should be (`calibration`).
+Three questions: where examples leave and what other settings would cost (`read_exits`), what a method scores for the
+layers that it may run (`trade_off`), and whether exits are as sure as they should be (`calibration`). A front is chosen
+on the same dev examples that it is measured on, so it flatters a method with many settings a little.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ class Sweep:
     settings: np.ndarray  # (settings,), ascending: q, or layers of patience
     mean_layers: np.ndarray  # (seeds, settings), run per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
-    own: (
-        int | None
-    )  # place of the setting that the models were selected and recorded with; None: they have another rule
+    own: int | None  # place of the setting that the models were recorded with; None if they have another rule
 
 
 @dataclass(frozen=True)
@@ -52,34 +51,33 @@ class Exits:
         return bool((self.mean_layers < self.num_layers).any())
 
 
-def exits_of(cell: Cell) -> Exits | None:
-    """The exits of a cell's models; None where it has no records, or these no layers.
+def read_exits(cell: Cell) -> Exits | None:
+    """The exits of a cell's models; None if it has no records, or they do not say how many layers were run.
 
-    The one place where pictures read predictions. Sweeps and shares need those of every seed: of fewer they would be
-    about other models than the score is.
+    Sweeps and shares need the predictions of every seed: with fewer they would be about other models than the score is.
+
+    Raises:
+        ValueError: a predictions file is broken.
     """
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     if not layers or len(layers) < len(cell.records):
         return None
     stored = predictions_of(cell)
+    rules = dict.fromkeys(rule for predictions in stored for rule in predictions.sweep_rule.tolist())
     depth = max(record.num_layers or 0 for record in cell.records)
     posteriors = [posterior for predictions in stored if (posterior := _posterior(predictions)) is not None]
     return Exits(
         num_layers=depth,
         mean_layers=np.array(layers),
         scores=np.array(cell.scores),
-        sweeps=tuple(_sweep(rule, stored, cell.records) for rule in _rules(stored)),
+        sweeps=tuple(_sweep(rule, stored, cell.records) for rule in rules),
         shares=np.stack([_shares(predictions, depth) for predictions in stored]) if stored else None,
         posterior=np.stack(posteriors) if posteriors else None,
     )
 
 
-def _rules(stored: list[Predictions]) -> list[str]:
-    return list(dict.fromkeys(rule for predictions in stored for rule in predictions.sweep_rule.tolist()))
-
-
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
-    """The settings that were swept for every seed; the models' own joins them where it lies between."""
+    """The settings that were swept for every seed, and the setting of the models themselves."""
     points = [_points(rule, predictions) for predictions in stored]
     field = SETTING_FIELDS.get(rule, "")
     for point, record in zip(points, records, strict=True):
@@ -107,7 +105,7 @@ def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, flo
 
 
 def _shares(predictions: Predictions, depth: int) -> np.ndarray:
-    """Share of examples, and of draws where the exit is sampled, by exit layer: (layers,)."""
+    """Share of examples by exit layer, (layers,); of examples and draws if the exit is sampled."""
     counts = np.bincount(predictions.exit_layers.ravel(), minlength=depth + 1)[1:]
     return counts / counts.sum()
 
@@ -140,13 +138,13 @@ class Front:
     most_layers: float  # of any setting; between the last point and here more layers buy nothing
 
     def score_at(self, mean_layers: float) -> float | None:
-        """The score for at most so many mean layers; None outside of what the settings run: nothing is extrapolated."""
+        """The score for at most so many mean layers; None beyond the layers of the settings (no extrapolation)."""
         if not self.mean_layers[0] - ROUNDING <= mean_layers <= self.most_layers + ROUNDING:
             return None
         return float(np.interp(mean_layers, self.mean_layers, self.scores))
 
     def layers_for(self, score: float) -> float | None:
-        """The fewest mean layers that give this score; None outside of what the front scores."""
+        """The fewest mean layers that give this score; None beyond the scores of the front."""
         if not self.scores[0] - ROUNDING <= score <= self.scores[-1] + ROUNDING:
             return None
         return float(np.interp(score, self.scores, self.mean_layers))
@@ -168,7 +166,7 @@ class TradeOff:
 
 
 def pareto_front(mean_layers: np.ndarray, scores: np.ndarray) -> Front:
-    """The front of a model's settings, from the mean layers and the score of each, (settings,) both."""
+    """The front of a model's settings, from the mean layers and the score of each: (settings,) both."""
     order = np.lexsort((-scores, mean_layers))  # by layers; of equal layers the best score first
     layers, ordered = mean_layers[order], scores[order]
     before = np.concatenate([[-np.inf], np.maximum.accumulate(ordered)[:-1]])
@@ -177,7 +175,7 @@ def pareto_front(mean_layers: np.ndarray, scores: np.ndarray) -> Front:
 
 
 def trade_off(exits: Exits) -> TradeOff:
-    """The trade-off of a cell: every setting of every rule that was swept, and the method's own exit."""
+    """The trade-off of a cell, over every setting of every rule that was swept and the method's own exit."""
     layers = np.concatenate([exits.mean_layers[:, None], *(sweep.mean_layers for sweep in exits.sweeps)], axis=1)
     scores = np.concatenate([exits.scores[:, None], *(sweep.scores for sweep in exits.sweeps)], axis=1)
     return TradeOff(tuple(pareto_front(*points) for points in zip(layers, scores, strict=True)))
@@ -192,10 +190,10 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Examples of like confidence, and how often it was deserved."""
+    """Examples of similar confidence, and how often the confidence was justified."""
 
     confidence: float  # mean of the bin
-    share: float  # for which it was right
+    share: float  # of examples whose answer was right
     examples: int
 
 
@@ -225,7 +223,7 @@ class Calibration:
 
 
 def calibration(stored: Sequence[Predictions]) -> Calibration | None:
-    """From the predictions of a cell's seeds; None without any, and for regression, whose scores have no confidence."""
+    """The calibration of the exits of a cell's seeds; None without predictions, and for regression (no confidence)."""
     if not stored or TASKS[stored[0].task].is_regression:
         return None
     return Calibration(posterior=_calibrate_posterior(stored), exits=_calibrate_exits(stored))

@@ -49,8 +49,8 @@ class Sample:
         return uncertainty.bootstrap_interval(self.resampled.mean(axis=1))
 
 
-def samples_of(rows: list[Row]) -> dict[Place, Sample]:
-    """By row and task, where every one of at least two seeds has stored predictions for the same examples.
+def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
+    """A sample of every cell of at least two seeds that all have stored predictions for the same examples.
 
     Raises:
         ValueError: the score of stored predictions is not their record's.
@@ -62,13 +62,13 @@ def samples_of(rows: list[Row]) -> dict[Place, Sample]:
         groups.setdefault((place[1], found[0].examples), []).append(place)
     samples = {}
     for (task, _), places in groups.items():
-        noises = {place: search_noise_of(cells[place]) for place in places}
+        noises = {place: measure_search_noise(cells[place]) for place in places}
         samples.update(_resample(task, {place: stored[place] for place in places}, noises))
     return samples
 
 
-def search_noise_of(cell: Cell) -> SearchNoise | None:
-    """The luck of the cell's search, in its selection scores; None where its trials are too few to tell."""
+def measure_search_noise(cell: Cell) -> SearchNoise | None:
+    """The luck of the cell's search, in its selection scores; None if its trials are too few to tell."""
     if not cell.arm.space:
         return SearchNoise(given_best=0.0, of_best=Variance(0.0, inf))
     of_seeds = [record.selection_score for record in cell.records if record.selection_score is not None]
@@ -76,7 +76,7 @@ def search_noise_of(cell: Cell) -> SearchNoise | None:
 
 
 def _stored(cell: Cell) -> list[Predictions]:
-    """The predictions of every seed of the cell; empty unless there are several, all stored, of the same examples."""
+    """The predictions of every seed of the cell; empty unless there are several, all stored, for the same examples."""
     read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
     if stored and len(stored) < len(read):
@@ -88,7 +88,7 @@ def _stored(cell: Cell) -> list[Predictions]:
 
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
-    """The predictions, unless their score is another than the record's."""
+    """The predictions, if their score is the record's."""
     found, recorded = predictions.score, record.score
     if recorded is None or abs(recorded - found) > TOLERANCE:
         path = predictions_file(cell.study_of(record).folder, record.key)
@@ -130,9 +130,9 @@ class VarianceComponents:
 
 
 def variance_components(sample: Sample) -> VarianceComponents:
-    """From a cell's scores on the dev set and its resamples, seeds x dev examples, and the luck of its search.
+    """The components of a cell's score, from its scores on the dev set and its resamples and the luck of its search.
 
-    That of the dev examples is the bootstrap's variance of each model's score, mean over the seeds.
+    The variance over dev examples is the bootstrap's variance of each model's score, mean over the seeds.
     """
     of_one_model = float(np.var(sample.resampled, axis=0, ddof=1).mean())
     return VarianceComponents(
@@ -143,7 +143,7 @@ def variance_components(sample: Sample) -> VarianceComponents:
 
 
 def constant_score(predictions: Predictions) -> float | None:
-    """The best score of one class for all of these examples; None where there are no classes."""
+    """The best score of one class as the answer to all of these examples; None for a regression."""
     task = TASKS[predictions.task]
     if task.is_regression:
         return None
@@ -153,8 +153,10 @@ def constant_score(predictions: Predictions) -> float | None:
 
 
 def not_shown_above_constant(samples: dict[Place, Sample]) -> dict[Place, float]:
-    """The cells that are not shown to be better: other dev examples could have made of their mean score no more than
-    that -> what one answer for all scores there."""
+    """The score of the best constant answer, in the cells that are not shown to be better than it.
+
+    Their mean score on other dev examples could have been no higher (95 % interval).
+    """
     scores = {place: constant_score(sample.predictions[0]) for place, sample in samples.items()}
     return {
         place: constant
@@ -197,6 +199,7 @@ def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarra
 
 
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The task's score under each vector of weights (resamples, n), on one dev split: (resamples, models)."""
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
     return np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0)
 
@@ -236,12 +239,12 @@ def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Of values (models, n) on each resample, (resamples, models)."""
+    """The mean of the values (models, n) on each resample: (resamples, models)."""
     return weights @ values.T.astype(float) / values.shape[1]
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """The quotient, 0 where it is undefined, as the tasks' metrics have it."""
+    """The quotient; 0 where it is undefined, as in the tasks' own metrics."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.statistics import uncertainty
-from analysis.statistics.samples import Place, samples_of
+from analysis.statistics.samples import Place, draw_samples
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import repeats_of
@@ -85,7 +85,7 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
         for (label, task), own in cells.items()
         for number, cell in enumerate(own)
     ]
-    samples = samples_of(flat)
+    samples = draw_samples(flat)
     repeats = {}
     for (label, task), own in cells.items():
         found = [samples.get((f"{label}@{number}", task)) for number in range(len(own))]

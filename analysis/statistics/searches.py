@@ -26,15 +26,19 @@ UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
 
 
 def search_noise(search_scores: Sequence[float], seed_scores: Sequence[float]) -> SearchNoise | None:
-    """From one search: the selection scores of its completed trials, and of several seeds of the chosen configuration.
+    """The luck of one search; None with fewer than 4 trials or 2 seeds.
 
     σ² is the variance of `seed_scores`. The spread of search scores is taken from the better half alone, as the mean
     square above the median, so that some failures do not widen it; Var(S) is that of the best of K normal values of
-    this spread (an empirical bootstrap of a maximum is too sure of itself). None with fewer than 4 trials or 2 seeds.
+    this spread (an empirical bootstrap of a maximum is too sure of itself).
 
-    `python -m benchmarks.statistics search` prints how often a true null is rejected. Of searches over one and the same
-    grid that holds on average over grids: of one where a configuration stands out it says too much, of one where chance
-    decides among a few equals too little.
+    `python -m benchmarks.statistics search` prints how often a true null is rejected. For searches over one and the
+    same grid that rate holds on average over grids: the noise is overstated if a configuration stands out, and
+    understated if chance decides among a few equals.
+
+    Args:
+        search_scores: selection scores of the completed search trials.
+        seed_scores: selection scores of several seeds of the chosen configuration.
     """
     if len(search_scores) < FEWEST_CONFIGURATIONS or len(seed_scores) < 2:
         return None
@@ -86,10 +90,10 @@ class Optimism:
 
 
 def optimism_of_search(best: Record, confirmed: Sequence[Record]) -> Optimism | None:
-    """From the best search trial and the completed confirm trials; None with fewer than two of these.
+    """The optimism of the best search trial, beside the completed confirm trials; None with fewer than two of these.
 
-    The bounds are order statistics: they cover the median over all seeds, whatever the scores' distribution; of five
-    seeds with 93.75 %.
+    The bounds are order statistics: they cover the median over all seeds, whatever the scores' distribution, with five
+    seeds in 93.75 % of cases.
     """
     selection = [record.selection_score for record in confirmed if record.selection_score is not None]
     reported = [record.score for record in confirmed if record.score is not None]
@@ -112,7 +116,7 @@ class EqualBudget:
     task: str
     unit: Unit
     budget: float
-    scores: dict[str, float | None]  # by row label; None where it buys less than one trial that completes
+    scores: dict[str, float | None]  # by row label; None if the budget buys less than one completed trial
 
 
 def expected_best(scores: Sequence[float], number: float) -> float:
@@ -130,10 +134,10 @@ def expected_best(scores: Sequence[float], number: float) -> float:
 
 
 def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
-    """Of every task that two rows or more have searched: their expected best scores at the smallest of their budgets.
+    """The expected best scores of rows at the smallest of their budgets, for every task that two or more have searched.
 
-    A row's budget is what its search cost. Seconds are of GPUs, or of the clock where not all
-    rows used one; that they are of one kind of device is the reader's to know.
+    A row's budget is what its search cost. Seconds are of GPUs, or of the clock unless all rows used GPUs; whether they
+    are of one kind of device is for the reader to know.
     """
     tasks = list(dict.fromkeys(task for row in rows for task in row.cells))
     found = (
@@ -151,9 +155,8 @@ def _at_equal_budget(task: str, cells: dict[str, Cell], unit: Unit) -> EqualBudg
     scores = {label: completed_scores(records) for label, records in arms.items()}
     costs = {label: _cost(records, unit, on_gpu=on_gpu) / len(scores[label]) for label, records in arms.items()}
     budget = min(costs[label] * len(own) for label, own in scores.items())
-    return EqualBudget(
-        task, unit, budget, {label: _score_at(own, budget, costs[label]) for label, own in scores.items()}
-    )
+    best = {label: _score_at(own, budget, costs[label]) for label, own in scores.items()}
+    return EqualBudget(task, unit, budget, best)
 
 
 def completed_scores(records: Sequence[Record]) -> list[float]:
@@ -163,7 +166,7 @@ def completed_scores(records: Sequence[Record]) -> list[float]:
 
 
 def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
-    """What a search cost: stopped and failed trials never are the best, but are part of it."""
+    """The cost of a search, stopped and failed trials included."""
     searched = [record for record in records if record.phase == "search"]
     if unit == "trials":
         return len(searched)
@@ -172,6 +175,6 @@ def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
 
 
 def _score_at(scores: list[float], budget: float, cost: float) -> float | None:
-    """The expected best score of so much, a completed trial costing `cost`."""
+    """The expected best score for a budget, if a completed trial costs `cost`; None below the cost of one."""
     number = budget / cost if cost else len(scores)
     return expected_best(scores, max(1.0, number)) if number >= 1 - ROUNDING else None

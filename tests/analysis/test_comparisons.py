@@ -19,7 +19,7 @@ from analysis.statistics.comparisons import (
     marks,
     probability_of_improvement,
 )
-from analysis.statistics.samples import resampled_scores, samples_of, weighted_scores
+from analysis.statistics.samples import draw_samples, resampled_scores, weighted_scores
 from analysis.statistics.uncertainty import Variance, holm, paired_test
 from analysis.studies.joined import rows_of
 from analysis.studies.load import load_studies, load_study
@@ -35,7 +35,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparisons(rows):
-    return compare(rows, samples_of(rows))
+    return compare(rows, draw_samples(rows))
 
 
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
@@ -63,7 +63,7 @@ def test_only_the_difference_that_holds_is_marked(rows, comparisons):
 def test_marks_compare_with_the_baseline_that_the_plan_names(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline="palbert"))
-    assert marks(rows, compare(rows, samples_of(rows))) == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
+    assert marks(rows, compare(rows, draw_samples(rows))) == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
 
 
 def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says_so(tmp_path):
@@ -101,7 +101,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     for folders, number in ([alone], "no row"), (two, "2 rows"):
         rows = rows_of(load_studies(folders), separate=len(folders) > 1)
         wanted = f"tested: the baseline, albert, has {number} with numbers here; --baseline names another."
-        assert wanted in marks_in_words(rows, compare(rows, samples_of(rows)))
+        assert wanted in marks_in_words(rows, compare(rows, draw_samples(rows)))
 
 
 def test_the_smallest_difference_that_would_be_marked_is_in_points(comparisons):
@@ -175,7 +175,7 @@ def test_spread_of_a_sampled_exit_is_named_apart_from_the_seeds(tmp_path):
 def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
     methods = {"albert": 0.7, "pondernet": 0.7}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"]))
-    samples = samples_of(rows)
+    samples = draw_samples(rows)
     sample, (comparison,) = samples["pondernet", "rte"], compare(rows, samples)
     printed = [row.cells["rte"].scores for row in rows]
     assert sample.scores == pytest.approx(printed[1])
@@ -191,7 +191,7 @@ def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
 
 def test_mcnemar_is_left_out_where_an_exit_is_sampled(tmp_path):
     rows = rows_in(predicted_study(tmp_path, {"albert": 0.7, "pondernet": 0.7}, ["rte"]))
-    (comparison,) = compare(rows, samples_of(rows))
+    (comparison,) = compare(rows, draw_samples(rows))
     assert comparison.mcnemar == []
 
 
@@ -210,7 +210,7 @@ def test_marks_are_adjusted_over_all_comparisons_with_the_baseline_and_no_other(
 def test_without_a_baseline_all_comparisons_are_one_family(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline=None))
-    assert {comparison.family for comparison in compare(rows, samples_of(rows))} == {"others"}
+    assert {comparison.family for comparison in compare(rows, draw_samples(rows))} == {"others"}
 
 
 def searched_rows(folder, spread):
@@ -228,9 +228,9 @@ def searched_rows(folder, spread):
 
 def test_the_test_of_the_methods_adds_the_luck_of_their_searches(tmp_path):
     rows = searched_rows(tmp_path, spread=0.04)
-    (comparison,) = compare(rows, samples_of(rows))
+    (comparison,) = compare(rows, draw_samples(rows))
     assert comparison.test_with_search.difference == comparison.test.difference
-    searches = sum(sample.search.value for sample in samples_of(rows).values())
+    searches = sum(sample.search.value for sample in draw_samples(rows).values())
     expected = comparison.test.standard_error**2 + searches
     assert comparison.test_with_search.standard_error**2 == pytest.approx(expected)
     assert comparison.adjusted_p_value < 0.05 < comparison.adjusted_p_value_with_search

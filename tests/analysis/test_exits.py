@@ -5,7 +5,7 @@ import pytest
 from helpers.made_studies import predicted_study, record, rows_in, store_predictions, write_study
 from helpers.swept_studies import swept_study
 
-from analysis.statistics.exits import Exits, Spread, TradeOff, calibration, exits_of, pareto_front, trade_off
+from analysis.statistics.exits import Exits, Spread, TradeOff, calibration, pareto_front, read_exits, trade_off
 from analysis.studies.cells import cell_of
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import Predictions, predictions_of, read_predictions
@@ -68,14 +68,14 @@ def cells(tmp_path_factory):
 
 
 def test_method_that_always_runs_all_layers_has_no_sweep_and_a_front_of_one_point(cells):
-    exits = exits_of(cells["albert"])
+    exits = read_exits(cells["albert"])
     assert exits.sweeps == () and not exits.is_early
     assert trade_off(exits).score_at(12).median == pytest.approx(cells["albert"].median)
 
 
 @pytest.mark.parametrize(("method", "rule", "setting"), [("palbert", "threshold", 0.5), ("pabee", "patience", 6)])
 def test_own_setting_of_a_sweep_is_what_the_records_say(cells, method, rule, setting):
-    (sweep,) = exits_of(cells[method]).sweeps
+    (sweep,) = read_exits(cells[method]).sweeps
     assert (sweep.rule, sweep.settings[sweep.own]) == (rule, setting)
     assert sweep.scores[:, sweep.own].tolist() == pytest.approx(cells[method].scores)
     layers = [row.mean_layers for row in cells[method].records]
@@ -83,14 +83,14 @@ def test_own_setting_of_a_sweep_is_what_the_records_say(cells, method, rule, set
 
 
 def test_sampled_exit_is_no_setting_of_the_sweep_but_a_point_of_the_front(cells):
-    exits = exits_of(cells["pondernet"])
+    exits = read_exits(cells["pondernet"])
     assert [sweep.own for sweep in exits.sweeps] == [None]
     apart = Exits(exits.num_layers, np.full(5, 1.0), np.full(5, 0.99), exits.sweeps, exits.shares, None)
     assert trade_off(apart).score_at(1.0).median == 0.99
 
 
 def test_shares_are_of_all_examples(cells):
-    exits = exits_of(cells["palbert"])
+    exits = read_exits(cells["palbert"])
     assert exits.shares.shape == (5, 12)
     assert exits.shares.sum(axis=1).tolist() == pytest.approx([1.0] * 5)
     assert (exits.shares @ np.arange(1, 13)).tolist() == pytest.approx(exits.mean_layers.tolist())
@@ -116,29 +116,29 @@ def swept_cell(folder, *, q=0.3, missing=()):
 
 
 def test_own_setting_that_was_not_swept_joins_the_sweep_with_its_record(tmp_path):
-    (sweep,) = exits_of(swept_cell(tmp_path)).sweeps
+    (sweep,) = read_exits(swept_cell(tmp_path)).sweeps
     assert (sweep.settings.tolist(), sweep.own) == ([0.2, 0.3, 0.4], 1)
     assert sweep.scores[:, 1].tolist() == pytest.approx([0.7, 0.71, 0.72])
     assert sweep.mean_layers.tolist() == [[3, 6, 9], [3, 7, 9], [3, 8, 9]]
 
 
 def test_predictions_of_some_seeds_alone_make_no_sweep(tmp_path):
-    exits = exits_of(swept_cell(tmp_path, missing=(43,)))
+    exits = read_exits(swept_cell(tmp_path, missing=(43,)))
     assert (exits.sweeps, exits.shares) == ((), None)
     assert len(exits.scores) == 3
 
 
 def test_cell_without_records_has_no_exits(tmp_path):
     study = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
-    assert exits_of(cell_of(load_study(study), "palbert", "rte")) is None
+    assert read_exits(cell_of(load_study(study), "palbert", "rte")) is None
 
 
 def test_posterior_is_the_mean_probability_of_leaving_of_each_seed(cells):
-    exits = exits_of(cells["palbert"])
+    exits = read_exits(cells["palbert"])
     stored = read_predictions(cells["palbert"].study_of(cells["palbert"].records[0]), cells["palbert"].records[0])
     assert exits.posterior.shape == (5, 12)
     assert exits.posterior[0].tolist() == pytest.approx(stored.exit_probabilities.mean(axis=1).tolist())
-    assert exits_of(cells["pabee"]).posterior is None
+    assert read_exits(cells["pabee"]).posterior is None
 
 
 N, LAYERS = 40_000, 3

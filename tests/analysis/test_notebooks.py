@@ -10,7 +10,7 @@ from helpers.made_studies import arm, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
-from analysis.statistics.exits import exits_of
+from analysis.statistics.exits import read_exits
 from analysis.studies.cells import cell_of
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
@@ -129,7 +129,7 @@ def test_two_studies_show_how_far_they_lie_apart(run_notebook, tmp_path):
 
 def test_where_examples_leave_shows_the_shares_of_the_picture(run_notebook, tmp_path):
     folder = swept_study(tmp_path / "s", ["palbert", "pondernet"], ["rte"], examples=60)
-    exits = exits_of(cell_of(load_study(folder), "palbert", "rte"))
+    exits = read_exits(cell_of(load_study(folder), "palbert", "rte"))
     notebook = run_notebook("where_examples_leave", folder)
     header, *_, palbert, _ = rows_below(notebook, "shares =")
     shown = dict(zip(map(int, header[2:]), map(float, palbert[2:]), strict=True))

@@ -19,12 +19,12 @@ from analysis.pictures.picture import (
     LABEL_GAP,
     End,
     Style,
+    choose_styles,
     compare_lines,
     describe_trend,
     label_ends,
     metric_words,
     spread_apart,
-    styles_of,
     svg,
 )
 from analysis.pictures.study_pictures import (
@@ -59,7 +59,7 @@ def evidence(study):
 
 @pytest.fixture(scope="module")
 def styles(evidence):
-    return styles_of(evidence.rows)
+    return choose_styles(evidence.rows)
 
 
 @pytest.fixture(scope="module")
@@ -259,19 +259,19 @@ def rows(*methods):
 
 
 def test_method_has_one_colour_whatever_else_a_study_holds():
-    one, other = styles_of(rows("palbert", "albert")), styles_of(rows("pabee", "pondernet", "palbert"))
+    one, other = choose_styles(rows("palbert", "albert")), choose_styles(rows("pabee", "pondernet", "palbert"))
     assert one["palbert"] == other["palbert"]
 
 
 def test_methods_are_told_apart():
     names = ["albert", "electra-small", "alectra-small", "pabee", "palbert", "pondernet"]
-    styles = styles_of(rows(*names)).values()
+    styles = choose_styles(rows(*names)).values()
     assert len({style.colour for style in styles}) == len({style.marker for style in styles}) == 6
-    assert [style.colour for style in styles] == [styles_of(rows(name))[name].colour for name in names]
+    assert [style.colour for style in styles] == [choose_styles(rows(name))[name].colour for name in names]
 
 
 def test_rows_of_one_method_share_its_colour_and_differ_in_their_lines():
-    styles = styles_of(rows("palbert (one)", "palbert (two)"))
+    styles = choose_styles(rows("palbert (one)", "palbert (two)"))
     one, two = styles.values()
     assert one.colour == two.colour and one.line != two.line
 
