@@ -13,7 +13,6 @@ from analysis.layouts.evidence import (
     mark_meanings,
     optimism_of,
     over_seeds,
-    task_lines,
 )
 from analysis.layouts.notes import verdict_notes
 from analysis.layouts.paper_tables import pairs_with_published
@@ -32,6 +31,7 @@ from analysis.layouts.table import (
     Style,
     Table,
     fill,
+    headings,
 )
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
@@ -70,13 +70,10 @@ def intervals_table(evidence: Evidence) -> Table:
         evidence,
         "intervals",
         title="Intervals of the dev scores{data}, {seeds}",
-        lines=task_lines(
-            evidence,
-            {
-                ", seeds": lambda place, _: _interval_entry(seeds[place]),
-                ", dev examples": lambda place, _: _interval_entry(examples.get(place)),
-            },
-        ),
+        measures={
+            ", seeds": lambda place, _: _interval_entry(seeds[place]),
+            ", dev examples": lambda place, _: _interval_entry(examples.get(place)),
+        },
         caption=(
             f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
             "more. Dev examples: 95 % bootstrap interval of the mean score of these models."
@@ -128,7 +125,7 @@ def optimism_table(evidence: Evidence) -> Table:
         evidence,
         "optimism",
         title="Optimism of the search{data}",
-        lines=task_lines(evidence, measures),
+        measures=measures,
         caption=(
             f"Points, with the range of order statistics that covers the median over all seeds with {coverage}. "
             "Search: the best search trial's selection score minus the median of the confirm trials' own selection "
@@ -152,14 +149,11 @@ def spread_table(evidence: Evidence) -> Table | None:
         evidence,
         "spread",
         title="Where the spread comes from{data}",
-        lines=task_lines(
-            evidence,
-            {
-                ", seed": measure(lambda parts: parts.seed),
-                ", dev examples": measure(lambda parts: parts.dev_examples),
-                ", search": measure(lambda parts: parts.search),
-            },
-        ),
+        measures={
+            ", seed": measure(lambda parts: parts.seed),
+            ", dev examples": measure(lambda parts: parts.dev_examples),
+            ", search": measure(lambda parts: parts.search),
+        },
         caption=(
             "Points: standard deviation of one model's score, had one thing alone been different: the seed; the dev "
             "examples, as many of the same kind; the configuration, after another search (a gap where the search has "
@@ -195,8 +189,8 @@ def over_tasks_table(evidence: Evidence) -> Table | None:
         evidence,
         "over_tasks",
         title=f"Over all tasks against {baseline}{{data}}",
-        columns={column.name: column.heading for column in OVER_TASKS},
-        lines=fill(OVER_TASKS, found.items()),
+        columns=OVER_TASKS,
+        subjects=found.items(),
         caption=(
             f"Mean difference to {baseline} over the tasks that both have, in points, with its 95 % interval (seeds "
             "and dev examples; not adjusted). Runs above: in how many of 100 pairs of a run of each on the same task "
@@ -230,17 +224,14 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         evidence,
         "search_repeats",
         title="Repeated searches{data}, {seeds} and as many others for each repeat",
-        lines=task_lines(
-            evidence,
-            {
-                ", first": measure(lambda found: found.medians[0]),
-                ", all": measure(lambda found: sum(found.medians) / len(found.medians)),
-                ", spread": measure(lambda found: found.deviation),
-                ", of search": measure(lambda found: found.search_deviation),
-                ", searches": measure(lambda found: len(found.scores), WHOLE),
-                f" against {baseline}": lambda place, _: _test_entry(tests[place]) if place in tests else None,
-            },
-        ),
+        measures={
+            ", first": measure(lambda found: found.medians[0]),
+            ", all": measure(lambda found: sum(found.medians) / len(found.medians)),
+            ", spread": measure(lambda found: found.deviation),
+            ", of search": measure(lambda found: found.search_deviation),
+            ", searches": measure(lambda found: len(found.scores), WHOLE),
+            f" against {baseline}": lambda place, _: _test_entry(tests[place]) if place in tests else None,
+        },
         marks=mark_meanings(baseline),
         caption=(
             "Points. First: the median of the first search, the number of the other tables. All: the mean over the "
@@ -288,7 +279,7 @@ def _comparison_table(evidence: Evidence, family: Family, name: str, comparisons
         name=name,
         title=f"Comparisons {what}",
         first_column="pair",
-        columns={column.name: column.heading for column in COMPARISONS},
+        columns=headings(COMPARISONS),
         lines=fill(COMPARISONS, [(f"{one.row} - {one.other}, {TASKS[one.task].title}", one) for one in turned]),
         marks=mark_meanings(baseline),
         caption=(

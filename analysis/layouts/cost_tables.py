@@ -85,8 +85,8 @@ def speed_table(evidence: Evidence) -> Table:
         "speed",
         title="Layers and time{data}, median over {seeds}",
         first_column="arm",
-        columns={column.name: column.heading for column in SPEED},
-        lines=fill(SPEED, [(f"{label}/{cell.task}", (cell, speed_facts(cell))) for label, cell in evidence.cells]),
+        columns=SPEED,
+        subjects=[(f"{label}/{cell.task}", (cell, speed_facts(cell))) for label, cell in evidence.cells],
         caption=(
             "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers, so many "
             f"times fewer layers. {_time_in_words(evidence, ENDS)}Parameters in millions, of the whole model; trial s, "
@@ -141,8 +141,8 @@ def latency_table(evidence: Evidence) -> Table | None:
         "latency",
         title="Milliseconds per example{data}, median over {seeds}",
         first_column="arm",
-        columns={column.name: column.heading for column in LATENCY},
-        lines=fill(LATENCY, subjects),
+        columns=LATENCY,
+        subjects=subjects,
         caption=(
             f"{_time_in_words(evidence, TIMED_BATCHES)}Ratio: of layers, by the examples of the largest batches, as "
             "are GFLOPs per example (products of matrices alone)."
@@ -255,7 +255,7 @@ def equal_layers_table(evidence: Evidence) -> Table | None:
         evidence,
         "equal_layers",
         title="Scores at equal layers{data}, median over {seeds}",
-        lines=task_lines(evidence, {f", {share:.0%} of its layers": measure(share) for share in SHARES_OF_DEPTH}),
+        measures={f", {share:.0%} of its layers": measure(share) for share in SHARES_OF_DEPTH},
         caption=(
             "Points, with the range over seeds: each model's score where it runs this share of its layers per dev "
             "example, along the Pareto front of its settings of q and patience. A gap: not every seed's front reaches "
@@ -283,10 +283,7 @@ def equal_score_table(evidence: Evidence) -> Table | None:
         evidence,
         "equal_score",
         title=f"Layers for the score of {baseline}{{data}}",
-        lines=task_lines(
-            evidence,
-            {f", {baseline}'s median": measure(0.0), f", {baseline}'s median - 1 point": measure(0.01)},
-        ),
+        measures={f", {baseline}'s median": measure(0.0), f", {baseline}'s median - 1 point": measure(0.01)},
         unit="mean layers",
         caption=(
             "Mean layers run per dev example, median and range over seeds, along the Pareto front of each model's "
@@ -321,8 +318,8 @@ def calibration_table(evidence: Evidence) -> Table | None:
         "calibration",
         title="Calibration of exits{data}",
         first_column="arm",
-        columns={column.name: column.heading for column in CALIBRATION},
-        lines=fill(CALIBRATION, [("/".join(place), own) for place, own in found.items()]),
+        columns=CALIBRATION,
+        subjects=[("/".join(place), own) for place, own in found.items()],
         unit="%",
         caption=(
             "Per cent, means over the layers, each weighted by its examples; by layer in the JSON file. Posterior: how "

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from analysis.layouts.notes import origin_in_words, seed_notes
 from analysis.layouts.pretraining_words import pretraining_facts
-from analysis.layouts.table import POINTS, Entry, Line, Table
+from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.comparisons import Comparison, baseline_row, compare
 from analysis.statistics.exits import Exits, read_exits
 from analysis.statistics.samples import Place, Sample, draw_samples
@@ -91,27 +92,31 @@ def make_table(
     *,
     title: str,
     caption: str,
-    lines: Iterable[Line],
-    columns: Mapping[str, str] | None = None,
+    columns: Sequence[Column[Subject]] = (),
+    subjects: Iterable[tuple[str, Subject]] = (),
+    measures: Mapping[str, Measure] = MappingProxyType({}),
+    lines: Iterable[Line] = (),
     notes: Sequence[str] = (),
-    facts: Callable[[Cell], dict[str, Any]] | None = None,
-    further: Mapping[str, Any] | None = None,
+    facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
+    further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
     """A table of the evidence, with the notes and the sidecar that every table has.
 
-    `{data}` and `{seeds}` in the title are filled in; without `columns` they are the paper's tasks. `facts` are of each
-    cell, `further` is the rest of the sidecar, `others` are fields of `Table`.
+    It has a line for each subject, or without `columns` one for each row and measure, in columns of the paper's tasks;
+    then `lines` made elsewhere. `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell, `further`
+    is the rest of the sidecar, `others` are fields of `Table`.
     """
     data, seeds = " on mini-GLUE" * evidence.on_mini, seeds_in_words(evidence.studies, evidence.rows)
+    filled = [*fill(columns, subjects), *task_lines(evidence, measures), *lines]
     return Table(
         name=name,
         title=title.format(data=data, seeds=seeds),
-        columns=task_columns(evidence.studies, PAPER_TASKS) if columns is None else columns,
-        lines=[line for line in lines if line.entries],
+        columns=headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
+        lines=[line for line in filled if line.entries],
         caption=f"{caption} {origin_in_words(evidence.studies)}",
         notes=[*seed_notes(evidence.rows), *notes],
-        sidecar=_sidecar(evidence, facts or (lambda _: {})) | dict(further or {}),
+        sidecar=_sidecar(evidence, facts) | dict(further),
         **others,
     )
 

@@ -139,7 +139,7 @@ def _paper_table(
     caption: str,
     arrows: Mapping[Place, str] = MappingProxyType({}),
     notes: Sequence[str] = (),
-    further: Mapping[str, Any] | None = None,
+    further: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
     rows = evidence.rows
     placed = place_published(rows, layout.published(rows), layout.metrics)
@@ -158,7 +158,7 @@ def _paper_table(
         evidence,
         layout.name,
         title=layout.title,
-        columns={column.name: column.heading for column in columns},
+        columns=columns,
         lines=[line for own in ours for line in (own, *placed.beneath[own.label])],
         blocks=placed.blocks + _test_blocks(evidence, layout.papers_with_test(rows)),
         marks=mark_meanings(evidence.baseline) if layout is DEV else {},

@@ -92,6 +92,11 @@ def fill(columns: Sequence[Column[Subject]], subjects: Iterable[tuple[str, Subje
     ]
 
 
+def headings(columns: Iterable[Column[Any]]) -> dict[str, str]:
+    """Name -> heading."""
+    return {column.name: column.heading for column in columns}
+
+
 @dataclass(frozen=True)
 class Block:
     """Lines under a heading that says what they are."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Column, Entry, Table, fill
+from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Column, Entry, Table, fill, headings
 from analysis.pictures.picture import Picture
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
@@ -109,7 +109,7 @@ def _run_table(label: str, cell: Cell) -> Table:
         name=_runs_of(label, cell),
         title=f"{label} on {TASKS[cell.task].title}: {number}",
         first_column="seed",
-        columns={column.name: column.heading for column in RUNS},
+        columns=headings(RUNS),
         lines=fill(RUNS, [(str(record.seed), (cell, record)) for record in (*cell.records, *cell.failed)]),
         caption="",
     )
