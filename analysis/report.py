@@ -20,19 +20,11 @@ from markupsafe import Markup
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import seed_notes
+from analysis.layouts.notes import departures, other_data, seed_notes
 from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import Table
-from analysis.page.findings import (
-    caveats,
-    completeness,
-    departures_of,
-    findings,
-    headline,
-    other_data,
-    sentence,
-)
+from analysis.page.findings import caveats, completeness, findings, headline, sentence
 from analysis.page.sections import Part, linked, run_tables, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
@@ -107,8 +99,8 @@ def report_page(
         sections=sections(parts),
         incomplete=seed_notes(evidence.rows),
         completeness=completeness(evidence),
-        other_data=other_data(evidence),
-        departures=departures_of(study),
+        other_data=other_data(evidence.rows),
+        departures=departures([study]),
         runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence.rows)],
         provenance=_provenance(study),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -40,20 +39,6 @@ from study.storage.output_places import check_folder
 from trainables.atomic_files import write_text
 from trainables.schema import Typed
 
-
-@dataclass(frozen=True)
-class WrittenTables:
-    """The tables that were made, where they lie, and the cells that do not follow the protocol."""
-
-    tables: list[Table]
-    files: list[Path]
-    incomplete: list[str]  # cells, and how their seeds differ from the protocol's; those of a row alike share a line
-
-    def text(self, format: Format = "md") -> str:
-        """The first table (the dev table), for a terminal."""
-        return render(self.tables[0], format)
-
-
 LAYOUTS = (
     over_tasks_table,
     intervals_table,
@@ -71,7 +56,6 @@ LAYOUTS = (
     pabee_table,
     electra_table,
 )
-
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (dev_table, *LAYOUTS)]
 
@@ -91,8 +75,8 @@ def tables_of(evidence: Evidence) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> WrittenTables:
-    """Writes every table in every format, with its JSON sidecar, to `out`.
+def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> list[Table]:
+    """Writes every table in every format, with its JSON sidecar, to `out`; returns them, the dev table first.
 
     Raises:
         ValueError: a folder is no study, studies of different protocols, `out` cannot be written, or `strict` and a
@@ -100,14 +84,15 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     """
     studies = load_studies(folders)
     check_folder("--out", out)
-    return write_files(make_tables(studies, separate=separate), out, strict=strict)
-
-
-def write_files(tables: list[Table], out: Path, *, strict: bool = False) -> WrittenTables:
-    """Writes these tables, the dev table first, and removes those of another time from `out`; raises as above."""
-    incomplete = tables[0].sidecar["incomplete"]
-    if strict and incomplete:
+    tables = make_tables(studies, separate=separate)
+    if strict and (incomplete := tables[0].sidecar["incomplete"]):
         raise IncompleteTables("--strict: " + "; ".join(incomplete))
+    write_files(tables, out)
+    return tables
+
+
+def write_files(tables: list[Table], out: Path) -> None:
+    """Writes these tables, and removes those of another time from `out`."""
     make_writable(str(out))
     texts = {out / name: text for table in tables for name, text in table_files(table).items()}
     for path, text in texts.items():
@@ -115,7 +100,6 @@ def write_files(tables: list[Table], out: Path, *, strict: bool = False) -> Writ
     for path in sorted(out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
         if path not in texts:
             path.unlink(missing_ok=True)  # of a table that these records do not give any more
-    return WrittenTables(tables=tables, files=list(texts), incomplete=incomplete)
 
 
 def table_files(table: Table) -> dict[str, str]:
@@ -147,11 +131,11 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
     try:
-        written = write_tables(folders, out, strict=options.strict, separate=options.separate)
+        dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
     except IncompleteTables as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
-    text = written.text(options.format)
+    text = render(dev, options.format)
     print(for_screen(text, sys.stdout) if options.format == "md" else text, end="")
     return 0
 

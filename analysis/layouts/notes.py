@@ -69,20 +69,20 @@ def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
     return uncertainty.spread_of_sampled_exit(deviations, cell.scores)
 
 
-def departure_notes(studies: list[Study]) -> list[str]:
-    """What sets the numbers apart from the methods' papers, a line per method."""
-    told: dict[str, list[str]] = {}
+def departures(studies: Sequence[Study]) -> dict[str, list[str]]:
+    """What sets the numbers apart from the papers: of the protocol, and of each method that has anything."""
+    found: dict[str, dict[str, None]] = {}
     for study in studies:
         for who, lines in study.file.plan.departures.items():
-            if study.is_mini and who != "protocol":
-                continue  # nothing there is to be held against a paper
-            told.setdefault(who, []).extend(line for line in lines if line not in told.get(who, []))
-    return [f"departures, {who}: {'; '.join(lines)}" for who, lines in told.items() if lines]
+            if lines and (who == "protocol" or not study.is_mini):  # else there is no paper to hold a method against
+                found.setdefault(who, {}).update(dict.fromkeys(lines))
+    return {who: list(lines) for who, lines in found.items()}
 
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
-    notes = setting_notes(studies) + repeat_notes(rows) + _search_notes(rows) + _data_notes(rows)
+    notes = setting_notes(studies) + repeat_notes(rows) + _search_notes(rows)
+    notes += [f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()]
     notes += _code_notes(studies, rows) + _device_notes(studies, rows)
     if len(studies) > 1:
         named = zip(names_of(studies), studies, strict=True)
@@ -158,14 +158,13 @@ def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
     return f"{arm} ({'; '.join(parts)})"
 
 
-def _data_notes(rows: list[Row]) -> list[str]:
-    """A line for every column that is not the official GLUE."""
-    found: dict[str, tuple[str, ...]] = {}
-    for row in rows:
-        for task, cell in row.cells.items():
-            if cell.data_differences and not any(study.is_mini for study in cell.studies):
-                found[task] = cell.data_differences
-    return [f"{TASKS[task].title} is not the official GLUE: {'; '.join(lines)}" for task, lines in found.items()]
+def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """How a task's data differ from the official GLUE, by title; without tasks that do not, and without mini-GLUE."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in (cell for row in rows for cell in row.cells.values()):
+        if cell.data_differences and not any(study.is_mini for study in cell.studies):
+            found.setdefault(TASKS[cell.task].title, {}).update(dict.fromkeys(cell.data_differences))
+    return {title: list(lines) for title, lines in found.items()}
 
 
 def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
@@ -180,7 +179,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     baseline = baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if baseline is None:
-        return f"No difference is tested: {_why_no_baseline(rows)}. {floor}"
+        return f"No difference is tested: {why_no_baseline(rows)}. {floor}"
     if not family:
         return (
             f"No difference is tested, because {baseline} and no other row have predictions of the same examples. "
@@ -199,7 +198,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     )
 
 
-def _why_no_baseline(rows: list[Row]) -> str:
+def why_no_baseline(rows: list[Row]) -> str:
     """Why not exactly one row is the baseline, and what names one."""
     method = baseline_method(rows)
     if method is None:

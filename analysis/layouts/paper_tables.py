@@ -22,7 +22,7 @@ from analysis.layouts.evidence import (
 from analysis.layouts.notes import (
     comparison_notes,
     constant_notes,
-    departure_notes,
+    departures,
     marks_in_words,
     sampled_exit_notes,
     study_notes,
@@ -84,7 +84,8 @@ def dev_table(evidence: Evidence) -> Table:
             "compute": [entry.to_json() for entry in ledger],
         },
     )
-    return replace(table, notes=[*table.notes, *departure_notes(evidence.studies)])
+    told = [f"departures, {who}: {'; '.join(lines)}" for who, lines in departures(evidence.studies).items()]
+    return replace(table, notes=[*table.notes, *told])
 
 
 def ablation_table(evidence: Evidence) -> Table:

@@ -12,14 +12,13 @@ from functools import cached_property
 import numpy as np
 
 from analysis.layouts.evidence import Evidence
-from analysis.layouts.notes import search_notes
+from analysis.layouts.notes import departures, other_data, search_notes, why_no_baseline
 from analysis.layouts.paper_tables import macro
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS
-from analysis.statistics.comparisons import POWER, baseline_method, by_task, macro_test, marks
+from analysis.statistics.comparisons import POWER, by_task, macro_test, marks
 from analysis.statistics.costs import Compute, ledger_notes, row_ledger, speed_facts, speed_up, unit_of
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row
-from analysis.studies.load import Study
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 
@@ -104,9 +103,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
     if len(found) == 1:
         return f"One method, {found[0].row}: there is nothing to compare it with."
     if baseline is None:
-        named = baseline_method(evidence.rows)
-        why = f"the baseline {named} has no numbers here" if named else "the plan names no baseline"
-        return f"No method is tested: {why}."
+        return f"No method is tested: {why_no_baseline(evidence.rows)}."
     tested = [finding for finding in found if finding.tests]
     if not tested:
         return f"No method is tested against {baseline}: a test needs stored predictions of two seeds of both."
@@ -174,14 +171,13 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         told.append(Caveat(text, "comparisons"))
     if evidence.on_mini:
         told.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
-    elif titles := other_data(evidence):
+    elif titles := other_data(evidence.rows):
         told.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
     told += [Caveat(_sentence(note), "comparisons") for note in search_notes(evidence.comparisons)]
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
     told += [Caveat(_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
-    departures = sum(len(lines) for study in evidence.studies for lines in departures_of(study).values())
-    if departures:
-        told.append(Caveat(f"{counted(departures, 'departure')} from the papers and their code.", "departures"))
+    if number := sum(map(len, departures(evidence.studies).values())):
+        told.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
     return told
 
 
@@ -193,20 +189,6 @@ def completeness(evidence: Evidence) -> str:
     parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
     parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not follow the protocol"] * (others > 0)
     return f"{', '.join(parts)}." if parts else f"Nothing is missing: all {number} have the seeds of the protocol."
-
-
-def departures_of(study: Study) -> dict[str, tuple[str, ...]]:
-    """The plan's departures, of the protocol and of each method that has any."""
-    return {who: lines for who, lines in study.file.plan.departures.items() if lines}
-
-
-def other_data(evidence: Evidence) -> dict[str, tuple[str, ...]]:
-    """How a task's data differ from the official GLUE, by title; tasks that do not are left out."""
-    found: dict[str, dict[str, None]] = {}
-    for _, cell in evidence.cells:
-        if cell.data_differences:
-            found.setdefault(TASKS[cell.task].title, {}).update(dict.fromkeys(cell.data_differences))
-    return {title: tuple(lines) for title, lines in found.items()}
 
 
 def _sentence(text: str) -> str:

@@ -142,7 +142,7 @@ def test_broken_journal_line_is_named(tmp_path):
 
 def test_study_without_records_is_a_table_of_gaps(tmp_path):
     folder = write_study(tmp_path, [], methods=["palbert"], tasks=["rte"])
-    assert "palbert/rte: missing" in "".join(tables.write_tables([folder], tmp_path / "out").incomplete)
+    assert "palbert/rte: missing" in "".join(tables.write_tables([folder], tmp_path / "out")[0].notes)
     assert report.write_report(folder).exists()
     explained = explain.explain(load_study(folder), "palbert/rte")
     assert "no number (missing" in explained and "in MLflow: tags.arm = 'palbert/rte'" in explained

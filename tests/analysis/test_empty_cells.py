@@ -28,6 +28,6 @@ def test_cells_of_a_launch_that_was_killed_before_them_have_not_begun(tmp_path):
 def test_empty_cells_of_a_row_share_a_note_and_so_they_do_where_that_is_an_error(tmp_path):
     study = write_study(tmp_path / "s", [], methods=["albert", "palbert"], tasks=["rte", "cola", "mrpc"])
     notes = [f"{method} on all 3 tasks: missing: not begun" for method in ("albert", "palbert")]
-    assert write_tables([study], tmp_path).incomplete == notes
+    assert write_tables([study], tmp_path)[0].sidecar["incomplete"] == notes
     with pytest.raises(ValueError, match=f"--strict: {'; '.join(notes)}$"):
         write_tables([study], tmp_path, strict=True)

@@ -12,7 +12,7 @@ from helpers.swept_studies import swept_study
 
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
-from analysis.tables import make_tables, write_tables
+from analysis.tables import make_tables, table_files, write_tables
 
 
 def tables_of(folder) -> dict[str, Table]:
@@ -144,8 +144,8 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
     assert (tmp_path / "out" / "calibration.md").exists()
     (tmp_path / "out" / "notes.md").write_text("mine")
     shutil.rmtree(folder / "predictions")
-    written = write_tables([folder], tmp_path / "out").files
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in written} | {"notes.md"}
+    written = {name for table in write_tables([folder], tmp_path / "out") for name in table_files(table)}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"notes.md"}
 
 
 def test_every_published_number_is_printed_by_some_layout(tmp_path):

@@ -211,4 +211,4 @@ def test_a_record_that_cannot_be_is_refused(study, changes, message):
 def test_several_studies_may_have_been_pretrained_alike(made, tmp_path):
     other = shutil.copytree(made, tmp_path / "again")
     assert len(load_studies([made, other])) == 2
-    assert write_tables([made, other], tmp_path / "tables").incomplete == []
+    assert write_tables([made, other], tmp_path / "tables")[0].sidecar["incomplete"] == []

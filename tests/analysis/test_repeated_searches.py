@@ -122,6 +122,6 @@ def test_several_studies_join_their_repeats(tmp_path, study):
         tmp_path / "other", mini_plan(methods=("albert",), tasks=("mrpc",), search_repeats=2, baseline="albert")
     )
     written = write_tables([study, other], tmp_path / "tables")
-    table = next(table for table in written.tables if table.name == "search_repeats")
+    table = next(table for table in written if table.name == "search_repeats")
     found = {(own["row"], own["task"], len(own["medians"])) for own in table.sidecar["repeats"]}
     assert found == {("albert", "rte", 3), ("pondernet", "rte", 3), ("albert", "mrpc", 2)}

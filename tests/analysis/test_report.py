@@ -167,8 +167,12 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
     [
         (["palbert"], None, "One method, palbert: there is nothing to compare it with."),
         (["albert"], "albert", "One method, albert: there is nothing to compare it with."),
-        (["palbert", "pabee"], None, "No method is tested: the plan names no baseline."),
-        (["palbert", "pabee"], "albert", "No method is tested: the baseline albert has no numbers here."),
+        (["palbert", "pabee"], None, "No method is tested: the plans do not name one baseline; --baseline names one."),
+        (
+            ["palbert", "pabee"],
+            "albert",
+            "No method is tested: the baseline, albert, has no row with numbers here; --baseline names another.",
+        ),
         (
             ["albert", "palbert"],
             "albert",
