@@ -1,9 +1,7 @@
 """python -m pytest tests/analysis/test_costs.py"""
 
-import csv
-
 import pytest
-from helpers.made_studies import arm, made_latency, record, rows_in, write_study
+from helpers.made_studies import arm, made_latency, read_table, record, rows_in, write_study
 from msgspec.structs import replace
 
 from analysis.statistics.costs import Compute, ledger_notes, row_ledger, unit_of
@@ -109,13 +107,11 @@ def timed_arm(*milliseconds: tuple[float, float]) -> list[Record]:
 
 def test_measured_time_stands_beside_the_layer_ratio_median_over_seeds(tmp_path):
     write_tables([write_study(tmp_path, timed_arm((10.0, 15.0), (10.0, 13.0), (1.0, 9.0)))], tmp_path)
-    with (tmp_path / "speed.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    (row,) = read_table(tmp_path / "speed.csv")
     assert [row[f"time_ratio_{size}"] for size in (1, 32)] == ["1.50"] * 2
     text = (tmp_path / "speed.md").read_text()
     assert "so many times less time, in batches of 1, 32 on A Processor, 1 thread" in text
-    with (tmp_path / "latency.csv").open() as file:
-        own, whole = csv.DictReader(file)
+    own, whole = read_table(tmp_path / "latency.csv")
     assert own["arm"] == "palbert/rte, threshold 0.5 (its own)" and whole["arm"] == "palbert/rte, all layers"
     assert (own["layer_ratio"], own["gigaflops"], own["milliseconds_8"]) == ("2.00", "0.600", "10.00")
     assert (whole["layer_ratio"], whole["milliseconds_8"], whole["time_ratio_8"]) == ("1.00", "13.00", "1.00")
@@ -123,7 +119,6 @@ def test_measured_time_stands_beside_the_layer_ratio_median_over_seeds(tmp_path)
 
 def test_where_nothing_was_timed_nothing_is_said_of_time(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
-    with (tmp_path / "speed.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    (row,) = read_table(tmp_path / "speed.csv")
     assert row["time_ratio_1"] == "" and "less time" not in (tmp_path / "speed.md").read_text()
     assert not (tmp_path / "latency.csv").exists()

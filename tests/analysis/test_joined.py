@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import arm, record, write_study
+from helpers.made_studies import arm, read_table, record, write_study
 from msgspec.structs import replace
 
 from analysis.studies.joined import rows_of
@@ -25,8 +24,7 @@ def test_studies_join_by_arm_into_one_row_per_method(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES) + arm("palbert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("palbert", "cola", SCORES))
     write_tables([one, two], tmp_path / "out")
-    with (tmp_path / "out" / "dev.csv").open() as file:
-        rows = {row["method"]: row for row in csv.DictReader(file)}
+    rows = {row["method"]: row for row in read_table(tmp_path / "out" / "dev.csv")}
     assert (rows["palbert"]["rte"], rows["palbert"]["cola"], rows["albert"]["cola"]) == ("72.5", "72.5", "")
     text = (tmp_path / "out" / "dev.md").read_text()
     assert "- study one: albert, palbert on rte" in text and "- study two: palbert on cola" in text
@@ -124,8 +122,7 @@ def test_the_speed_table_has_the_layers_of_each_study(tmp_path):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES, mean_layers=7.5))
     two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES, mean_layers=3.0), settings={"q": 0.2})
     write_tables([one, two], tmp_path / "out", separate=True)
-    with (tmp_path / "out" / "speed.csv").open() as file:
-        found = {row["arm"]: row["mean_layers"] for row in csv.DictReader(file)}
+    found = {row["arm"]: row["mean_layers"] for row in read_table(tmp_path / "out" / "speed.csv")}
     assert found == {"palbert (one)/rte": "7.50", "palbert (two)/rte": "3.00"}
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 
 import pytest
-from helpers.made_studies import arm, edit_records, record, write_study
+from helpers.made_studies import arm, edit_records, read_table, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
@@ -153,6 +152,5 @@ def test_every_published_number_is_printed_by_some_layout(tmp_path):
     albert = write_study(tmp_path / "a", arm("albert", "sst2", [0.7] * 5) + arm("electra-small", "sst2", [0.7] * 5))
     roberta = write_study(tmp_path / "r", arm("albert", "sst2", [0.7] * 5), backbone="FacebookAI/roberta-base")
     printed = {line.label for folder in (albert, roberta) for line in all_lines(tables_of(folder)) if line.published}
-    with (ROOT / "analysis" / "published.csv").open() as file:
-        labels = {f"published {fact['label']}" for fact in csv.DictReader(file)}
+    labels = {f"published {fact['label']}" for fact in read_table(ROOT / "analysis" / "published.csv")}
     assert labels - printed == set()

@@ -1,12 +1,11 @@
 """python -m pytest tests/analysis/test_notebooks.py (on a study that was launched they are run in test_study.py)"""
 
 import ast
-import csv
 import re
 
 import nbformat
 import pytest
-from helpers.made_studies import arm, record, write_study
+from helpers.made_studies import arm, read_table, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
@@ -70,10 +69,8 @@ def rows_below(notebook, code):
 
 def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
     write_tables([extended_study], tmp_path / "tables")
-    with (tmp_path / "tables" / "dev.csv").open() as file:
-        assert [(row["rte"], row["rte_n"]) for row in csv.DictReader(file) if row["source"] == "ours"] == [
-            ("71.5", "4")
-        ]
+    ours = [row for row in read_table(tmp_path / "tables" / "dev.csv") if row["source"] == "ours"]
+    assert [(row["rte"], row["rte_n"]) for row in ours] == [("71.5", "4")]
     notebook = run_notebook("which_method", extended_study)
     assert rows_below(notebook, "(100 * medians)")[-1] == ["palbert", "71.5"]
     assert rows_below(notebook, 'aggfunc="count"')[-1] == ["palbert", "4"]
@@ -81,8 +78,7 @@ def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extende
 
 def test_layer_ratio_in_pandas_is_that_of_the_speed_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
     write_tables([extended_study], tmp_path / "tables")
-    with (tmp_path / "tables" / "speed.csv").open() as file:
-        assert [row["layer_ratio"] for row in csv.DictReader(file)] == ["1.50"]
+    assert [row["layer_ratio"] for row in read_table(tmp_path / "tables" / "speed.csv")] == ["1.50"]
     notebook = run_notebook("where_examples_leave", extended_study)
     assert rows_below(notebook, "layer_ratio=")[-1] == ["palbert", "8.0", "1.5"]
 

@@ -1,13 +1,12 @@
 """python -m pytest tests/analysis/test_tables.py"""
 
-import csv
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import HASH, SEEDS, arm, record, write_study
+from helpers.made_studies import HASH, SEEDS, arm, read_table, record, write_study
 from helpers.places import ROOT
 from msgspec.structs import replace
 
@@ -23,8 +22,7 @@ SCORES = [0.70, 0.74, 0.71, 0.73, 0.725]  # median 0.725
 
 def dev_csv(folder: Path) -> dict[str, dict[str, str]]:
     """Our lines by their label."""
-    with (folder / "dev.csv").open() as file:
-        return {row["method"]: row for row in csv.DictReader(file) if row["source"] == "ours"}
+    return {row["method"]: row for row in read_table(folder / "dev.csv") if row["source"] == "ours"}
 
 
 def tables_command(*arguments: object) -> subprocess.CompletedProcess:
@@ -272,8 +270,7 @@ def test_electra_layout_uses_its_own_metrics(tmp_path):
     metrics = {"pearson": 0.88, "spearman": 0.86}
     records += arm("electra-small", "stsb", [0.87] * 5, metrics=metrics)
     write_tables([write_study(tmp_path, records, backbone="google/electra-small-discriminator")], tmp_path)
-    with (tmp_path / "electra.csv").open() as file:
-        row = next(csv.DictReader(file))
+    row = read_table(tmp_path / "electra.csv")[0]
     assert (row["mrpc"], row["stsb"]) == ("88.0", "86.0")
     assert "lmtuners" in (tmp_path / "electra.md").read_text()
 
@@ -285,21 +282,18 @@ def test_electra_layout_is_left_out_without_electra(tmp_path):
 
 def test_speed_table_has_layers_and_their_ratio(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES, mean_layers=7.5))], tmp_path)
-    with (tmp_path / "speed.csv").open() as file:
-        (row,) = csv.DictReader(file)
+    (row,) = read_table(tmp_path / "speed.csv")
     assert (row["arm"], row["mean_layers"], row["layer_ratio"]) == ("palbert/rte", "7.50", "1.60")
 
 
 def test_optimism_is_best_search_minus_confirmed_median(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)  # search 0.74, median 0.725
-    with (tmp_path / "optimism.csv").open() as file:
-        value, bounds = csv.DictReader(file)
+    value, bounds = read_table(tmp_path / "optimism.csv")
     assert (value["rte"], bounds["rte_low"], bounds["rte_high"]) == ("+1.5", "0.0", "4.0")
 
 
 def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells():
-    with (ROOT / "analysis" / "published.csv").open() as file:
-        facts = list(csv.DictReader(file))
+    facts = read_table(ROOT / "analysis" / "published.csv")
     assert all(fact["source"] and fact["confidence"] for fact in facts)
     swapped = {(fact["label"], fact["task"]) for fact in facts if "swapped" in fact["note"]}
     assert swapped == {(label, task) for label in ("ALBERT", "PABEE", "PALBERT") for task in ("mnli", "qqp")}
@@ -320,8 +314,7 @@ def test_what_trials_were_computed_on_is_said_and_what_else_scores_depend_on(tmp
 
 def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path):
     write_tables([write_study(tmp_path, arm("albert", "rte", SCORES))], tmp_path)
-    with (tmp_path / "pabee.csv").open() as file:
-        (row,) = [row for row in csv.DictReader(file) if row["method"] == "published ShareBERT-Small"]
+    (row,) = [row for row in read_table(tmp_path / "pabee.csv") if row["method"] == "published ShareBERT-Small"]
     assert row["parameters"] == "5" and not any(row[task] for task in EIGHT)
     assert row["block"].startswith(
         "Published, as 95.5 % of BERT-base's scores alone (ShareBERT, AAAI 2024, article 29781"

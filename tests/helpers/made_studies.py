@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,12 @@ def write_study(
     write_plan_of(folder, made, name=name)
     write_records(folder, [of_plan(row, made) for row in records])
     return folder
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV file, by column."""
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 def rows_in(folder: Path) -> list[Row]:
