@@ -1,7 +1,6 @@
-"""From a cell, or a pretraining, to its runs.
+"""From a cell to its runs.
 
 python -m analysis.explain runs/NAME palbert/cola
-python -m analysis.explain runs/NAME albert-mlm/pretraining
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import UNSET
-
-from analysis.layouts.pretraining_words import cost_in_words, held_out_in_words, sizes_in_words
+from analysis.layouts.notes import pretraining_in_words
 from analysis.layouts.table import POINTS
-from analysis.statistics.costs import PretrainingCost, pretraining_cost
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
 from study.command_line import Parser, argument, guarded
@@ -28,7 +24,6 @@ from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
-from study.plans.resolved_plan import Arm
 from study.storage.stored_models import where_it_lies
 from trainables import method_files
 from trainables.data.tasks import TRAINABLE_TASKS
@@ -37,18 +32,14 @@ from trainables.spelling import meant
 
 
 def explain(study: Study, name: str) -> str:
-    """Everything behind one cell, or behind the backbone that the study pretrained, as text.
+    """Everything behind one cell, as text.
 
     Raises:
         ValueError: the study has no such cell.
     """
-    cost = pretraining_cost(study)
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
-    names += [cost.arm.name] if cost else []
     known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in TRAINABLE_TASKS]
     name = meant(name, names, what=f"cell of {study.folder}", known=known)
-    if cost and name == cost.arm.name:
-        return "\n".join(_pretraining_lines(study, cost)) + "\n"
     method, task = name.split("/")
     cell = cell_of(study, method, task)
     parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell), f"in MLflow: tags.arm = '{name}'"]
@@ -65,30 +56,6 @@ def journal_lines(study: Study, key: str) -> list[str]:
         for number, event in read_lines(path, events.READER)
         if getattr(event, "key", None) == key and not isinstance(event, events.EpochReported)
     ]
-
-
-def _pretraining_lines(study: Study, cost: PretrainingCost) -> list[str]:
-    """The arm, its one trial with all that happened to it, what it has cost and what starts from it."""
-    arm, key = cost.arm, study.file.plan.pretraining_key
-    attempts = [record for record in (*study.retried, *study.pretrained) if record.phase == "pretrain"]
-    return [
-        f"{arm.name} in {study.folder}: {arm.pinned_backbone} on corpus {arm.pinned_corpus}; in no table",
-        *(line for record in attempts for line in _attempt_lines(study, arm, record)),
-        *([] if attempts else [f"  has not ended; key {key}"]),
-        *(f"    {line}" for line in journal_lines(study, key)),
-        f"cost: {cost_in_words(cost)}",
-        f"starts from it: {', '.join(other.name for other in study.file.plan.arms)}",
-        f"configuration: {json.dumps(to_plain(arm.fixed), sort_keys=True)}",
-        *_made_with(attempts),
-    ]
-
-
-def _attempt_lines(study: Study, arm: Arm, record: Record) -> list[str]:
-    if record.status == "completed":
-        result = f"{sizes_in_words(arm, record)}; held out: {held_out_in_words(record)}"
-    else:
-        result = f"{record.status} at epoch {record.epochs}: {record.error}"
-    return _told(study, record, result, {})
 
 
 def _headline(cell: Cell) -> str:
@@ -154,9 +121,7 @@ def _told(study: Study, record: Record, result: str, details: dict[str, str]) ->
 
 def _provenance_lines(cell: Cell) -> list[str]:
     """What made the numbers."""
-    made_by = cell.arm.pretrained_by
-    pretrained = "" if made_by is UNSET else f", pretrained by {made_by}, key {cell.arm.backbone_fingerprint}"
-    return [f"backbone: {cell.arm.pinned_backbone}{pretrained}", *_made_with(cell.records)]
+    return [f"backbone: {cell.arm.pinned_backbone}", *pretraining_in_words(cell.studies), *_made_with(cell.records)]
 
 
 def _made_with(records: Sequence[Record]) -> list[str]:
@@ -175,11 +140,11 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     study: Annotated[str, argument("runs/NAME")]
-    cell: Annotated[str, argument("METHOD/TASK|OBJECTIVE/pretraining")]
+    cell: Annotated[str, argument("METHOD/TASK")]
 
 
 def build_parser() -> Parser[Options]:
-    return Parser(Options, "analysis.explain", "From a cell, or a pretraining, to its runs.")
+    return Parser(Options, "analysis.explain", "From a cell to its runs.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

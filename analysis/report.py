@@ -20,8 +20,7 @@ from markupsafe import Markup
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import departures, other_data, seed_notes
-from analysis.layouts.pretraining_words import pretraining_in_words
+from analysis.layouts.notes import departures, other_data, pretraining_in_words, seed_notes
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import Table
 from analysis.page.findings import caveats, completeness, findings, headline, sentence

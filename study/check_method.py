@@ -15,7 +15,7 @@ import trainables
 from study.command_line import Parser, argument, guarded
 from study.contract import space_rules
 from study.facts.plain_words import counted
-from study.plans.pretraining_arm import fits
+from study.plans.resolution import fits
 from trainables import method_files
 from trainables.encoders.backbones import MINI_BACKBONES
 from trainables.schema import Typed

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from msgspec import UNSET
-
 import trainables
 from study.command_line import option
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.facts.winner import winner_of
-from study.plans.identity import is_pretraining
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.storage.stored_models import model_exists, where_it_lies
@@ -31,16 +28,14 @@ class ModelChoice(Typed, frozen=True, kw_only=True):
 
     trial: Annotated[str | None, option(_TRIAL, "KEY")] = None
     method: Annotated[str | None, option("of which arm, where the study has several", "NAME")] = None
-    task: Annotated[str | None, option("the same; the pretrained backbone is that of task `pretraining`", "NAME")] = (
-        None
-    )
+    task: Annotated[str | None, option("the same", "NAME")] = None
 
 
 def chosen_model(folder: Path, choice: ModelChoice) -> Record:
     """The record of the trial, with the address that its model has now.
 
     Without a trial it is that of the arm's winner with the highest dev score, of equals the first seed, as in a
-    submission. The pretraining is meant where it is named, or nothing else is there.
+    submission.
 
     Raises:
         ValueError: there is no such trial, or it has no model; or the arm is not one.
@@ -54,10 +49,8 @@ def chosen_model(folder: Path, choice: ModelChoice) -> Record:
 
 
 def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
-    """The completed trials of an arm whose models count, by seed: those of its winner, or the pretraining."""
+    """The completed trials of an arm whose models count, by seed: those of its winner."""
     own = [record for record in records if record.arm == arm.name]
-    if any(record.phase == "pretrain" for record in own):
-        return [record for record in own if keeps_model(record)]
     winner = winner_of(arm, own)
     return [record for record in winner.confirm_trials(own) if keeps_model(record)] if winner else []
 
@@ -90,22 +83,20 @@ def _trial(records: Sequence[Record], key: str) -> Record:
     siblings = [record for record in kept if record.arm == ended.arm]
     raise ValueError(
         f"trial {key} kept no model: it is a {ended.status} {ended.phase} trial of {ended.arm}, and only completed "
-        f"confirm trials and the pretraining keep theirs; with a model: {_named(siblings or kept)}"
+        f"confirm trials keep theirs; with a model: {_named(siblings or kept)}"
     )
 
 
 def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelChoice) -> Record:
-    arms = [*([] if plan.pretraining is UNSET else [plan.pretraining]), *plan.first_arms]
-    models = {arm.name: found for arm in arms if (found := confirmed_models(arm, records))}
+    models = {arm.name: found for arm in plan.first_arms if (found := confirmed_models(arm, records))}
     if not models:
-        raise ValueError("the study has no completed confirm trial and no pretrained backbone yet")
+        raise ValueError("the study has no completed confirm trial yet")
     methods, tasks = ({name.split("/")[place]: None for name in models} for place in (0, 1))
     if choice.method is not None:
         meant(choice.method, methods, what="method with a model", known=trainables.available())
     if choice.task is not None:
         meant(choice.task, tasks, what="task with a model", known=TASKS)
-    fitting = [name for name in models if _fits(name, choice)]
-    wanted = [name for name in fitting if not is_pretraining(plan.arm(name).task)] or fitting
+    wanted = [name for name in models if _fits(name, choice)]
     if not wanted:
         asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
         raise ValueError(f"no model of {asked}; available: {', '.join(models)}")

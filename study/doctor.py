@@ -1,6 +1,6 @@
 """Is this machine, or every node of a Ray cluster, ready for a study? `python -m study.doctor`.
 
-Checks packages, Ray, code, clocks, GPUs, data, corpus, storage and tracking; says of each fault what to do about it.
+Checks packages, Ray, code, clocks, GPUs, data, storage and tracking; says of each fault what to do about it.
 Exit status: 0 ready, 1 faults, 2 bad usage.
 """
 
@@ -33,7 +33,6 @@ from study.storage.addresses import (
     tracking_address,
 )
 from trainables.configuration import NotNegative
-from trainables.corpora import corpus as corpora
 from trainables.data import glue
 from trainables.schema import Typed
 
@@ -48,7 +47,6 @@ class Options(Typed, frozen=True, kw_only=True):
         default_factory=cluster_address
     )
     data: Annotated[str, option("what the study will train on (mini)", "mini|hub|FOLDER")] = "mini"
-    corpus: Annotated[str | None, option("what the study will pretrain on", "mini|hub:NAME|FOLDER")] = None
     storage: Annotated[str, option("the launch's --storage, or else its --out (runs)", "PATH_OR_URI")] = "runs"
     tracking_uri: Annotated[str | None, option(f"the launch's, to ask as well: {TRACKING_WORDS}", "URI")] = None
     wait_minutes: Annotated[NotNegative, option("for one worker of each kind, at most (%(default)g)", "X")] = 15.0
@@ -67,9 +65,7 @@ def check_tracking(uri: str) -> list[Finding]:
     return [Finding("tracking", f"{masked(uri)}, {counted(count, 'experiment')}")]
 
 
-def check_cluster(
-    address: str | None, *, data: str, corpus: str | None, storage: str, wait_minutes: float = 0.0
-) -> Iterator[Finding]:
+def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes: float = 0.0) -> Iterator[Finding]:
     """Ray answers at `address`, or starts on this machine where it is None; then every node is checked, once there is
     a worker of each kind, or after `wait_minutes`."""
     import ray
@@ -97,7 +93,7 @@ def check_cluster(
         marker = stack.enter_context(_marker(storage))
         checked = set[str]()
         while nodes := [node for node in _alive() if node["NodeID"] not in checked]:  # those that come meanwhile too
-            yield from _check_nodes(nodes, data=data, corpus=corpus, storage=storage, marker=marker)
+            yield from _check_nodes(nodes, data=data, storage=storage, marker=marker)
             checked |= {node["NodeID"] for node in nodes}
 
 
@@ -202,9 +198,8 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
     yield from here
     if any(finding.is_fault for finding in here):
         return  # nothing else would tell more than that
-    text = options.corpus and corpora.seen_from_anywhere(options.corpus)
     data, minutes = glue.seen_from_anywhere(options.data), options.wait_minutes
-    yield from check_cluster(options.address, data=data, corpus=text, storage=storage, wait_minutes=minutes)
+    yield from check_cluster(options.address, data=data, storage=storage, wait_minutes=minutes)
     if tracking is not None:
         yield from check_tracking(tracking)
 

@@ -11,24 +11,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
-
-from msgspec import UNSET
 
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
 from study.facts.record import Record
-from study.facts.study_facts import read_facts, read_records
-from study.model_card import Pretraining, model_card
-from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import require_plan
+from study.plans.resolved_plan import Pretraining
 from study.storage.output_places import check_new_folder
 from study.storage.stored_models import local_model
 from trainables.atomic_files import write_folder
-from trainables.encoders.backbones import backbone_fingerprint
+from trainables.corpora.corpus import kind_of
+from trainables.encoders.backbones import is_folder
+
+REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # beginning of a class's name -> the module that has it
+_FRONT = "---\nlibrary_name: transformers\n---"
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ def _main(argv: Sequence[str] | None) -> int:
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
     record = chosen_model(Path(options.study), options)
-    include_for(record.method, require_plan(Path(options.study)).plan.asked, options.include)
-    fingerprint, pretraining = fingerprint_left(Path(options.study), record), pretraining_behind(Path(options.study))
-    loaded_as = export(record, folder, fingerprint=fingerprint, pretraining=pretraining)
+    plan = require_plan(Path(options.study)).plan
+    include_for(record.method, plan.asked, options.include)
+    loaded_as = export(record, folder, pretraining=plan.arm(record.arm).pretraining or None)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
@@ -60,43 +60,24 @@ def build_parser() -> Parser[Options]:
     return Parser(Options, "study.export", " ".join((__doc__ or "").split("\n\n")))
 
 
-def fingerprint_left(study: Path, record: Record) -> str | None:
-    """Of the files that a pretraining left, by the journal; None for other trials, whose weights nobody has hashed."""
-    trial = read_facts(study).trials.get(record.key)
-    outcome = trial.last.report.outcome if trial and trial.last else None
-    return None if outcome is None or outcome.model_fingerprint is UNSET else outcome.model_fingerprint
-
-
-def pretraining_behind(study: Path) -> Pretraining | None:
-    """What made the backbone of a study's arms; None where nothing was pretrained."""
-    arm, records = require_plan(study).plan.pretraining, read_records(study)
-    done = [record for record in records if record.phase == "pretrain" and record.status == "completed"]
-    return None if arm is UNSET or not done else Pretraining(arm, done[-1])
-
-
-def export(
-    record: Record, folder: Path, *, fingerprint: str | None = None, pretraining: Pretraining | None = None
-) -> str:
+def export(record: Record, folder: Path, *, pretraining: Pretraining | None = None) -> str:
     """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
 
+    `pretraining`: how its backbone was made, if that was done here.
+
     Raises:
-        ValueError: no class of `transformers` is its encoder, or its files do not have the fingerprint.
+        ValueError: no class of `transformers` is its encoder.
     """
     with local_model(record.model or "") as model:
-        if fingerprint is not None and (found := backbone_fingerprint(str(model))) != fingerprint:
-            raise ValueError(f"the model of trial {record.key} was changed: {found}; its trial left {fingerprint}")
         write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining))
     return _class_of(folder)
 
 
 def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None) -> None:
-    from trainables.runs.trained_model import METHODS, export_pretrained, export_trained, load_trained
+    from trainables.runs.trained_model import METHODS, export_trained, load_trained
 
     try:
-        if is_pretraining(record.task):
-            export_pretrained(model, folder)
-        else:
-            export_trained(load_trained(model), folder)
+        export_trained(load_trained(model), folder)
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
     own = METHODS if (folder / METHODS).is_dir() else None
@@ -106,6 +87,99 @@ def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | 
 
 def _class_of(folder: Path) -> str:
     return str(json.loads((folder / "config.json").read_text())["architectures"][0])
+
+
+def model_card(
+    record: Record, loaded_as: str, pretraining: Pretraining | None = None, *, methods: str | None = None
+) -> str:
+    """Markdown, without host, user or path of a machine.
+
+    Args:
+        loaded_as: the class of `transformers` that the folder's `config.json` names.
+        pretraining: how its backbone was made, if that was done here.
+        methods: the folder in the model's with the files of its method, where that is none of the package's.
+    """
+    parts = [_FRONT, f"# {record.method} on {record.task}", *_loading(record, loaded_as, methods)]
+    parts += [
+        "## What it scored",
+        "\n".join(_scores(record)),
+        "## Where it comes from",
+        "\n".join(_origin(record, pretraining)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:
+    """How to load it, and what that leaves out."""
+    is_classifier = loaded_as.endswith("ForSequenceClassification")
+    auto = "AutoModelForSequenceClassification" if is_classifier else "AutoModel"
+    own = [f"import {module}  # registers it" for name, module in REGISTERS.items() if loaded_as.startswith(name)]
+    lines = ["```python", f"from transformers import {auto}, AutoTokenizer", *own, ""]
+    lines += [f'model = {auto}.from_pretrained("FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("FOLDER")', "```"]
+    yield f"For `transformers` it is `{loaded_as}`; FOLDER is where this README.md lies."
+    yield "\n".join(lines)
+    if loaded_as.startswith("Roberta"):
+        yield "Loaded by `AutoModel` its pooler has random weights: the trained model has none there."
+    if not is_classifier:
+        yield (
+            "That is the encoder. `heads.safetensors` has what `transformers` has no class for: classifiers, exits, or "
+            "a pooler. With these it answers, in this folder, by"
+        )
+    else:
+        yield "It gives the logits of the trained model. In the project that trained it it answers, in this folder, by"
+    include = f" --include {methods}" if methods else ""
+    yield f"```\npython -m study.predict . input.tsv{include} --to answers.tsv\n```"
+    if methods:
+        yield (
+            f"`--include` runs the method's files, which `{methods}` holds: read them first. Nothing runs them without "
+            f'it. In Python `trainables.include("FOLDER/{methods}")` does the same.'
+        )
+
+
+def _scores(record: Record) -> Iterator[str]:
+    """Of this trial alone; a study's tables have the median over its seeds."""
+    where = f"dev, at epoch {record.epoch} of {record.epochs}"
+    yield f"On {where}; one seed ({record.seed}), which may be the best of several on these examples.\n"
+    values = {"score": record.score, **record.metrics}
+    yield from _table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
+
+
+def _origin(record: Record, pretraining: Pretraining | None) -> Iterator[str]:
+    layers = "" if record.mean_layers is None else f"{record.mean_layers:.2f} of {record.num_layers} on average"
+    facts = {
+        "study": record.study,
+        "trial": f"{record.key}, {record.phase}",
+        "parameters": f"{record.num_parameters:,}",
+        "layers run": layers,
+        **(_pretraining_facts(pretraining) if pretraining else {}),
+        "backbone": record.backbone_fingerprint,
+        "tokenizer": record.tokenizer_fingerprint,
+        "data": record.data_fingerprint,
+        "started from trial": record.start,
+        "code, digest of the sources": record.code_digest,
+        "commit": record.git_commit,
+        "versions": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+        "configuration": ", ".join(f"{name} {value}" for name, value in record.config.items() if value is not None),
+        "ended": record.ended,
+    }
+    yield from _table({name: value for name, value in facts.items() if value})
+
+
+def _pretraining_facts(made: Pretraining) -> dict[str, str]:
+    """Folders by their last name alone."""
+    corpus, backbone = made.corpus, made.backbone
+    return {
+        "pretraining objective": made.objective,
+        "pretraining began with": f"the folder {Path(backbone).name}" if is_folder(backbone) else backbone,
+        "pretraining corpus": f"the folder {Path(corpus).name}" if kind_of(corpus) == "folder" else corpus,
+        "pretraining steps": f"{made.steps:,}",
+        "pretraining tokens": f"{made.tokens:,}",
+    }
+
+
+def _table(rows: dict[str, str]) -> Iterator[str]:
+    yield from ("| what | value |", "| --- | --- |")
+    yield from (f"| {name} | {value} |" for name, value in rows.items())
 
 
 if __name__ == "__main__":

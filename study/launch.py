@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from search_spaces import meant_method
@@ -18,7 +17,6 @@ from study.command_line import guarded, read_pair, read_setting
 from study.facts.plain_words import on_screen
 from study.launch_options import LaunchOptions, build_parser, check_options
 from study.launch_plan import (
-    check_processes,
     check_tensorfloat32,
     first_line,
     launched_arms,
@@ -26,16 +24,14 @@ from study.launch_plan import (
     prepare,
 )
 from study.plans.departures import departures_in_words
-from study.plans.identity import is_pretraining
 from study.plans.included_folder import include_folder
-from study.plans.plan import EarlyStopping, Plan, Pretraining
+from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import require_plan
-from study.plans.pretraining_arm import explain_pretraining
 from study.plans.resolution import explain
 from study.plans.resolved_plan import ResolvedPlan
 from study.plans.toml_file import of_settings_in_file, plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
-from trainables import base_method, method_files, objectives
+from trainables import base_method, method_files
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Configuration, to_plain
 from trainables.spelling import meant, same
@@ -53,7 +49,6 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.dry_run:
         return dry_run(plan, options, why=why)
     resolved, folder = _prepared(plan, options)
-    check_processes(options, resolved)
     check_tensorfloat32(options, resolved)
     from study.launch_stages import run_study  # Ray, where trials are to be run
 
@@ -87,33 +82,11 @@ def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
         "search_precision": options.search_precision,
     }
     plan = replace(base, **{name: value for name, value in overrides.items() if value is not None})
-    plan = replace(plan, pretraining=_pretraining(plan, options))
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.early_stopping is not None:
         plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
     return plan, why
-
-
-def _pretraining(plan: Plan, options: LaunchOptions) -> Pretraining | UnsetType:
-    """What is to be pretrained: the profile's, with the command line laid over it."""
-    asked = None if plan.pretraining is UNSET else plan.pretraining
-    objective = asked.objective if asked else None
-    if options.pretrain:
-        objective = meant(options.pretrain, objectives.available(), what="objective")
-    given = dict(read_setting(text, "--pretrain-set") for text in options.pretrain_set)
-    if objective is None:
-        processes = options.pretrain_processes > 1
-        asked_for = {"corpus": options.corpus, "pretrain-set": given, "pretrain-processes": processes}
-        if idle := [name for name, value in asked_for.items() if value]:
-            raise ValueError(f"--{idle[0]} is of a pretraining and is ignored without --pretrain; add --pretrain NAME")
-        return UNSET
-    of_profile = "mini" if plan.data == "mini" and not (options.continue_study or options.plan) else None
-    corpus = options.corpus or of_profile or (asked.corpus if asked else None)
-    if corpus is None:
-        raise ValueError(f"--pretrain {objective} needs --corpus; allowed: mini, mini-shuffled, hub:NAME, a folder")
-    settings = {**(asked.settings if asked else {}), **_attention(options), **given}
-    return Pretraining(objective=objective, corpus=corpus, settings=settings)
 
 
 def _attention(options: LaunchOptions) -> Configuration:
@@ -127,13 +100,12 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
 
     unchecked: list[str] = []
     resolved, folder = _prepared(plan, options, unchecked=unchecked)
-    check_processes(options, resolved)
     check_tensorfloat32(options, resolved)
     if options.explain is not None:
-        names = [arm.name for arm in resolved.all_arms if not arm.repeat]
+        names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
         method, _, task = meant(options.explain, names, what="arm of this study", known=known).partition("/")
-        print(explain_pretraining(plan) if is_pretraining(task) else explain(resolved.asked, method, task))
+        print(explain(resolved.asked, method, task))
         return 0
     if options.toml:
         print(plan_as_toml(resolved.asked), end="")
@@ -164,7 +136,7 @@ def _prepared(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None
     except ValueError as error:
         if options.plan is None:
             raise
-        typed = [read_setting(text)[0] for text in [*options.set, *options.pretrain_set]]
+        typed = [read_setting(text)[0] for text in options.set]
         raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
 
 

@@ -30,7 +30,6 @@ from study.storage.addresses import (
     tracking_address,
 )
 from study.storage.output_places import check_folder
-from trainables import objectives
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.runs.trial import Selection
 
@@ -65,18 +64,14 @@ _CONTINUE = (
 _NAMES = "repeatable, or a,b,c, or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
-_CORPUS = "what it is pretrained on; FOLDER holds .txt files; default beside --data mini: mini"
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
-_ATTENTION = (
-    f"fix these fields of all methods, and of what is pretrained; nystrom: {_NYSTROM}; --set, --pretrain-set over it"
-)
+_ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
 _STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
 _GPUS = "may be a fraction: 0.25 lets four trials share a GPU; default: 1 if there are any"
-_PROCESSES = "that pretrain together, on one node or several, each with a trial's CPUs and a GPU if any; default: 1"
 _IDLE = "end the launch, to be continued, where nothing has moved for so long; default: %(default)g"
 _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be continued: epochs under way are finished"
 
@@ -99,9 +94,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     ] = None
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
-    backbone: Annotated[str | None, option("what every trial, or the pretraining, starts from", "NAME_OR_FOLDER")] = (
-        None
-    )
+    backbone: Annotated[str | None, option("what every trial starts from", "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
     samples: Annotated[AtLeastOne | None, option("search trials per arm", "N")] = None
     seeds: Annotated[AtLeastOne | None, option("how many confirm trials per arm, each with its own seed", "K")] = None
@@ -115,9 +108,6 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     set: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE")] = []
     start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
-    pretrain: Annotated[str | None, option("make the backbone first", "|".join(objectives.available()))] = None
-    corpus: Annotated[str | None, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")] = None
-    pretrain_set: Annotated[list[str], option("of the objective", "FIELD=VALUE")] = []
     search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
         None
     )
@@ -144,7 +134,6 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=cluster_address)
     gpus_per_trial: Annotated[NotNegative | None, option(_GPUS, "X")] = None
     cpus_per_trial: Annotated[Positive, option("default: 1", "X")] = 1.0
-    pretrain_processes: Annotated[AtLeastOne, option(_PROCESSES, "N")] = 1
     max_gpu_hours: Annotated[
         NotNegative | None, option("shared by all arms; nothing starts that X cannot pay for", "X")
     ] = None
@@ -190,7 +179,6 @@ def check_options(options: LaunchOptions) -> None:
     if is_local:
         _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
-        _check_processes(options)
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
     if options.search_precision and options.max_gpu_hours is not None:
@@ -232,10 +220,6 @@ def _check_local(options: LaunchOptions) -> None:
     """Of what is Ray's alone."""
     if options.address is not None:
         raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
-    if options.pretrain_processes > 1:
-        raise ValueError(
-            f"--pretrain-processes is {options.pretrain_processes}, but --driver is local; allowed: 1, or --driver ray"
-        )
 
 
 def _check_name(name: str) -> None:
@@ -249,15 +233,3 @@ def _check_name(name: str) -> None:
 def _check_at_most(name: str, value: float | None, most: float) -> None:
     if value is not None and not value <= most:
         raise ValueError(f"--{name} is {value:g}; allowed: at most the {most:g} of this machine")
-
-
-def _check_processes(options: LaunchOptions) -> None:
-    """Of a pretraining on this machine, each of which holds CPUs and, where trials do, a GPU."""
-    gpus = local_gpus() if options.gpus_per_trial != 0 else 0
-    most = int(len(os.sched_getaffinity(0)) / options.cpus_per_trial)
-    if options.pretrain_processes > (most := min(most, gpus or most)):
-        held = f"{options.cpus_per_trial:g} CPUs{' and a GPU' if gpus else ''}"
-        raise ValueError(
-            f"--pretrain-processes is {options.pretrain_processes}; allowed: at most {most} on this machine, for each "
-            f"holds {held}"
-        )

@@ -18,8 +18,6 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import another_study, check_same_study, other_data, plan_changes, plan_on_disk, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from trainables import objectives
-from trainables.corpora import corpus
 from trainables.data import glue
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import is_folder
@@ -190,24 +188,13 @@ def _raised(options: LaunchOptions, resolved: ResolvedPlan) -> list[str]:
     ]
 
 
-def check_processes(options: LaunchOptions, resolved: ResolvedPlan) -> None:
-    """Passes if the processes can share every batch of the pretraining, if there is one.
-
-    Raises:
-        ValueError: they cannot.
-    """
-    if resolved.pretraining is not UNSET:
-        config = objectives.configure(resolved.pretraining.method, resolved.pretraining.fixed)
-        config.examples_at_once(options.pretrain_processes)
-
-
 def check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
     """Passes unless trials are to compute in TF32 that are known to have no GPU.
 
     Raises:
         ValueError: they are.
     """
-    asking = [arm for arm in resolved.all_arms if "tensorfloat32" in (arm.fixed.get("precision"), arm.search_precision)]
+    asking = [arm for arm in resolved.arms if "tensorfloat32" in (arm.fixed.get("precision"), arm.search_precision)]
     has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
     if asking and not has_gpus:
         raise ValueError(
@@ -226,10 +213,7 @@ def default_name(resolved: ResolvedPlan) -> str:
     rest = replace(asked, methods=(), tasks=(), samples=None, seeds=0, search_repeats=1, baseline=None)
     rest = replace(rest, include=UNSET)  # its methods count by their names, as the package's do
     rest = replace(rest, data=glue.seen_from_anywhere(asked.data), backbone=None, tokenizer=None)
-    if asked.pretraining is not UNSET:
-        place = corpus.seen_from_anywhere(asked.pretraining.corpus)
-        rest = replace(rest, pretraining=replace(asked.pretraining, corpus=place))
-    content = sorted({_made_of(arm) for arm in resolved.all_arms}) if asked.backbone or asked.tokenizer else []
+    content = sorted({_made_of(arm) for arm in resolved.arms}) if asked.backbone or asked.tokenizer else []
     return "-".join([*map(in_file_names, names), digest([to_plain(rest), content], length=6)])
 
 

@@ -29,7 +29,6 @@ from study.drivers.watchdog import Stalled
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, for_screen, on_screen
-from study.facts.study_facts import StudyFacts
 from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
 from study.launch_options import LaunchOptions, default_driver, is_installed
 from study.launch_plan import first_line, launched_arms, plan_notes, resolve_in
@@ -42,7 +41,6 @@ from study.rebuild import write_files
 from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
-from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.study_storage import storage_for
 
 MOST_ARMS = 5  # that are named in a line
@@ -92,7 +90,6 @@ def run_study(plan: Plan, folder: Path, options: LaunchOptions, *, why: str) -> 
                 print(on_screen(line, sys.stderr), file=sys.stderr)
             table = dev_table(folder) or write_files(folder, scheduler.progress)
         else:
-            check_pretrained(folder, journal.facts)
             for line in [first_line(folder, resolved, why), *unknown_in_words(resolved)]:
                 print(on_screen(line, sys.stderr), file=sys.stderr)
             table = _launch(scheduler, journal, folder, storage, options, until=until)
@@ -126,22 +123,6 @@ def _not_stored(asked: str | None, storage: str) -> str:
     if asked is None or storage_address(asked) == storage:
         return ""
     return f", and nothing is stored in {asked}: what there is stays in {storage}"
-
-
-def check_pretrained(folder: Path, facts: StudyFacts) -> None:
-    """Passes if the model that trials begin with is there, where it was pretrained already.
-
-    Raises:
-        ValueError: it is gone.
-    """
-    for record in facts.records:
-        if record.phase == "pretrain" and record.status == "completed":
-            model = where_it_lies(record, folder).model
-            if not model_exists(model):
-                raise ValueError(
-                    f"{model}, which {record.arm} has pretrained, is gone, and every trial begins with it; allowed: "
-                    "put it back, or pretrain anew under another --name"
-                )
 
 
 def is_complete(scheduler: Scheduler) -> bool:

@@ -35,14 +35,13 @@ def resources_for(options: LaunchOptions) -> Resources:
     """What a trial holds on the connected cluster, or on this machine.
 
     Raises:
-        ValueError: no trial fits on a node, or the pretraining does not fit at all, and none can come.
+        ValueError: no trial fits on a node, and none can come.
     """
     resources = Resources.of(
         _nodes(options),
         cpus=options.cpus_per_trial,
         gpus=options.gpus_per_trial,
         address=options.address,
-        processes=options.pretrain_processes,
     )
     check_room(resources, address=options.address)
     return resources

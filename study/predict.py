@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from study.answers import INFERENCE_BATCH, label_text
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
 from study.facts.plain_words import counted
-from study.plans.identity import is_pretraining
 from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import require_plan
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from trainables.models.exit_rules import ExitResult
     from trainables.runs.trained_model import TrainedModel
 
+INFERENCE_BATCH = 128  # examples
+HIGHEST_SCORE = 5.0  # of STS-B
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
@@ -80,6 +80,13 @@ def build_parser() -> Parser[Options]:
     return Parser(Options, "study.predict", " ".join((__doc__ or "").split("\n\n")))
 
 
+def label_text(task: Task, value: float) -> str:
+    """A prediction as the GLUE server reads it: names for MNLI, QNLI, RTE and AX, 0 or 1, or a score in [0, 5]."""
+    if task.is_regression:
+        return f"{min(max(value, 0.0), HIGHEST_SCORE):.3f}"
+    return task.file_labels[int(value)]
+
+
 def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
     """A header line and a line for each row: its index, the answer, the layer after which it left."""
     values = predictions_from_logits(task, result.logits.numpy())
@@ -106,8 +113,6 @@ def _model_folder(options: Options) -> Iterator[Path]:
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = chosen_model(folder, options)
-        if is_pretraining(record.task):
-            raise ValueError(f"trial {record.key} is a pretraining, which answers no task; allowed: a confirm trial")
         include_for(record.method, require_plan(folder).plan.asked, options.include)
         with local_model(record.model or "") as model:
             yield model

@@ -28,14 +28,16 @@ from study.own_packages import PACKAGES, check_own
 from study.plans.departures import WIDTH, pretraining_departures
 from study.plans.identity import FIRST_SEED
 from study.plans.layers import Layered, in_columns, last_of
-from study.plans.pretraining_file import Pretraining, PretrainingFile, is_tiny, read_pretraining
+from study.plans.pretraining_file import PretrainingFile, is_tiny, read_pretraining
+from study.plans.resolved_plan import Pretraining
+from study.plans.unknown_words import warn_of_unknown
 from study.storage.addresses import TRACKING_WORDS, tracking_address
 from study.storage.output_places import check_folder
 from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
 from trainables.encoders import backbones
-from trainables.encoders.unknown_tokens import local_tokenizer, unknown_share
+from trainables.encoders.unknown_tokens import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrainingError
@@ -43,7 +45,6 @@ from trainables.schema import Configuration, Typed, Value
 from trainables.spelling import meant, nearest_in_words
 
 Attention = Literal["softmax", "nystrom"]
-LARGE_SHARE = 0.2  # of tokens that a tokenizer does not know
 MOST_SENTENCES = 5_000  # of a corpus, to see which words are its most frequent ones
 _LEFT_BEHIND = ("mlflow.db", "pretrain.lock")  # by a command that was killed before its first state
 
@@ -312,14 +313,7 @@ def unknown_in_words(request: Request) -> list[str]:
     most = None if corpora.is_generated(corpus) else MOST_SENTENCES
     tokenizer = local_tokenizer(name, texts=lambda: islice(corpora.vocabulary_texts(corpus), most))
     texts = (text for document in corpora.documents(corpus) for text in document)
-    share = 0.0 if tokenizer is None else unknown_share(tokenizer, texts)
-    if share <= LARGE_SHARE:
-        return []
-    made = "made of the corpus's own words" if name in backbones.MINI_BACKBONES else name
-    return [
-        f"warning: the tokenizer, {made}, does not know about {share:.0%} of the tokens of corpus {corpus}; one of "
-        "word pieces does: --tokenizer NAME_OR_FOLDER"
-    ]
+    return warn_of_unknown(name, tokenizer, {f"corpus {corpus}": texts})
 
 
 def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *, with_probe: bool) -> None:

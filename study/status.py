@@ -200,8 +200,6 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
         console.print(on_screen(words, sys.stdout), markup=False, soft_wrap=True)
     if status.ledger:
         console.print(_ledger_table(status.ledger))
-        for line in _shared(progress):
-            console.print(line, markup=False)
     parts = {_title(status): status.under_way, "broken off": status.waiting, "left out": status.left_out}
     for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
         for line in lines:
@@ -227,15 +225,6 @@ def _tell_failures(folder: Path, *, as_json: bool) -> None:
     for group in alike(attempts):
         print("\n".join(describe_attempts(group)), end="\n\n")
     print(counted(len(attempts), "failed attempt") if attempts else "no failed attempts")
-
-
-def _shared(progress: StudyProgress) -> list[str]:
-    """Who pays for the pretraining, in tables."""
-    if progress.pretraining is None:
-        return []
-    arms = len(progress.plan.arms)
-    name = progress.pretraining.arm.name
-    return [f"{name} is paid for by the {arms} arms alike" if arms > 1 else f"{name} is paid for by the one arm"]
 
 
 def _ledger_table(entries: list[Spent]) -> Table:

@@ -28,7 +28,6 @@ from analysis.statistics.costs import (
     latencies_of,
     ledger_notes,
     measured_exits,
-    pretraining_spent,
     row_ledger,
     speed_facts,
     time_in_words,
@@ -154,8 +153,7 @@ def latency_table(evidence: Evidence) -> Table | None:
 def compute_tables(evidence: Evidence) -> list[Table]:
     """The time of each row's trials, and of each arm and phase, in words: for the report's page."""
     ledger = row_ledger(evidence.rows)
-    arms = [spent for study in evidence.studies for spent in pretraining_spent(study)]
-    arms += [spent for entry in ledger for spent in entry.spent]
+    arms = [spent for entry in ledger for spent in entry.spent]
     unit = unit_of(entry.total for entry in ledger)
     longest = time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     shares = any(entry.pretrained for entry in ledger)

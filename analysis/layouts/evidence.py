@@ -8,8 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from analysis.layouts.notes import origin_in_words, seed_notes
-from analysis.layouts.pretraining_words import pretraining_facts
+from analysis.layouts.notes import origin_in_words, pretraining_facts, seed_notes
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.comparisons import Comparison, baseline_row, compare
 from analysis.statistics.exits import Exits, read_exits
@@ -161,7 +160,7 @@ def mark_meanings(baseline: str | None) -> dict[str, str]:
 
 
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:
-    """The studies, the cells with what `facts` gives of each, and what was pretrained."""
+    """The studies, the cells with what `facts` gives of each, and how backbones were pretrained here."""
     studies = evidence.studies
     named = list(zip(names_of(studies), studies, strict=True))
     pretrained = {name: found for name, study in named if (found := pretraining_facts(study)) is not None}

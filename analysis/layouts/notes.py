@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from analysis.layouts.pretraining_words import pretraining_in_words
 from analysis.layouts.published import Pair
 from analysis.layouts.table import POINTS
 from analysis.statistics import uncertainty
@@ -15,6 +15,7 @@ from analysis.statistics.comparisons import (
     baseline_row,
     baseline_rows,
 )
+from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample, not_shown_above_constant
 from analysis.studies.cells import Cell, Row
 from analysis.studies.joined import names_of, repeats_of, table_seeds
@@ -24,11 +25,41 @@ from study.facts.other_code import code_in_words, first_code, other_code_of
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
+from trainables.schema import to_plain
 
 
 def origin_in_words(studies: Sequence[Study]) -> str:
-    """How the numbers of a table were made: the protocol, and where anything was pretrained the backbones."""
+    """How the numbers of a table were made: the protocol, and of backbones that were pretrained here their making."""
     return " ".join([protocol_in_words(studies), *pretraining_in_words(studies)])
+
+
+def pretraining_in_words(studies: Sequence[Study]) -> list[str]:
+    """A sentence for every study, if the backbone of any was pretrained here; nothing otherwise."""
+    if all(pretraining_cost(study) is None for study in studies):
+        return []
+    named = zip(names_of(studies), studies, strict=True)
+    return [_backbone_in_words(study, f" of {name}" if len(studies) > 1 else "") for name, study in named]
+
+
+def _backbone_in_words(study: Study, where: str) -> str:
+    cost = pretraining_cost(study)
+    if cost is None:
+        backbones = ", ".join(dict.fromkeys(own.backbone for own in study.file.plan.arms))
+        return f"Backbone of every row{where}: {backbones}, not pretrained here."
+    made = cost.made
+    sizes = f"{made.steps:,} steps of {made.batch_size} examples, {made.tokens:,} tokens"
+    paid = f"{cost.whole.in_words()}, shared by {counted(cost.arms, 'arm')}"
+    held_out = ", ".join(f"{name} {value:.3f}" for name, value in made.scores.items())
+    return (
+        f"Backbone of every row{where}: {made.backbone}, pretrained with {made.objective} on corpus {made.corpus} "
+        f"({sizes}; {paid}; held out, in no number here: {held_out})."
+    )
+
+
+def pretraining_facts(study: Study) -> dict[str, Any] | None:
+    """The same for a JSON file, with all numbers in full; None if the backbone was not pretrained here."""
+    cost = pretraining_cost(study)
+    return None if cost is None else {**to_plain(cost.made), "cost": vars(cost.whole), "shared_by": cost.arms}
 
 
 def seed_notes(rows: list[Row]) -> list[str]:

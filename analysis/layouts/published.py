@@ -226,8 +226,8 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
         return ON_REAL_GLUE
     if cell.data_differences:
         return f"on the official GLUE; here {TASKS[cell.task].title} {cell.data_differences[0]}"
-    if cell.arm.pretrained_by is not UNSET:
-        return f"on a backbone that its authors pretrained; here by {cell.arm.pretrained_by}"
+    if cell.arm.pretraining is not UNSET:
+        return f"on a backbone that its authors pretrained; here by study.pretrain {cell.arm.pretraining.objective}"
     if cell.arm.backbone != other.backbone:
         return f"on another backbone than {cell.arm.backbone}"
     if number.metric not in (metric, NOT_STATED):

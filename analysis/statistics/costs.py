@@ -15,7 +15,7 @@ from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.plain_words import counted
 from study.facts.record import Record
-from study.plans.resolved_plan import Arm
+from study.plans.resolved_plan import Pretraining
 from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency
 from trainables.schema import to_plain
 
@@ -44,11 +44,15 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """What the pretraining of a study has cost, and how many arms pay for it, all alike."""
+    """How the backbone of a study was pretrained, and how many arms pay for that, all alike."""
 
-    arm: Arm
-    whole: Compute  # of all that was tried, what failed too
+    made: Pretraining
     arms: int
+
+    @property
+    def whole(self) -> Compute:
+        """What it has cost."""
+        return Compute(self.made.gpu_seconds, 0.0 if self.made.gpu_seconds else self.made.wall_seconds)
 
     @property
     def share(self) -> Compute:
@@ -60,12 +64,12 @@ class PretrainingCost:
 class Entry:
     """The compute of one row: all trials of its arms, stopped and failed ones and those that ran again too.
 
-    Where a study pretrains, its arms pay for that as well, each an equal share.
+    If a backbone was pretrained here, the arms pay for that as well, each an equal share.
     """
 
     row: str
     spent: list[Spent]  # per arm and phase
-    pretrained: list[PretrainingCost]  # one for each of its arms in each study that pretrains
+    pretrained: list[PretrainingCost]  # one for each of its arms in each study with such a backbone
     unfinished: frozenset[str] = frozenset()  # tasks of which there is no number yet
 
     @property
@@ -87,7 +91,7 @@ class Entry:
 
     @property
     def whole_pretraining(self) -> Compute:
-        """Of its backbone, whoever pays for it; of several studies' that pretrained it, the dearest."""
+        """Of its backbone, whoever pays for it; of several studies', the dearest."""
         wholes = [cost.whole for cost in self.pretrained]
         return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
@@ -138,17 +142,10 @@ def _entry(row: Row) -> Entry:
     )
 
 
-def pretraining_spent(study: Study) -> list[Spent]:
-    """What the study's pretraining has cost, failed and run again included; empty where nothing is pretrained."""
-    return ledger(record for record in (*study.pretrained, *study.retried) if record.phase == "pretrain")
-
-
 def pretraining_cost(study: Study) -> PretrainingCost | None:
-    """The same, and who pays for it; None where nothing is pretrained."""
-    plan = study.file.plan
-    if plan.pretraining is UNSET:
-        return None
-    return PretrainingCost(arm=plan.pretraining, whole=_total(pretraining_spent(study)), arms=len(plan.arms))
+    """What the backbone of a study has cost, and who pays for it; None if it was not pretrained here."""
+    pretrained = [arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET]
+    return PretrainingCost(made=pretrained[0], arms=len(pretrained)) if pretrained else None
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:

@@ -38,7 +38,6 @@ class Study:
     facts: StudyFacts
     records: list[Record]
     retried: list[Record]  # of failed trials that were run again: in no number, but paid for
-    pretrained: tuple[Record, ...] = ()  # of the pretraining, where there is one: in no number either, but paid for
 
     @property
     def name(self) -> str:
@@ -82,7 +81,7 @@ class Study:
     def by_arm(self) -> dict[str, list[Record]]:
         """The records of every arm."""
         arms: dict[str, list[Record]] = {}
-        for record in (*self.pretrained, *self.records):
+        for record in self.records:
             arms.setdefault(record.arm, []).append(record)
         return arms
 
@@ -140,12 +139,10 @@ def load_study(folder: Path | str) -> Study:
                 f"{folder}: record {record.key!r} has protocol {record.protocol_hash}, plan.json has "
                 f"{file.protocol_hash}; records of two protocols are never mixed"
             )
-    pretrained = tuple(record for record in records if record.phase == "pretrain")
-    records = [record for record in records if record.phase != "pretrain"]
-    study = Study(folder, file, facts, records, retried, pretrained)
-    for arm in file.plan.all_arms:
+    study = Study(folder, file, facts, records, retried)
+    for arm in file.plan.arms:
         _check_content(study, arm)
-    strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.all_arms})
+    strangers = sorted(study.by_arm.keys() - {arm.name for arm in file.plan.arms})
     if strangers:
         names = ", ".join(strangers)
         warnings.warn(f"{folder}: records of arms that the plan does not have are left out: {names}", stacklevel=2)

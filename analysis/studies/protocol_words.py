@@ -11,7 +11,7 @@ from analysis.studies.cells import Row
 from analysis.studies.joined import names_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.plain_words import counted
-from study.plans.plan import EarlyStopping, Plan
+from study.plans.plan import EarlyStopping
 
 _SELECTION = {
     "dev": "stopped, selected and reported on the dev set",
@@ -62,14 +62,15 @@ def setting_notes(studies: Sequence[Study]) -> list[str]:
         fields = {"epochs, at most": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
         told = [f"{field} {value}" for field, value in fields.items() if value is not None]
         told += [f"{field} {json.dumps(value)}" for field, value in asked.settings.items()]
-        told += _of_pretraining(asked)
+        told += _of_pretraining(study)
         told += [f"{arm} starts from {source}" for arm, source in asked.start_from.items()]
         if told:
             notes.append(f"{name}: {', '.join(told)}")
     return notes
 
 
-def _of_pretraining(asked: Plan) -> list[str]:
-    if asked.pretraining is UNSET:
-        return []
-    return [f"pretraining with {field} {json.dumps(value)}" for field, value in asked.pretraining.settings.items()]
+def _of_pretraining(study: Study) -> list[str]:
+    """The fields that were set by hand when the backbone was pretrained here."""
+    made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
+    fields = {} if made is None else made.settings
+    return [f"pretraining with {field} {json.dumps(value)}" for field, value in fields.items()]

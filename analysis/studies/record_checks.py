@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from study.facts.record import SIZES, Record
+from study.facts.record import Record
 from trainables.data.tasks import TASKS, score
 
 TOLERANCE = 1e-6  # of a score against the mean of its metrics
@@ -16,8 +16,6 @@ def check_record(record: Record) -> list[str]:
     A trial that ended with a score has every metric of its task, its score is their mean, and all of them are shares:
     0.725, not 72.5. Nothing is asked of the numbers of a failed trial; of a stopped one, only what selected it.
     """
-    if record.phase == "pretrain":
-        return _pretraining(record)
     if record.task not in TASKS:
         return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
     if record.status == "failed":
@@ -35,18 +33,6 @@ def check_record(record: Record) -> list[str]:
     if not lines and record.score is not None and abs(mean - record.score) > TOLERANCE:
         lines.append(f"score is {record.score}; the mean of {', '.join(found)} is {mean:.6f}")
     return lines + _layers(record)
-
-
-def _pretraining(record: Record) -> list[str]:
-    """What is wrong with the record of a pretraining: it has run all of its steps, and its scores are shares."""
-    if record.status == "failed":
-        return []
-    lines = _not_a_share("score", record.score) + _not_a_share("selection_score", record.selection_score)
-    missing = [name for name in SIZES if name not in record.metrics]
-    if missing:
-        return [*lines, f"metrics lack {', '.join(missing)}; a pretraining has {', '.join(SIZES)}"]
-    steps, wanted = record.metrics["steps"], record.config.get("steps")
-    return lines + [f"metrics.steps is {steps:g}; its configuration has {wanted}"] * (steps != wanted)
 
 
 def _layers(record: Record) -> list[str]:

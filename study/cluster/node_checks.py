@@ -1,4 +1,4 @@
-"""What only a node itself can see: packages, GPUs, data, corpus and storage. Each fault says what to do about it."""
+"""What only a node itself can see: packages, GPUs, data and storage. Each fault says what to do about it."""
 
 from __future__ import annotations
 
@@ -108,18 +108,6 @@ def check_data(data: str) -> list[Finding]:
     return [Finding("data", f"{data}: {', '.join(tasks)}{without}")]
 
 
-def check_text(corpus: str) -> list[Finding]:
-    """The corpus can be read, or is on the hub."""
-    from trainables.corpora.corpus import check_corpus, corpus_fingerprint
-
-    try:
-        check_corpus(corpus)
-        content = corpus_fingerprint(corpus)
-    except (ValueError, OSError) as error:
-        return [Finding("corpus", f"{error}: mend it, or choose another --corpus", True)]
-    return [Finding("corpus", f"{corpus}, content {content}")]
-
-
 def check_storage(folder: Path, marker: Path | None) -> list[Finding]:
     """A file can be written to where `folder` lies or will lie, and the `marker` of the driver is seen from here."""
     place = nearest_existing(folder)
@@ -160,13 +148,12 @@ def nearest_existing(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if path.exists())
 
 
-def check_node(*, gpus: float, data: str, corpus: str | None, storage: str, marker: str | None) -> list[Finding]:
+def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> list[Finding]:
     """All that can only be seen on the node itself."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "packages": check_packages,
         "GPUs": lambda: check_gpus(gpus),
         "data": lambda: check_data(data),
-        "corpus": lambda: [] if corpus is None else check_text(corpus),
         "storage": lambda: (
             check_objects(storage, marker)
             if is_uri(storage)

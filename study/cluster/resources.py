@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Any, Protocol
@@ -121,7 +121,6 @@ class Resources:
     cpus: float
     gpus: float
     autoscaler: Autoscaler | None = None  # of the cluster, where there is one
-    processes: int = 1  # of a pretraining
 
     @classmethod
     def of(
@@ -131,7 +130,6 @@ class Resources:
         cpus: float,
         gpus: float | None,
         address: str | None = None,
-        processes: int = 1,
     ) -> Resources:
         """A whole GPU for a trial where there are any, unless it is said otherwise. `address`: of their cluster, if it
         is not this machine."""
@@ -142,12 +140,7 @@ class Resources:
             cpus=cpus,
             gpus=gpus,
             autoscaler=Autoscaler.here() if address else None,
-            processes=processes,
         )
-
-    def of_process(self) -> Resources:
-        """What each process of a pretraining holds: a whole GPU where trials hold any of one."""
-        return replace(self, gpus=0.0 if self.gpus == 0 else 1.0)
 
     def slots(self, *, without: Collection[str] = ()) -> int:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
@@ -172,11 +165,6 @@ class Resources:
         """What a trial asks for, and what there is."""
         return f"a trial asks for {self._wanted_in_words()} of one node; {self._nodes_in_words()}"
 
-    def group_in_words(self) -> str:
-        """What a pretraining asks for, and what there is."""
-        each = self.of_process()._wanted_in_words()
-        return f"a pretraining asks for {self.processes} times {each}; {self._nodes_in_words()}"
-
     def _wanted_in_words(self) -> str:
         return f"{self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
 
@@ -199,19 +187,14 @@ class Resources:
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:
-    """None where a trial fits on a node, and a pretraining on the cluster; else what is waited for, in words.
+    """None where a trial fits on a node; else what is waited for, in words.
 
     Raises:
-        ValueError: one of them does not fit, and no node can come.
+        ValueError: it does not fit, and no node can come.
     """
-    each, asked = resources, 1
-    lacking, options = resources.room_in_words, "--cpus-per-trial or --gpus-per-trial"
     if resources.slots():
-        each, asked = resources.of_process(), resources.processes
-        lacking, options = resources.group_in_words, "--pretrain-processes"
-        if each.slots() >= asked:
-            return None
-    may_grow = each.slots_to_come() >= asked if resources.autoscaler else address is not None
+        return None
+    may_grow = resources.slots_to_come() > 0 if resources.autoscaler else address is not None
     if not may_grow:
-        raise ValueError(f"{lacking()}; lower {options}, or add such a node")
-    return f"{lacking()}; waiting for an autoscaler to add one"
+        raise ValueError(f"{resources.room_in_words()}; lower --cpus-per-trial or --gpus-per-trial, or add such a node")
+    return f"{resources.room_in_words()}; waiting for an autoscaler to add one"

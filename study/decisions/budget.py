@@ -1,7 +1,5 @@
 """How a limit on GPU time is shared out: which trials may start, and which searches and confirm trials it ends.
 
-A pretraining, which all arms wait for, is paid for first: what it costs is known by its own first epoch alone.
-
 Nothing starts that is not paid for: what trials under way may still use is set aside, and so are one search trial and
 all confirm trials of every arm, before any arm gets another search trial. Who has had the least part of its search
 comes next. So the limit is passed by no more than what trials under way take longer than they were expected to, and a
@@ -48,10 +46,6 @@ class GpuBudget:
             return arm.arm.name in self._served
         return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
 
-    def allows_pretraining(self) -> bool:
-        """Whether the limit pays for what all arms start from."""
-        return self._committed < self._limit
-
     def searches_to_close(self) -> list[str]:
         """Names of the arms whose searches end now, where nothing can start: those that get no other search trial,
         whatever becomes of the trials under way."""
@@ -60,12 +54,9 @@ class GpuBudget:
         return [arm.arm.name for arm in self._startable if arm.search_trials_to_start and not self._may_fit_later(arm)]
 
     def confirms_to_close(self) -> list[str]:
-        """Names of the arms whose missing confirm trials will not be started: those that nothing is left for, be it
-        the pretraining."""
+        """Names of the arms whose missing confirm trials will not be started: those that nothing is left for."""
         if self._limit == math.inf or self._progress.facts.under_way or self._can_start_any:
             return []
-        if (pretraining := self._progress.pretraining) and pretraining.is_to_start:
-            return [] if self.allows_pretraining() else [pretraining.arm.name]
         return [arm.arm.name for arm in self._startable if arm.missing_seeds]
 
     def in_turn(self) -> Sequence[ArmProgress]:
@@ -83,7 +74,7 @@ class GpuBudget:
 
     @cached_property
     def _used(self) -> float:
-        return sum(own.gpu_seconds for arm in self._progress.all_arms for own in arm.facts.reported.values())
+        return sum(own.gpu_seconds for arm in self._progress.arms for own in arm.facts.reported.values())
 
     @cached_property
     def _committed(self) -> float:

@@ -7,8 +7,6 @@ from collections.abc import Collection
 from functools import cached_property
 from statistics import median
 
-from msgspec import UNSET
-
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
 from study.facts.winner import Winner, winner_of
@@ -108,41 +106,6 @@ class ArmProgress:
         return TASKS[self.arm.task].sizes["train"]
 
 
-class PretrainingProgress(ArmProgress):
-    """How far the one trial is that makes the backbone of all arms."""
-
-    @property
-    def trial(self) -> TrialFacts | None:
-        return self.facts.pretrain[0] if self.facts.pretrain else None
-
-    @property
-    def is_to_start(self) -> bool:
-        return self.trial is None and not self.is_confirm_closed
-
-    @property
-    def record(self) -> Record | None:
-        """Of the trial, once it has completed: its model is the backbone."""
-        record = self.trial.record if self.trial else None
-        return record if record and record.status == "completed" else None
-
-    @property
-    def model_fingerprint(self) -> str | None:
-        """Of the backbone that it has left, by what it said of it; None before."""
-        outcome = self.trial.last.report.outcome if self.trial and self.trial.last else None
-        return None if outcome is None or outcome.model_fingerprint is UNSET else outcome.model_fingerprint
-
-    @property
-    def missing(self) -> str:
-        """What the cells of all arms wait for, in words; empty when it is there."""
-        if self.record:
-            return ""
-        if self.trial is None:
-            return "pretraining has no GPU time" if self.is_confirm_closed else "pretraining has not begun"
-        if self.trial.record:
-            return f"pretraining failed: {self.trial.record.error}"
-        return f"pretraining epoch {self.trial.epochs} of {self.arm.epochs}"
-
-
 class StudyProgress:
     """How far a study is."""
 
@@ -160,23 +123,15 @@ class StudyProgress:
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
         self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
-        self.pretraining: PretrainingProgress | None = None
-        if (arm := plan.pretraining) is not UNSET:
-            self.pretraining = PretrainingProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours)
         self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 
-    @property
-    def all_arms(self) -> list[ArmProgress]:
-        """The pretraining, where there is one, and the arms."""
-        return [*([self.pretraining] if self.pretraining else []), *self.arms]
-
     def arm(self, name: str) -> ArmProgress:
-        """The progress of the arm of this name, be it the pretraining; KeyError where the plan has none."""
+        """The progress of the arm of this name; KeyError where the plan has none."""
         return self._by_name[name]
 
     @cached_property
     def _by_name(self) -> dict[str, ArmProgress]:
-        return {arm.arm.name: arm for arm in self.all_arms}
+        return {arm.arm.name: arm for arm in self.arms}
 
     @property
     def total_trials(self) -> int:
@@ -186,7 +141,7 @@ class StudyProgress:
             for arm in self.launched
             if self.can_start(arm) or self.has_work(arm)  # else what it would begin from has failed
         )
-        return self.ended_trials + len(self.under_way) + to_start + _is_to_start(self.pretraining)
+        return self.ended_trials + len(self.under_way) + to_start
 
     @property
     def ended_trials(self) -> int:
@@ -196,14 +151,12 @@ class StudyProgress:
     @property
     def is_finished(self) -> bool:
         """Whether every trial of the plan has ended."""
-        is_to_start = _is_to_start(self.pretraining) or any(map(self.has_work, self.arms))
-        return not (self.facts.under_way or is_to_start)
+        return not (self.facts.under_way or any(map(self.has_work, self.arms)))
 
     @property
     def is_done(self) -> bool:
         """Whether every trial of this launch has ended: of the whole plan, or of some of its arms."""
-        is_to_start = _is_to_start(self.pretraining) or any(map(self.has_work, self.launched))
-        return not (self.under_way or is_to_start)
+        return not (self.under_way or any(map(self.has_work, self.launched)))
 
     @property
     def under_way(self) -> dict[str, TrialFacts]:
@@ -220,15 +173,13 @@ class StudyProgress:
     @property
     def failures(self) -> list[Record]:
         """The records of the trials that failed and count: neither reopened nor of a former winner."""
-        pretraining = self.pretraining.facts.pretrain if self.pretraining else []
-        trials = [*pretraining, *(t for arm in self.arms for t in (*arm.facts.search, *arm.confirm_trials))]
+        trials = [trial for arm in self.arms for trial in (*arm.facts.search, *arm.confirm_trials)]
         return [trial.record for trial in trials if trial.record and trial.record.status == "failed"]
 
     @property
     def missing(self) -> dict[str, str]:
         """What is missing from the table: by the name of its arm, what each incomplete cell waits for, in words."""
-        waits_for = self.pretraining.missing if self.pretraining else ""
-        return {arm.arm.name: reason for arm in self.arms if (reason := waits_for or arm.missing)}
+        return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""
@@ -242,14 +193,10 @@ class StudyProgress:
 
     def can_start(self, arm: ArmProgress) -> bool:
         """Whether the arm's trials have what they begin from."""
-        if self.pretraining and self.pretraining.record is None:
-            return False
         return arm.arm.start_from is None or arm.facts.start is not None or self.start_of(arm) is not None
 
     def has_work(self, arm: ArmProgress) -> bool:
         """Whether a trial of the arm that makes numbers is still to be started, now or after those of another arm."""
-        if self.pretraining and self.pretraining.record is None:
-            return self.pretraining.is_to_start or bool(self.pretraining.facts.under_way)
         if not self.can_start(arm):
             assert arm.arm.start_from is not None
             return self._is_under_way(self.arm(arm.arm.start_from))
@@ -263,7 +210,3 @@ def last_progress(plan: ResolvedPlan, facts: StudyFacts) -> StudyProgress:
     """How far a study is, within the GPU time of its last launch."""
     last = facts.last_launch
     return StudyProgress(plan, facts, max_gpu_hours=last.began.max_gpu_hours if last else None)
-
-
-def _is_to_start(pretraining: PretrainingProgress | None) -> bool:
-    return pretraining is not None and pretraining.is_to_start

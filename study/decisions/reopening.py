@@ -27,7 +27,7 @@ def to_reopen(progress: StudyProgress, provenance: Provenance, *, asked: bool) -
 
 def arms_of_other_code(progress: StudyProgress, provenance: Provenance) -> list[str]:
     """The arms that have a trial which was trained with other code than this launch has."""
-    trained = [record for arm in progress.all_arms for record in arm.facts.records if record.epochs]
+    trained = [record for arm in progress.arms for record in arm.facts.records if record.epochs]
     return list(dict.fromkeys(record.arm for record in trained if change_of(record, provenance) == "code"))
 
 

@@ -182,8 +182,6 @@ class Scheduler:
     def _start_one(self) -> TrialFacts | None:
         while True:
             budget = GpuBudget(self.progress)
-            if (pretraining := self.progress.pretraining) and pretraining.is_to_start and budget.allows_pretraining():
-                return self._start(pretraining, "pretrain", pretraining.arm.fixed, pretraining.arm.seeds[0])
             arms = [arm for arm in budget.in_turn() if arm in self.progress.launched]
             for arm in arms:
                 if self.progress.can_start(arm) and (trial := self._start_next_of(arm, budget)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import StudyProgress
@@ -15,10 +14,8 @@ from study.facts.study_facts import LaunchFacts, StudyFacts, TrialFacts
 from study.plans.identity import digest
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import base_method
-from trainables.corpora import corpus
 from trainables.data import glue
 from trainables.encoders import backbones
-from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Typed
 
@@ -71,14 +68,14 @@ def _joined(values: Iterable[str | None]) -> str:
 def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
     """All that the trial's numbers depend on."""
     started, made_of, arm = trial.started, plan.arm(trial.started.arm), facts.arm(trial.started.arm)
-    tokenizer = made_of.pinned_tokenizer if made_of.pretrained_by is UNSET else None
+    tokenizer = made_of.pinned_tokenizer
     return TrialSpec(
         method=started.method,
         task=started.task,
         config=started.config,
         seed=started.seed,
         data=glue.seen_from_anywhere(plan.asked.data),
-        backbone=_backbone(plan, facts, made_of),
+        backbone=backbones.seen_from_anywhere(made_of.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
         report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
@@ -86,40 +83,14 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
     )
 
 
-def _backbone(plan: ResolvedPlan, facts: StudyFacts, arm: Arm) -> str:
-    """What a trial of the arm loads, a model that was pretrained too, as an address that everybody sees."""
-    if arm.pretrained_by is UNSET:
-        return backbones.seen_from_anywhere(arm.pinned_backbone)
-    trial = facts.trials.get(plan.pretraining_key)
-    if trial is None or trial.record is None or trial.record.model is None:
-        raise ValueError(f"{arm.pretrained_by} has left no model for {arm.name}")
-    return trial.record.model
-
-
-def pretraining_spec(plan: ResolvedPlan, trial: TrialFacts) -> PretrainingSpec:
-    """All that the numbers of a pretraining depend on."""
-    started, arm = trial.started, plan.arm(trial.started.arm)
-    tokenizer = arm.pinned_tokenizer
-    return PretrainingSpec(
-        objective=started.method,
-        corpus=corpus.seen_from_anywhere(arm.pinned_corpus),
-        config=started.config,
-        seed=started.seed,
-        backbone=backbones.seen_from_anywhere(arm.pinned_backbone),
-        tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
-    )
-
-
 def expected_attestation(progress: StudyProgress, trial: TrialFacts, *, by: Provenance) -> Attestation:
     """What a worker must find of the trial, `by` being what its launch runs. Digests are those of the arm's first."""
-    arm, facts, backbone = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm), None
+    arm, facts = progress.plan.arm(trial.started.arm), progress.facts.arm(trial.started.arm)
     code = by.of_method(trial.started.method)
-    if arm.pretrained_by is not UNSET and progress.pretraining:
-        backbone = progress.pretraining.model_fingerprint
     return Attestation(
         data_fingerprint=arm.data_fingerprint,
         tokens_digest=facts.tokens_digests.get(trial.max_length),
-        backbone_fingerprint=backbone or arm.backbone_fingerprint,
+        backbone_fingerprint=arm.backbone_fingerprint,
         backbone_digest=facts.backbone_digest,
         tokenizer_fingerprint=arm.tokenizer_fingerprint,
         code_digest=code.code_digest,

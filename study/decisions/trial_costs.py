@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
+from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.totals import Totals
 
 
@@ -16,7 +16,7 @@ class TrialCosts:
 
     @property
     def are_known(self) -> bool:
-        """Whether any epoch was measured; all costs are 0 before. One of a pretraining says nothing of others."""
+        """Whether any epoch was measured; all costs are 0 before."""
         return self._pace is not None
 
     def of_trial(self, arm: ArmProgress) -> float:
@@ -27,7 +27,7 @@ class TrialCosts:
         reported = Totals.of(arm.facts.reported.values())
         if reported.epochs:
             return reported.gpu_seconds / reported.epochs * arm.arm.epochs
-        return 0.0 if isinstance(arm, PretrainingProgress) else (self._pace or 0.0) * self.length(arm)
+        return (self._pace or 0.0) * self.length(arm)
 
     def of_confirm_trial(self, arm: ArmProgress) -> float:
         """What the search trial that it repeats has cost, once that is known."""

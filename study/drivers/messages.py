@@ -7,30 +7,17 @@ from typing import Literal
 
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
-from trainables.configuration import AtLeastOne, Count
+from trainables.configuration import Count
 from trainables.method_files import IncludedMethods
-from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
-
-
-class ProcessGroup(Typed, frozen=True, kw_only=True):
-    """What the processes of a pretraining hold while they run, each of them alike."""
-
-    processes: AtLeastOne
-    cpus: float
-    gpus: float  # whole ones: no two processes of a group share one
-    threads: int
-    avoid: tuple[str, ...]  # Ray's numbers of nodes that none is placed on
 
 
 class AssignedTrial(Typed, frozen=True, kw_only=True):
     """One trial for a worker."""
 
     key: str
-    spec: TrialSpec | None = None  # this, or the other
-    pretraining: PretrainingSpec | None = None
-    group: ProcessGroup | None = None  # that it is pretrained by, where it is not the worker itself
+    spec: TrialSpec
     expected: Attestation  # what the worker must find
     epochs: Count  # that it has reported, in earlier launches too: its saved state has them
     place: str  # its place in the storage, a path or a URI
@@ -44,7 +31,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
     trials: tuple[AssignedTrial, ...]
     smoke: Mapping[str, TrialSpec] = {}  # without trials, before all of them: arms whose methods take one step each
     device: Literal["cpu", "cuda"]
-    cpus: float  # with `gpus` 0 where a group of processes holds what is needed
+    cpus: float
     gpus: float
     threads: int
     avoid: tuple[str, ...] = ()  # numbers of nodes that it is not placed on

@@ -22,16 +22,13 @@ from study.drivers.messages import AssignedTrial, News
 from study.drivers.provenance import attest
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Report
-from study.storage.addresses import is_uri
 from study.storage.launch_marks import check_marks
 from study.storage.stored_models import local_model
 from study.storage.trial_places import place_at
-from trainables import objectives
 from trainables.atomic_files import write_json
-from trainables.runs.trial import EpochRow, Outcome, TrialSpec, UnreadableState, available
+from trainables.runs.trial import EpochRow, Outcome, UnreadableState, available
 
 if TYPE_CHECKING:
-    from study.drivers.pretraining_as_trial import PretrainingTrial
     from trainables.runs.training import TrainingRun
 
 
@@ -47,8 +44,7 @@ class RunningTrial:
         self.is_over = False  # no more news to come
         self._assigned = assigned
         self._device, self._node = device, node
-        self._group = assigned.group
-        self._gpus = self._group.processes * self._group.gpus if self._group else gpus
+        self._gpus = gpus
         self._is_begun = False
         self._held = ExitStack()
         self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
@@ -74,7 +70,7 @@ class RunningTrial:
             if breaks_process(error):
                 raise
             self.is_over = True
-            failure = failure_of(error, node=self._node, module=self._module)
+            failure = failure_of(error, node=self._node, module=trainables.module_of(self._assigned.spec.method))
             return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=restarted)
         self.is_over = row.finished
         if row.epoch > self._epochs_before:
@@ -86,14 +82,6 @@ class RunningTrial:
         vars(self).pop("_run", None)
         self._held.close()
 
-    @property
-    def _module(self) -> str | None:
-        """Of the method or objective; None where a group of processes trains, whose exceptions come without frames."""
-        if self._assigned.spec is not None:
-            return trainables.module_of(self._assigned.spec.method)
-        pretraining = self._assigned.pretraining
-        return None if pretraining is None or self._group else objectives.module_of(pretraining.objective)
-
     def _begin(self) -> None:
         self._is_begun = True
         try:
@@ -103,15 +91,16 @@ class RunningTrial:
 
     def _take_up(self) -> None:
         """Goes on where the trial is: a new one, or one that was saved."""
+        from trainables.data.tokenised import cache_folder
         from trainables.runs.training import TrainingRun, content_of
 
         check_marks(self._assigned.marks)
         self._place = place_at(self._assigned.place)
         self._folder = self._held.enter_context(self._place.work())
         self._clock = Clock(self._folder / "clock.json", gpus=self._gpus)
-        spec = self._spec_here()
+        spec = self._assigned.spec
         try:
-            self._run = self._resumed_run(spec)
+            self._run = TrainingRun.resume(self._folder, spec=spec, device=self._device, cache=cache_folder())
         except UnreadableState as error:
             from trainables.runs.trial_files import has_state
 
@@ -119,43 +108,17 @@ class RunningTrial:
             # lies here is its result. The first epoch that is saved replaces all.
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
-            self._run = self._new_run(spec)
-        if isinstance(self._run, TrainingRun):
-            self._attested = attest(content_of(self._run), method=self._run.spec.method)
-        else:
-            self._attested = attest(self._run.content(), method=self._run.run.spec.objective)
-        if self._assigned.spec and isinstance(self._run, TrainingRun):
-            self._run.spec = self._assigned.spec  # what is saved says where backbone and start lie for everybody
+            self._run = self._new_run()
+        self._attested = attest(content_of(self._run), method=spec.method)
+        self._run.spec = spec  # what is saved says where the start lies for everybody
         self._known.extend(self._run.history)
         self._epochs_before = len(self._known)
 
-    def _spec_here(self) -> TrialSpec | None:
-        """The spec with a pretrained backbone that lies under a URI fetched, until `release`."""
+    def _new_run(self) -> TrainingRun:
+        from trainables.data.tokenised import cache_folder
+        from trainables.runs.training import TrainingRun
+
         spec = self._assigned.spec
-        if spec is None or not is_uri(spec.backbone):
-            return spec
-        with available():
-            return replace(spec, backbone=str(self._held.enter_context(local_model(spec.backbone))))
-
-    def _resumed_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
-        """The trial as it was saved, with what it is made of where that lies now."""
-        from study.drivers.pretraining_as_trial import PretrainingTrial
-        from trainables.data.tokenised import cache_folder
-        from trainables.runs.training import TrainingRun
-
-        if spec is not None:
-            return TrainingRun.resume(self._folder, spec=spec, device=self._device, cache=cache_folder())
-        assert self._assigned.pretraining is not None
-        return PretrainingTrial.resume(self._folder, self._assigned.pretraining, self._device, self._group)
-
-    def _new_run(self, spec: TrialSpec | None) -> TrainingRun | PretrainingTrial:
-        from study.drivers.pretraining_as_trial import PretrainingTrial
-        from trainables.data.tokenised import cache_folder
-        from trainables.runs.training import TrainingRun
-
-        if spec is None:
-            assert self._assigned.pretraining is not None
-            return PretrainingTrial.new(self._assigned.pretraining, self._device, self._group)
         with ExitStack() as stack:
             with available():
                 start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
@@ -171,18 +134,18 @@ class RunningTrial:
         return row
 
     def _outcome(self) -> Outcome:
-        """The run's outcome; of a run whose model stays with that model's address and, of a trial, its latency."""
-        from trainables.runs.training import TrainingRun, latency_of
+        """The run's outcome; if its model stays, with that model's address and latency."""
+        from trainables.runs.training import latency_of
 
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions
             _check_present(predictions.parent)
         outcome = self._run.outcome(predictions)
-        if predictions is None and self._assigned.pretraining is None:
+        if predictions is None:
             return replace(outcome, model=None)
         assert outcome.model is not None
-        latency = latency_of(self._run) if isinstance(self._run, TrainingRun) else None
+        latency = latency_of(self._run)
         return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
 
     def _report(self, row: EpochRow, outcome: Outcome | None) -> Report:
@@ -198,9 +161,7 @@ class RunningTrial:
         )
 
     def _computed_on(self) -> str:
-        """What moves scores, in words; of a group of processes, which may differ, only the kind."""
-        if self._group:
-            return "cuda" if self._gpus else "cpu"
+        """What moves scores, in words."""
         from trainables.devices import device_and_threads
 
         return device_and_threads(self._device)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 import trainables
@@ -123,18 +122,16 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 
 
 def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
-    """A trial of the arm's first configuration on mini-GLUE; where its backbone is to be pretrained, from what that
-    begins with."""
+    """A trial of the arm's first configuration on mini-GLUE."""
     first = arm.first[0] if arm.first else {}
-    begun_with = arm if plan.pretraining is UNSET else plan.pretraining
-    tokenizer = begun_with.pinned_tokenizer
+    tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
         task=arm.task,
         config=arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed,
         seed=0,
         data="mini",
-        backbone=backbones.seen_from_anywhere(begun_with.pinned_backbone),
+        backbone=backbones.seen_from_anywhere(arm.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
     )
 

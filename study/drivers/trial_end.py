@@ -11,7 +11,7 @@ from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_digest, predictions_file
 from study.storage.addresses import is_uri
 from study.storage.stored_models import lies_now
-from study.storage.trial_places import WITH_MODEL, OutcomeGone, place_at, trial_address
+from study.storage.trial_places import OutcomeGone, place_at, trial_address
 
 
 def end_trial(
@@ -28,7 +28,7 @@ def end_trial(
         place.fetch_predictions(predictions_file(folder, trial.key))
         digest = predictions_digest(folder, trial.key)
     model = _model_of(trial)
-    if trial.phase in WITH_MODEL and failure is None and model:
+    if trial.phase == "confirm" and failure is None and model:
         place.check_model(model if is_uri(model) else lies_now(model, folder=folder, key=trial.key))
     record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
     place.prune(record)

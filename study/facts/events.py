@@ -205,7 +205,7 @@ class SearchClosed(BaseEvent, frozen=True, kw_only=True):
 
 
 class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
-    """No GPU time is left for the confirm trials of these arms that are missing, or for the pretraining that it is."""
+    """No GPU time is left for the confirm trials of these arms that are missing."""
 
     arms: list[str]
     max_gpu_hours: NotNegative  # the limit that was kept

@@ -12,7 +12,7 @@ from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Typed
 
-Phase = Literal["pretrain", "search", "confirm"]
+Phase = Literal["search", "confirm"]
 Status = Literal["completed", "stopped", "failed"]
 
 
@@ -31,7 +31,7 @@ class Record(Typed, frozen=True, kw_only=True):
     start: str | None  # key of the trial whose model it began from
     status: Status  # "stopped" is by ASHA
     error: str | None  # last line of the error of a failed trial
-    score: Score | None  # the task's metric at the selected epoch, on the reported split; of a pretraining, held out
+    score: Score | None  # the task's metric at the selected epoch, on the reported split
     selection_score: Score | None  # the same metric on the split used to select
     metrics: Mapping[str, float]  # every component metric of the reported split at that epoch
     epoch: AtLeastOne | None  # the selected one
@@ -71,14 +71,6 @@ class Record(Typed, frozen=True, kw_only=True):
     def arm(self) -> str:
         """The name of the arm it belongs to."""
         return arm_name(self.method, self.task, self.repeat)
-
-
-SIZES = ("steps", "tokens")  # of a pretraining, among its metrics
-
-
-def held_out_scores(record: Record) -> dict[str, float]:
-    """Of a pretraining, by name; they are in no table of GLUE."""
-    return {name: value for name, value in record.metrics.items() if name not in SIZES}
 
 
 def records_as_lines(records: Iterable[Record]) -> bytes:

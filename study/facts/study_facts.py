@@ -163,7 +163,6 @@ class TrialFacts:
 class ArmFacts:
     """The trials of one arm, in the order they were started."""
 
-    pretrain: list[TrialFacts] = field(default_factory=list)  # of a pretraining, which has no others
     search: list[TrialFacts] = field(default_factory=list)
     confirm: list[TrialFacts] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all

@@ -21,7 +21,6 @@ from study.decisions import asha
 from study.facts.durations import clock
 from study.facts.plain_words import counted
 from study.facts.record import Record
-from study.plans.identity import is_pretraining
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.schema import Typed
@@ -88,8 +87,6 @@ class ArmEstimate:
 def describe_estimate(item: ArmEstimate) -> str:
     """One arm in one line."""
     arm = item.arm
-    if is_pretraining(arm.task):
-        return f"{arm.name:24} {_steps_in_words(arm)}  {_cost_in_words(item)}  on {arm.backbone}"
     precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
     search = f"{arm.samples:4} search{precision} ({item.bound} {counted(round(item.search_epochs), 'epoch')})"
     trials = f"{search} {len(arm.seeds):3} confirm ({item.confirm_epochs})"
@@ -97,16 +94,10 @@ def describe_estimate(item: ArmEstimate) -> str:
 
 
 def _beginning_in_words(arm: Arm) -> str:
-    """The backbone, who pretrains it, and the arm whose model trials start from, each where there is one."""
-    pretrained = "" if arm.pretrained_by is UNSET else f" pretrained by {arm.pretrained_by}"
+    """The backbone, how it was pretrained, and the arm whose model trials start from, each where there is one."""
+    pretrained = "" if arm.pretraining is UNSET else f", pretrained here with {arm.pretraining.objective}"
     start = "" if arm.start_from is None else f", from the best model of {arm.start_from}"
     return f"on {arm.backbone}{pretrained}{start}"
-
-
-def _steps_in_words(arm: Arm) -> str:
-    steps, examples, length = (int(arm.fixed[field] or 0) for field in ("steps", "batch_size", "max_length"))
-    tokens = f"at most {steps * examples * length:,} tokens"
-    return f"{steps} steps of {examples} examples of corpus {arm.corpus}, {tokens}"
 
 
 def _cost_in_words(item: ArmEstimate) -> str:
@@ -128,7 +119,7 @@ def total_in_words(estimates: Sequence[ArmEstimate]) -> str:
 
 
 def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[ArmEstimate]:
-    """One estimate per arm, that of the pretraining first; `measured` by the arm's name."""
+    """One estimate per arm; `measured` by the arm's name."""
     stopping = resolved.protocol.early_stopping
     return [
         ArmEstimate(
@@ -138,7 +129,7 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> list[A
             bound="at most" if stopping is None else "about",
             measured=measured.get(arm.name),
         )
-        for arm in resolved.all_arms
+        for arm in resolved.arms
     ]
 
 

@@ -6,8 +6,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import UNSET
-
 from study.decisions.progress import last_progress
 from study.facts.durations import clock
 from study.facts.plain_words import counted
@@ -48,8 +46,7 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     done = _done(plan, facts) if facts.launches else None
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(item)}" for item in estimates]
-    first = "" if plan.pretraining is UNSET else "a pretraining, then "
-    trials = f"{first}{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
+    trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
     lines.append(f"{trials}, {total_in_words(estimates)}")
     if done:
         left = "unknown" if done.remaining_seconds is None else f"{clock(done.remaining_seconds)} of one slot"

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from msgspec import UNSET
 
 from study.forecast.estimate import Measured
-from study.plans.resolved_plan import Arm, ResolvedPlan
+from study.plans.resolved_plan import ResolvedPlan
 from trainables.data.tokenised import cache_folder
-from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
 
@@ -22,9 +19,6 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
     """(name, cost) of each arm, one after the other: a few training steps and evaluation batches of one trial."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(1)  # as a trial has
-    if (arm := resolved.pretraining) is not UNSET:
-        pretraining = PretrainingRun(_pretraining_spec(arm), device=device, cache=cache_folder())
-        yield arm.name, Measured(pretraining.measure_epoch_seconds(steps=_STEPS), pretraining.model_bytes, "probe")
     for arm in resolved.arms:
         spec = TrialSpec(
             method=arm.method,
@@ -37,14 +31,3 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
         )
         run = TrainingRun(spec, device=device, cache=cache_folder())
         yield arm.name, Measured(run.measure_epoch_seconds(steps=_STEPS), run.model_bytes, "probe")
-
-
-def _pretraining_spec(arm: Arm) -> PretrainingSpec:
-    return PretrainingSpec(
-        objective=arm.method,
-        corpus=arm.pinned_corpus,
-        config=arm.fixed,
-        seed=0,
-        backbone=arm.pinned_backbone,
-        tokenizer=arm.pinned_tokenizer,
-    )

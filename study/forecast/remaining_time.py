@@ -13,10 +13,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 def remaining_seconds(progress: StudyProgress) -> float | None:
-    """Expected seconds of one slot for all that is left of this launch; None before any epoch was measured.
-
-    While a pretraining goes on, its own pace says how long that takes, and nothing how long the arms will.
-    """
+    """Expected seconds of one slot for all that is left of this launch; None before any epoch was measured."""
     pace = _seconds_per_example(progress, progress.arms)
     if pace is None:
         return None

@@ -12,7 +12,7 @@ from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import objectives
-from trainables.encoders.backbones import MINI_BACKBONES
+from trainables.encoders.backbones import PUBLISHED_SIZES
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
@@ -24,12 +24,12 @@ def departures(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
     """A line for each, under "protocol" and under each method's name."""
     methods = dict.fromkeys(arm.base_method for arm in arms)
     own = {method: trainables.departures(method) for method in methods}
-    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(asked, arms) | own
+    return {"protocol": _of_protocol(asked, arms)} | _of_pretraining(arms) | own
 
 
 def departures_in_words(plan: ResolvedPlan) -> list[str]:
     """The departures of a plan for a screen: what all methods share once, then each method's own."""
-    rules = ["protocol", *([] if plan.pretraining is UNSET else [plan.pretraining.method])]
+    rules = ["protocol", *_of_pretraining(plan.arms)]
     own = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(own.values()), ()) if all(line in lines for lines in own.values())]
     told = {who: plan.departures[who] for who in rules}
@@ -49,12 +49,9 @@ def pretraining_departures(objective: str, settings: Configuration, *, is_tiny: 
     return (*lines, *([by_hand] if settings else []))
 
 
-def _of_pretraining(asked: Plan, arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
-    if asked.pretraining is UNSET:
-        return {}
-    is_tiny = any(arm.backbone in MINI_BACKBONES for arm in arms)
-    own = pretraining_departures(asked.pretraining.objective, asked.pretraining.settings, is_tiny=is_tiny)
-    return {asked.pretraining.objective: own}
+def _of_pretraining(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
+    """Those of the objective that a backbone was pretrained for here, by its name."""
+    return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
@@ -64,6 +61,9 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
         f"{asked.sampler} search over ranges, where the papers try a grid": asked.sampler != "grid",
         "part of the grid": asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms),
         "selected on a slice of train, where the papers select on dev": asked.selection == "holdout",
+        "backbones with random weights, which nothing has pretrained": any(
+            arm.backbone in PUBLISHED_SIZES for arm in arms
+        ),
         f"{counted(asked.seeds, 'seed')}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
         f"at most {counted(asked.epochs or 0, 'epoch')}, whatever is said of epochs below": asked.epochs is not None,
         f"set by hand, whatever is said of these fields below: {', '.join(asked.settings)}": bool(asked.settings),

@@ -9,7 +9,6 @@ from trainables import VARIANT
 from trainables.schema import Configuration
 
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
-PRETRAINING = "pretraining"  # what stands for the task in the arm, the trial and the record of a pretraining
 MOST_SEEDS = 100  # per arm, where a search is repeated
 MOST_REPEATS = 9  # of a search: confirm seeds stay below the search seeds
 
@@ -43,11 +42,6 @@ def trial_key(
 def arm_name(method: str, task: str, repeat: int) -> str:
     """`palbert/rte`; of the second search of that arm, whose `repeat` is 1, `palbert/rte@2`."""
     return f"{method}/{task}@{repeat + 1}" if repeat else f"{method}/{task}"
-
-
-def is_pretraining(task: str) -> bool:
-    """Whether an arm's task is none of GLUE's: it makes the backbone of the others."""
-    return task == PRETRAINING
 
 
 def confirm_seeds(number: int, *, repeat: int = 0) -> tuple[int, ...]:

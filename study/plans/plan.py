@@ -28,14 +28,6 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
 
 
-class Pretraining(Typed, frozen=True, kw_only=True):
-    """How the one backbone is made that every trial starts from."""
-
-    objective: str
-    corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
-    settings: Mapping[str, Value] = {}  # --pretrain-set: fields of the objective
-
-
 @dataclass(frozen=True)
 class Extension:
     """What a field becomes when a study is extended: of the earlier plan's value and the later one's."""
@@ -71,7 +63,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     methods: Joined[tuple[str, ...]]
     tasks: Joined[tuple[str, ...]]
     data: str  # "mini", "hub" or a folder
-    backbone: str | None = None  # None: each method's own for this profile and data, or the objective's
+    backbone: str | None = None  # None: each method's own for this profile and data
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
     samples: Growing[AtLeastOne | None]  # search trials per arm; None: the whole grid
     search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
@@ -83,7 +75,6 @@ class Plan(Typed, frozen=True, kw_only=True):
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: every trial runs to its own stop
     baseline: Free[str | None] = None  # method that the others are compared with
-    pretraining: Pretraining | UnsetType = UNSET  # left out of files where there is none
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
     include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods
 

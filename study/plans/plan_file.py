@@ -25,7 +25,6 @@ FACTS_OF_ARM = (
     "tokenizer_fingerprint",
     "data_fingerprint",
     "start_from",
-    "pretrained_by",
 )
 
 
@@ -161,13 +160,12 @@ def another_study(folder: Path, changed: Iterable[str], *, is_continued: bool) -
 def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collection[str] | None = None) -> list[str]:
     """Every field in which two plans are not of one study: its name and both values.
 
-    `settled` are the arms of which a trial was started, with a pretraining those that begin with it: what the others
-    are made of, no number depends on. None: all.
+    `settled` are the arms of which a trial was started: what the others are made of, no number depends on. None: all.
     """
     changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
-    before = {arm.name: to_plain(arm) for arm in earlier.all_arms}
-    for arm in later.all_arms:
-        if arm.name in before and (settled is None or {arm.name, before[arm.name].get("pretrained_by")} & {*settled}):
+    before = {arm.name: to_plain(arm) for arm in earlier.arms}
+    for arm in later.arms:
+        if arm.name in before and (settled is None or arm.name in settled):
             now = to_plain(arm)
             for fact in FACTS_OF_ARM:
                 found = changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))

@@ -8,30 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from study.plans.resolved_plan import Pretraining
 from trainables.atomic_files import write_json
-from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.configuration import AtLeastOne, Count
 from trainables.encoders.backbones import MINI_BACKBONES, PRETRAINING_FILE, is_folder
 from trainables.runs.pretraining_trial import PretrainingRow
-from trainables.schema import Configuration, Typed, Value, from_json, to_plain
-
-
-class Pretraining(Typed, frozen=True, kw_only=True):
-    """What made a backbone: the part that captions, the compute ledger and the report of a study name."""
-
-    objective: str
-    corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
-    corpus_fingerprint: str
-    backbone: str  # what it began with: sizes by name, with new weights, or a folder or a hub name
-    is_tiny: bool  # whether it began, perhaps several pretrainings ago, with a tiny random backbone
-    settings: Mapping[str, Value]  # fields of the objective that were set by hand
-    batch_size: AtLeastOne  # examples per step
-    steps: Count = 0
-    tokens: Count = 0  # with repetitions, padding not counted
-    scores: Mapping[str, float] = {}  # held out, by name; empty before the first epoch has ended
-    wall_seconds: NotNegative = 0.0  # over all processes that went on with it, one after another
-    gpu_seconds: NotNegative = 0.0  # the same times the number of GPUs
-    device: str = ""  # of the last of them
-    departures: tuple[str, ...]  # from the objective's original
+from trainables.schema import Configuration, Typed, from_json, to_plain
 
 
 class Epoch(Typed, frozen=True, kw_only=True):

@@ -26,32 +26,23 @@ import trainables
 from search_spaces import SearchSpace
 from study.contract.space_rules import check_files
 from study.plans.departures import departures
-from study.plans.identity import FIRST_SEED, MOST_SEEDS, PRETRAINING, arm_name, confirm_seeds
+from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
 from study.plans.layers import Layered, Layers, in_columns, last_of
 from study.plans.plan import Plan
-from study.plans.pretraining_arm import (
-    as_configured,
-    asked_pretraining,
-    check_begun_with,
-    check_family,
-    check_pretraining,
-    check_starts_from_it,
-    kind_of,
-    pretraining_arm,
-    resolve_pretraining,
-)
+from study.plans.pretraining_file import is_tiny, pretraining_of
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables import method_files
-from trainables.corpora.corpus import corpus_fingerprint
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import (
-    MINI_BACKBONES,
+    UNTRAINED,
     backbone_fingerprint,
     check_attention,
     check_backbone,
     check_depth,
+    check_positions,
     check_spelling,
+    family_of,
     hub_revision,
     is_hub_name,
 )
@@ -93,16 +84,12 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
 
     def fingerprint_of(name: str, kind: str) -> str:
         if name not in fingerprints:
-            fingerprints[name] = _content(lambda: _fingerprint(name, kind), name, unchecked)
+            fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
         return fingerprints[name]
 
     resolved = ResolvedPlan(asked=plan, arms=(), protocol=_protocol(plan), departures={})
-    if plan.pretraining is not UNSET:
-        resolved = replace(resolved, pretraining=pretraining_arm(plan, fingerprint_of))
     first = tuple(
-        _from_pretraining(_arm(plan, method, task, data[task], fingerprint_of), resolved)
-        for method in plan.methods
-        for task in plan.tasks
+        _arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks
     )
     arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
@@ -112,24 +99,17 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     return resolved
 
 
-def _fingerprint(name: str, kind: str) -> str:
-    return corpus_fingerprint(name) if kind == "corpus" else backbone_fingerprint(name, kind=kind)
-
-
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Passes if all that trials begin with is there, and fits them."""
-    loaded = [arm for arm in plan.all_arms if arm.pretrained_by is UNSET]
-    for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in loaded}:
+    for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
         asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
         _content(lambda: check_backbone(backbone, tokenizer), hub_revision(asked)[0], unchecked)
-    if (pretraining := plan.pretraining) is not UNSET:
-        _content(lambda: check_begun_with(pretraining), pretraining.backbone, unchecked)
-        check_starts_from_it(plan.arms, pretraining)
     for arm in plan.arms:
         config = trainables.configure(arm.method, arm.any_configuration)
         depth = config.num_hidden_layers
         _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
+        check_positions(arm.backbone, config.max_length, of=arm.name)
         _content(lambda: check_family(arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
@@ -141,7 +121,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     """
     space = search_spaces.load(method)
     backbone = _backbone(plan, space)
-    is_mini = backbone.value in MINI_BACKBONES
+    is_mini = is_tiny(backbone.value)
     tuned = last_of(_tuned_layers(space, is_mini))
     fixed_layers = _fixed_layers(plan, space, task, is_mini)
     known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
@@ -168,8 +148,6 @@ def explain(plan: Plan, method: str, task: str) -> str:
     rows.append(("backbone", resolution.backbone.value, resolution.backbone.origin))
     if resolution.tokenizer.value is not None:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
-    if plan.pretraining is not UNSET:
-        rows.append(("pretrained by", arm_name(plan.pretraining.objective, PRETRAINING, 0), "--pretrain"))
     if (source := plan.start_of(method, task)) is not None:
         rows.append(("starts from", f"the best model of {source}", "--start-from"))
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
@@ -212,6 +190,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         tokenizer_fingerprint=tokenizer and fingerprint_of(tokenizer, "tokenizer"),
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
+        pretraining=pretraining_of(resolution.backbone.value) or UNSET,
     )
     config = trainables.configure(method, arm.any_configuration)
     try:
@@ -220,15 +199,8 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         raise
     except Exception as error:  # whatever a person's code may do wrong
         raise ValueError(method_files.told(error, arm.base_method)) from error
-    fixed = as_configured(arm.fixed, config)
+    fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, is the 0.0 that it is elsewhere
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
-
-
-def _from_pretraining(arm: Arm, plan: ResolvedPlan) -> Arm:
-    """The arm as one whose trials load what the plan's pretraining leaves, tokenizer and all, where it has one."""
-    if plan.pretraining is UNSET:
-        return arm
-    return replace(arm, pretrained_by=plan.pretraining.name, backbone_fingerprint=plan.pretraining_key)
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
@@ -247,9 +219,6 @@ def _protocol(plan: Plan) -> Protocol:
 
 
 def _backbone(plan: Plan, space: SearchSpace) -> Layered[str]:
-    if plan.pretraining is not UNSET:
-        begun_with = resolve_pretraining(plan).backbone
-        return Layered(begun_with.value, f"--pretrain {asked_pretraining(plan).objective}, from {begun_with.origin}")
     if plan.backbone is not None:
         return Layered(plan.backbone, "--backbone")
     kind = kind_of(plan)
@@ -257,14 +226,38 @@ def _backbone(plan: Plan, space: SearchSpace) -> Layered[str]:
 
 
 def _tokenizer(plan: Plan, space: SearchSpace) -> Layered[str | None]:
-    if plan.pretraining is not UNSET:
-        return Layered(None, "--pretrain")
     if plan.tokenizer is not None:
         return Layered(plan.tokenizer, "--tokenizer")
     if plan.backbone is not None:
         return Layered(None, "--backbone")
     kind = kind_of(plan)
     return Layered(space.tokenizer.get(kind), f"{space.file} TOKENIZER[{kind!r}]")
+
+
+def kind_of(plan: Plan) -> str:
+    """Which of a method's backbones the plan asks for: on generated data the tiny ones."""
+    return "mini" if "mini" in (plan.profile, plan.data) else "paper"
+
+
+def fits(method: str, backbone: str) -> bool:
+    """Whether a backbone may stand under the name of a method, which may have families of its own."""
+    families = search_spaces.load(method).families
+    return not families or family_of(backbone) in families
+
+
+def check_family(method: str, backbone: str) -> None:
+    """Passes if the backbone may stand under the method's name.
+
+    Raises:
+        ValueError: it is of a family that is not the method's.
+    """
+    if not fits(method, backbone):
+        families = search_spaces.load(method).families
+        menu = ", ".join(name for name in UNTRAINED if family_of(name) in families)
+        raise ValueError(
+            f"{method} is for backbones of family {' or '.join(families)}; backbone {backbone!r} is of family "
+            f"{family_of(backbone)!r}; allowed: --backbone with {menu}, a folder or a hub name of that family"
+        )
 
 
 def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
@@ -321,7 +314,6 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 def _check_plan(plan: Plan) -> None:
     _check_some("method", plan.methods, search_spaces.available())
     _check_some("task", plan.tasks, TRAINABLE_TASKS)
-    check_pretraining(plan)
     for name, kind in ((plan.backbone, "backbone"), (plan.tokenizer, "tokenizer")):
         if name is not None:
             check_spelling(name, kind=kind)

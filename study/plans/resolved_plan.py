@@ -8,10 +8,9 @@ from functools import cached_property
 from msgspec import UNSET, UnsetType
 
 import trainables
-from study.plans.identity import arm_name, digest, is_pretraining, trial_key
+from study.plans.identity import arm_name, digest, trial_key
 from study.plans.plan import EarlyStopping, Plan, Sampler
-from trainables.configuration import Precision
-from trainables.corpora import corpus
+from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
@@ -32,11 +31,27 @@ class Range(Typed, frozen=True, kw_only=True):
         return value
 
 
-class Arm(Typed, frozen=True, kw_only=True):
-    """One (method, task) pair, with all that its trials have in common; each repeat of its search is another arm.
+class Pretraining(Typed, frozen=True, kw_only=True):
+    """What made a backbone: what captions, the compute ledger and the report of a study name."""
 
-    Of a pretraining the method is the objective, the fields are its configuration's, and there is one trial.
-    """
+    objective: str
+    corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
+    corpus_fingerprint: str
+    backbone: str  # what it began with: sizes by name, with new weights, or a folder or a hub name
+    is_tiny: bool  # whether it began, perhaps several pretrainings ago, with a tiny random backbone
+    settings: Mapping[str, Value]  # fields of the objective that were set by hand
+    batch_size: AtLeastOne  # examples per step
+    steps: Count = 0
+    tokens: Count = 0  # with repetitions, padding not counted
+    scores: Mapping[str, float] = {}  # held out, by name; empty before the first epoch has ended
+    wall_seconds: NotNegative = 0.0  # over all processes that went on with it, one after another
+    gpu_seconds: NotNegative = 0.0  # the same times the number of GPUs
+    device: str = ""  # of the last of them
+    departures: tuple[str, ...]  # from the objective's original
+
+
+class Arm(Typed, frozen=True, kw_only=True):
+    """One (method, task) pair, with all that its trials have in common; each repeat of its search is another arm."""
 
     method: str
     task: str
@@ -52,9 +67,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     data_fingerprint: str
     repeat: int = 0  # of the search; tables show the first
     start_from: str | None  # name of the arm whose best confirm model is the start
-    corpus: str | UnsetType = UNSET  # of a pretraining: what it trains on, `data_fingerprint` its content
-    pretrained_by: str | UnsetType = UNSET  # name of the arm whose model is what trials load as their backbone; then
-    # `backbone` is what that began with, and `backbone_fingerprint` the key of its trial
+    pretraining: Pretraining | UnsetType = UNSET  # how its backbone was made, if that is a folder of `study.pretrain`
     search_precision: Precision | UnsetType = UNSET  # of search trials, where that is not the fixed one
 
     @property
@@ -69,12 +82,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def epochs(self) -> int:
         """Of a trial, at most."""
-        if is_pretraining(self.task):
-            return -(-self._number("steps") // self._number("steps_per_epoch"))
-        return self._number("epochs")
-
-    def _number(self, field: str) -> int:
-        value = self.fixed[field]
+        value = self.fixed["epochs"]
         assert isinstance(value, int)
         return value
 
@@ -86,12 +94,6 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def pinned_tokenizer(self) -> str | None:
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
-
-    @property
-    def pinned_corpus(self) -> str:
-        """Of a pretraining: a data set of the hub at the commit that the plan has found."""
-        assert self.corpus is not UNSET
-        return corpus.pinned(self.corpus, self.data_fingerprint)
 
     def searched(self, point: Configuration) -> Configuration:
         """The configuration of a search trial with these values of the tuned fields."""
@@ -128,7 +130,6 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     arms: tuple[Arm, ...]
     protocol: Protocol
     departures: Mapping[str, tuple[str, ...]]  # from the papers: of the protocol, and of each method
-    pretraining: Arm | UnsetType = UNSET  # makes the backbone of all arms; it is in no table
 
     @cached_property
     def protocol_hash(self) -> str:
@@ -152,27 +153,12 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @property
     def pins(self) -> dict[str, str]:
         """The hub names that it has resolved, and their fingerprints."""
-        arms = [arm for arm in self.all_arms if arm.pretrained_by is UNSET]
-        pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in arms]
-        pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in arms if arm.tokenizer]
-        texts = [(arm.corpus, arm.data_fingerprint) for arm in arms if arm.corpus is not UNSET]
-        pins = {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
-        return pins | {name: fingerprint for name, fingerprint in texts if corpus.kind_of(name) == "hub"}
-
-    @property
-    def all_arms(self) -> tuple[Arm, ...]:
-        """The pretraining, where there is one, and the arms."""
-        return self.arms if self.pretraining is UNSET else (self.pretraining, *self.arms)
-
-    @cached_property
-    def pretraining_key(self) -> str:
-        """The identity of the one trial of the pretraining: all that decides it is known beforehand."""
-        arm = self.pretraining
-        assert arm is not UNSET
-        return self.trial_key(arm, phase="pretrain", config=arm.fixed, seed=arm.seeds[0], start=None)
+        pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
+        pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
+        return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name, be it the pretraining; KeyError where the plan has none."""
+        """The arm of this name; KeyError where the plan has none."""
         return self._arms[name]
 
     @property
@@ -182,4 +168,4 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _arms(self) -> dict[str, Arm]:
-        return {arm.name: arm for arm in self.all_arms}
+        return {arm.name: arm for arm in self.arms}

@@ -7,8 +7,6 @@ import tomllib
 from collections.abc import Collection
 from pathlib import Path
 
-from msgspec import UNSET
-
 from study import profiles
 from study.plans.plan import Plan
 from trainables.schema import from_plain, to_plain
@@ -65,14 +63,9 @@ def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[
         fault: in the words of options: `--set NAME: ...`, or `METHOD: NAME is ...`.
         typed: the settings that the command line has laid over the file.
     """
-    tables = [("settings", "--set", plan.methods, plan.settings)]
-    if plan.pretraining is not UNSET:
-        asked = plan.pretraining
-        tables.append(("pretraining.settings", "--pretrain-set", (asked.objective,), asked.settings))
-    for table, option, names, settings in tables:
-        found = re.match(rf"(?:{option} (\w+)|(?:{'|'.join(map(re.escape, names))}): (\w+) is\b)", fault)
-        field = found and (found[1] or found[2])
-        if found and field in settings and field not in typed:
-            rest = fault.removeprefix(f"{option} {field}: ")
-            return f"--plan {path}: {f'{table}.{field}: ' if found[1] else f'{table}: '}{rest}"
-    return fault
+    found = re.match(rf"(?:--set (\w+)|(?:{'|'.join(map(re.escape, plan.methods))}): (\w+) is\b)", fault)
+    field = found and (found[1] or found[2])
+    if found is None or field not in plan.settings or field in typed:
+        return fault
+    rest = fault.removeprefix(f"--set {field}: ")
+    return f"--plan {path}: {f'settings.{field}: ' if found[1] else 'settings: '}{rest}"

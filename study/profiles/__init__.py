@@ -1,6 +1,6 @@
 """Profiles: one Python file per whole plan. `mini` runs anywhere, `paper` is the paper's protocol.
 
-The profile `albert-pretraining` is `albert_pretraining.py`. `plan()` of a file is what runs if nothing else is asked
+The profile `NAME` is `NAME.py`. `plan()` of a file is what runs if nothing else is asked
 for; its `METHODS` are what `--method all` means there.
 """
 

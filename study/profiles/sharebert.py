@@ -15,7 +15,7 @@ scores by task (analysis/published.csv).
 
 from msgspec.structs import replace
 
-from study.plans.plan import Plan, Pretraining
+from study.plans.plan import Plan
 from study.profiles import paper
 
 METHODS = ("sharebert", "pabee", "pondernet", "palbert")
@@ -27,5 +27,4 @@ def plan() -> Plan:
         profile="sharebert",
         methods=("sharebert",),
         baseline="sharebert",
-        pretraining=Pretraining(objective="mlm", corpus="hub:wikimedia/wikipedia:20231101.en"),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.table import Table
 
-from study.decisions.progress import ArmProgress, PretrainingProgress, StudyProgress
+from study.decisions.progress import ArmProgress, StudyProgress
 from study.screen.words import points
 
 UNDER_WAY = "under way"
@@ -22,8 +22,6 @@ def arms_table(
     """Of these arms, or of all, with the columns that fit: names are never cut. `under_way`: what trials are called
     that have begun and not ended."""
     rows = [(arm.arm.name, *_cells(arm)) for arm in (progress.arms if arms is None else arms)]
-    if progress.pretraining:
-        rows.insert(0, (progress.pretraining.arm.name, *_pretraining_cells(progress.pretraining)))
     renamed = {UNDER_WAY: under_way}
     columns, dispensable = ([renamed.get(name, name) for name in names] for names in (COLUMNS, _DISPENSABLE))
     return table_of(columns, rows, width=width, dispensable=dispensable)
@@ -43,14 +41,6 @@ def table_of(
     for row in rows:
         table.add_row(*(cell for name, cell in zip(columns, row, strict=True) if name in widths))
     return table
-
-
-def _pretraining_cells(pretraining: PretrainingProgress) -> list[str]:
-    """It has epochs where others have trials, and no score that a table knows."""
-    trial = pretraining.trial
-    failed = bool(trial and trial.record and trial.record.status == "failed")
-    epochs = f"epoch {trial.epochs if trial else 0}/{pretraining.arm.epochs}"
-    return [epochs, "", _count(failed), _count(len(pretraining.facts.under_way)), "", "", ""]
 
 
 def _cells(arm: ArmProgress) -> list[str]:

@@ -45,7 +45,7 @@ def live_layout(
     under_way = progress.under_way.values()
     running = [trial for trial in under_way if trial.key in seconds]
     waiting = len(under_way) - len(running)
-    arms = len(progress.arms) + (progress.pretraining is not None)
+    arms = len(progress.arms)
     room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # under the arms' own header
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
@@ -85,13 +85,11 @@ def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str
     epochs = progress.arm(trial.started.arm).arm.epochs
     if trial.last is None:
         return f"0/{epochs}", ""
-    score = "" if trial.phase == "pretrain" else points(trial.last.report.row.selection_score)
-    return f"{trial.epochs}/{epochs}", score
+    return f"{trial.epochs}/{epochs}", points(trial.last.report.row.selection_score)
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
     """The table of as many arms as there is room for, those first that run, then those that have begun."""
-    room -= progress.pretraining is not None
     if room < 1:
         return []
     if len(progress.arms) <= room:

@@ -14,7 +14,7 @@ from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
 from study.facts.plain_words import CellInWords, counted, shortfalls
-from study.facts.record import Record, held_out_scores
+from study.facts.record import Record
 from study.facts.study_facts import Notice, TrialFacts
 from trainables.data.tasks import TASKS
 
@@ -35,9 +35,6 @@ def describe_record(record: Record) -> str:
     """An ended trial in a line."""
     if record.status == "failed":
         return f"{_record_name(record)} failed: {record.error}"
-    if record.phase == "pretrain":
-        scores = ", ".join(f"{name} {value:.3f}" for name, value in held_out_scores(record).items())
-        return f"{_record_name(record)}: {scores} ({record.metrics['steps']:,.0f} steps)"
     verb = counted(round(record.epochs), "epoch")
     if record.status == "stopped":  # perhaps within the first one
         verb = f"stopped at epoch {record.epochs}"

@@ -3,7 +3,7 @@
 In a shared folder a trial works in place. Under a URI it works in a temporary folder of its node, and sends from there
 
     trials/KEY/state-3-81920.zip    all that goes on after epoch 3: one object of 81920 bytes
-    trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended, the last of a pretraining
+    trials/KEY/model-epoch-2/       the selected model of a confirm trial that has ended
     trials/KEY/predictions.npz      until the launcher has fetched it
 
 A state is one object, so no part of it can be of another epoch, and its name says how many bytes it has, so one whose
@@ -37,7 +37,6 @@ R = TypeVar("R")
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
 OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
-WITH_MODEL = ("confirm", "pretrain")  # the phases whose trials leave one that stays
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 
@@ -86,8 +85,8 @@ class TrialPlace(Protocol):
 
 
 def keeps_model(record: Record) -> bool:
-    """The study's one rule of what stays: the model of a completed confirm trial or pretraining, all else goes."""
-    return record.phase in WITH_MODEL and record.status == "completed"
+    """The study's one rule of what stays: the model of a completed confirm trial, all else goes."""
+    return record.phase == "confirm" and record.status == "completed"
 
 
 def through_outages(action: Callable[P, R]) -> Callable[P, R]:

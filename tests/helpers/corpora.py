@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import search_spaces.objectives
+from study.plans.pretraining_file import PretrainingFile, write_pretraining
+from study.plans.resolved_plan import Pretraining
 from trainables import objectives
+from trainables.encoders.word_vocabulary import word_model
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.pretraining_trial import PretrainingSpec
 
@@ -46,3 +50,45 @@ def pretraining_spec(objective: str, corpus: str, *, seed: int = 1, **changes: A
     backbone = search_spaces.objectives.load(objective).backbone["mini"]
     values = pretraining_values(objective, **changes)
     return PretrainingSpec(objective=objective, corpus=corpus, config=values, seed=seed, backbone=backbone)
+
+
+def pretrained_folder(
+    folder: Path,
+    *,
+    is_tiny: bool = True,
+    finished: bool = True,
+    positions: int = 128,
+    conv_kernel_size: int | None = None,
+    texts: Iterable[str] = ("ships wait .",),
+) -> Path:
+    """A folder as `study.pretrain` leaves it, of an ALBERT without real weights."""
+    folder.mkdir(parents=True)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 6, "max_position_embeddings": positions}
+    own = {} if conv_kernel_size is None else {"conv_kernel_size": conv_kernel_size}
+    (folder / "config.json").write_text(json.dumps({"model_type": "albert", **sizes, **own}))
+    (folder / "model.safetensors").write_bytes(b"pretrained weights")
+    word_model(texts).save(str(folder / "tokenizer.json"))
+    made = Pretraining(
+        objective="mlm",
+        corpus="mini",
+        corpus_fingerprint="ff465da93c4a2466",
+        backbone="mini-albert",
+        is_tiny=is_tiny,
+        settings={"steps": 40},
+        batch_size=32,
+        steps=40,
+        departures=("of no publication",),
+    )
+    config = pretraining_values("mlm", steps=40)
+    file = PretrainingFile(
+        made=made,
+        config=config,
+        seed=42,
+        backbone_fingerprint="mini-albert@0",
+        tokenizer=None,
+        tokenizer_fingerprint=None,
+        created="2026-11-25T00:00:00+00:00",
+        finished=finished,
+    )
+    write_pretraining(folder, file)
+    return folder

@@ -22,20 +22,15 @@ from study import profiles
 from study.decisions.machine_faults import Faults
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, expected_attestation, pretraining_spec, trial_spec
-from study.drivers.pretraining_rows import epoch_row
+from study.decisions.specs import Provenance, expected_attestation, trial_spec
 from study.drivers.trial_end import end_trial
 from study.facts.events import Report, SmokeStepFailed
 from study.facts.journal import Journal
-from study.facts.record import SIZES
 from study.facts.study_facts import TrialFacts
-from study.plans.plan import Pretraining
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import Pretraining, ResolvedPlan
 from trainables.data.tasks import TASKS, score
-from trainables.encoders.backbones import backbone_fingerprint
-from trainables.runs.pretraining_trial import PretrainingRow
 from trainables.runs.trial import EpochRow, Outcome
 from trainables.schema import to_plain
 
@@ -53,8 +48,27 @@ def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("
 
 
 PRETRAINING = Pretraining(
-    objective="albert-mlm", corpus="mini", settings={"steps": 30, "steps_per_epoch": 20, "warmup_steps": 5}
+    objective="albert-mlm",
+    corpus="mini",
+    corpus_fingerprint="ff465da93c4a2466",
+    backbone="mini-albert",
+    is_tiny=True,
+    settings={"steps": 30, "steps_per_epoch": 20, "warmup_steps": 5},
+    batch_size=32,
+    steps=30,
+    tokens=23_310,
+    scores={"mlm_loss": 4.5625, "mlm_accuracy": 0.3, "sop_accuracy": 0.53},
+    wall_seconds=3.5,
+    gpu_seconds=2.5,
+    device="cuda:0",
+    departures=("set by hand",),
 )
+
+
+def with_pretraining(plan: ResolvedPlan) -> ResolvedPlan:
+    """The plan on a backbone that was pretrained here."""
+    made = {"backbone": "/models/ours", "backbone_fingerprint": "sha256:0123abcd", "pretraining": PRETRAINING}
+    return replace(plan, arms=tuple(replace(arm, **made) for arm in plan.arms))
 
 
 def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
@@ -65,17 +79,16 @@ def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
 
 def eventful_study(folder: Path) -> Path:
     """Every kind of event, every file but a report: killed, with faults, extended, with little GPU time."""
-    made = {"pretraining": PRETRAINING}
-    launch(folder, mini_plan(seeds=1, **made), killed_after=3)
+    launch(folder, mini_plan(seeds=1), killed_after=3)
     faults = {4: "machine", 8: "restart", 12: "method"}
-    launch(folder, mini_plan(seeds=1, **made), killed_after=30, broken=faults)
+    launch(folder, mini_plan(seeds=1), killed_after=30, broken=faults)
     with closing(Journal(folder)) as journal:
         refused = {"arm": "albert/rte", "config": {"batch_size": 16}, "failure": failure_of("method", error="no key x")}
         journal.append(SmokeStepFailed(time=journal.now(), **refused))
-    launch(folder, mini_plan(seeds=1, **made), killed_after=0, code=replace(PROVENANCE, included={"own": "f11e"}))
+    launch(folder, mini_plan(seeds=1), killed_after=0, code=replace(PROVENANCE, included={"own": "f11e"}))
     launch(
         folder,
-        mini_plan(seeds=2, **made),
+        mini_plan(seeds=2),
         max_gpu_hours=GPU_HOURS + 2 * 1.25 / 3600,
         retry_failed=True,
     )
@@ -145,12 +158,9 @@ def _break(scheduler: Scheduler, trial: TrialFacts, kind: str, folder: Path) -> 
 
 def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, epoch: int) -> Report:
     """What a trial says after an epoch; a confirm trial leaves predictions and a model with its last one."""
-    of_epoch = pretraining_row if trial.phase == "pretrain" else row_of
-    history = [of_epoch(trial, number) for number in range(1, epoch + 1)]
+    history = [row_of(trial, number) for number in range(1, epoch + 1)]
     row = history[-1]
     outcome = _outcome(trial, history) if row.finished else None
-    if outcome is not None and trial.phase == "pretrain":
-        outcome = _pretrained(folder, plan, trial, outcome)
     if outcome is not None and trial.phase == "confirm":
         model = _save_model(folder, plan, scheduler, trial, outcome)
         latency = made_latency(outcome.num_layers, lambda layers, size: layers * (1 + 1 / size))
@@ -191,39 +201,6 @@ def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
         improved=best == epoch,
         finished=epoch == trial.config["epochs"],
     )
-
-
-def pretraining_row(trial: TrialFacts, epoch: int) -> EpochRow:
-    """An epoch of a pretraining."""
-    steps = min(epoch * trial.config["steps_per_epoch"], trial.config["steps"])
-    scores = {"mlm_loss": 5.5 - 0.03125 * steps, "mlm_accuracy": 0.01 * steps, "sop_accuracy": 0.5 + 0.001 * steps}
-    row = PretrainingRow(
-        epoch=epoch,
-        score=scores["mlm_accuracy"],
-        scores=scores,
-        steps=steps,
-        examples=steps * trial.config["batch_size"],
-        tokens=777 * steps,
-        train_loss=6.0 - 0.0625 * steps,
-        train_seconds=1.0625 * epoch,
-        eval_seconds=0.125 * epoch,
-        finished=steps == trial.config["steps"],
-    )
-    return epoch_row(row, num_layers=LAYERS)
-
-
-def _pretrained(folder: Path, plan: ResolvedPlan, trial: TrialFacts, outcome: Outcome) -> Outcome:
-    """Writes the model that all trials start from."""
-    model = folder.resolve() / "trials" / trial.key / f"model-epoch-{outcome.epochs}"
-    model.mkdir(parents=True, exist_ok=True)
-    sizes = {name: outcome.metrics[name] for name in SIZES}
-    scores = {name: value for name, value in outcome.metrics.items() if name not in SIZES}
-    description = {"spec": to_plain(pretraining_spec(plan, trial)), "scores": scores, **sizes}
-    (model / "model.json").write_text(json.dumps(description, indent=1) + "\n")
-    (model / "config.json").write_text('{"model_type": "albert", "hidden_size": 32}')
-    (model / "model.safetensors").write_bytes(b"pretrained weights 123")
-    fingerprint = backbone_fingerprint(str(model))
-    return replace(outcome, model=str(model), model_fingerprint=fingerprint, data_differences=())
 
 
 def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:

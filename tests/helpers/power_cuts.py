@@ -1,4 +1,4 @@
-"""Kills a study that pretrains, and all that it has started, at once, and launches it again until it is done.
+"""Kills a study, and all that it has started, at once, and launches it again until it is done.
 
     python -m helpers.power_cuts --cuts 9
 
@@ -59,16 +59,13 @@ def run_cut_off(folder: Path, arguments: list[str], *, moments: Iterable[int], s
     return study
 
 
-def pretraining_study(*, steps: int, epochs: int, seeds: int) -> list[str]:
-    """Arguments of a launch that pretrains, held-out scores every 10 steps, then tunes one arm and repeats its winner.
+def small_study(*, epochs: int, seeds: int) -> list[str]:
+    """Arguments of a launch that tunes one arm and repeats its winner.
 
     What it asks for next depends on no order: a grid, and nothing is stopped.
     """
-    settings = (f"steps={steps}", "steps_per_epoch=10", "warmup_steps=4")
-    given = [word for setting in settings for word in ("--pretrain-set", setting)]
     tuning = ["--method", "albert", "--task", "rte", "--sampler", "grid", "--early-stopping", "none"]
-    sizes = ["--samples", "2", "--seeds", str(seeds), "--epochs", str(epochs), "--profile", "mini"]
-    return ["--pretrain", "albert-mlm", "--corpus", "mini", *given, *tuning, *sizes]
+    return [*tuning, "--samples", "2", "--seeds", str(seeds), "--epochs", str(epochs), "--profile", "mini"]
 
 
 def results_of(folder: Path) -> dict[str, dict[str, Any]]:
@@ -95,7 +92,7 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=9)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    arguments, epochs = pretraining_study(steps=200, epochs=7, seeds=2), 20 + 4 * 7
+    arguments, epochs = small_study(epochs=7, seeds=2), 4 * 7
     moments = sorted(random.Random(options.seed).sample(range(1, epochs - options.cuts), options.cuts))
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)

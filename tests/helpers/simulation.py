@@ -40,15 +40,11 @@ def report(trial: TrialFacts, epoch: int, *, epoch_gpu_seconds: float = 1.0) -> 
     costs = {"train_examples": epoch, "train_seconds": epoch, "eval_seconds": epoch}
     row = replace(row_of(epoch, curve(trial, epoch), finished=is_last), **costs)
     outcome = outcome_of(row, model=f"/models/{trial.key}") if is_last else None
-    if outcome and trial.phase == "pretrain":
-        outcome = replace(outcome, model_fingerprint=f"sha256:{trial.key}")
     return report_of(row, outcome=outcome, wall_seconds=epoch, gpu_seconds=epoch * epoch_gpu_seconds)
 
 
 def epochs_of(trial: TrialFacts) -> int:
     """Of a trial that is not stopped."""
-    if trial.phase == "pretrain":
-        return -(-trial.config["steps"] // trial.config["steps_per_epoch"])
     return trial.config["epochs"]
 
 

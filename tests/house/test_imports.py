@@ -19,7 +19,6 @@ RAY_IS_IMPORTED_BY = (
     "study.cluster",
     "study.drivers.tune_driver",
     "study.drivers.trial_actor",
-    "study.drivers.pretraining_group",
     "study.doctor",
 )
 MLFLOW_IS_IMPORTED_BY = (

@@ -49,7 +49,7 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("launch --max-failures 9999999999 --dry-run", "; allowed: a whole number >= 0 and <= 1000000000"),
         ("launch --set q=2 --dry-run", ": q is 2; allowed: a number >= 0 and <= 1"),
         ("launch --set learning_rte=1 --dry-run", "; did you mean learning_rate?"),
-        ("launch --pretrain mlm --corpus mini --pretrain-set stepz=3 --dry-run", "; did you mean steps?"),
+        ("pretrain mlm --corpus mini --to there --set stepz=3", "; did you mean steps?"),
         ("launch --data Mini --dry-run", "in the original GLUE layout; did you mean mini?"),
         (
             "launch --data gone --task rte --dry-run",

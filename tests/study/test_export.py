@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
-from helpers.made_studies import arm, record, write_records, write_study
+from helpers.launched_studies import PRETRAINING, launched_study, mini_plan, with_pretraining
+from helpers.made_studies import write_records
 from helpers.trained_studies import trained_study
 from msgspec.structs import replace
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from study.chosen_models import ModelChoice, chosen_model
-from study.export import export, main, pretraining_behind
-from study.facts.record import Record
+from study.export import export, main, model_card
 from study.facts.study_facts import read_records
-from study.model_card import Pretraining, model_card
-from study.plans.plan_file import require_plan, write_plan
-from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.trained_model import load_trained
 
 
@@ -34,8 +29,8 @@ def study(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory) -> Path:
-    """A study of two methods on two tasks, with a pretraining; its models are not real."""
-    return launched_study(tmp_path_factory.mktemp("runs") / "launched", mini_plan(pretraining=PRETRAINING))
+    """A study of two methods on two tasks, on a backbone that was pretrained here; its models are not real."""
+    return launched_study(tmp_path_factory.mktemp("runs") / "launched", with_pretraining(mini_plan()))
 
 
 def choice(trial: str | None = None, method: str | None = None, task: str | None = None) -> ModelChoice:
@@ -97,62 +92,23 @@ def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(stu
 
 def test_the_card_names_the_pretraining_behind_the_backbone(launched):
     row = chosen_model(launched, choice(method="albert", task="rte"))
-    behind = pretraining_behind(launched)
-    card = model_card(row, "AlbertForSequenceClassification", behind)
-    assert behind and behind.record.key == row.backbone_fingerprint
+    card = model_card(row, "AlbertForSequenceClassification", PRETRAINING)
     for name, value in {
-        "": f"albert-mlm/pretraining, trial {row.backbone_fingerprint}",
-        " began with": "mini-albert",
-        " objective": "albert-mlm",
-        " corpus": "mini",
-        " steps": "30",
-        " tokens": "23,310",
+        "objective": "albert-mlm",
+        "began with": "mini-albert",
+        "corpus": "mini",
+        "steps": "30",
+        "tokens": "23,310",
     }.items():
-        assert f"| pretraining{name} | {value} |\n" in card, name
-    there = replace(behind.arm, corpus="/home/me/books", backbone="/home/me/begun")
-    card = model_card(row, "AlbertForSequenceClassification", Pretraining(there, behind.record))
+        assert f"| pretraining {name} | {value} |\n" in card, name
+    there = replace(PRETRAINING, corpus="/home/me/books", backbone="/home/me/begun")
+    card = model_card(row, "AlbertForSequenceClassification", there)
     assert "| pretraining corpus | the folder books |" in card and "/home" not in card
     assert "| pretraining began with | the folder begun |" in card
 
 
 def test_a_card_of_what_was_not_pretrained_here_says_nothing_of_it(study):
-    assert pretraining_behind(study) is None
     assert "pretrain" not in model_card(chosen_model(study, choice()), "AlbertModel", None).split("```")[-1]
-
-
-def test_a_pretrained_backbone_is_exported_with_its_held_out_scores(study, tmp_path):
-    row = pretraining_of(study, tmp_path)
-    assert main([str(tmp_path / "study"), "--trial", row.key, "--to", str(tmp_path / "to")]) == 0
-    AutoModel.from_pretrained(tmp_path / "to")
-    card = (tmp_path / "to" / "README.md").read_text()
-    assert "On held-out text; one seed (1)." in card and "| mlm_accuracy | 0.2500 |" in card
-    assert "| pretraining steps | 1,000 |" in card and "study.predict" not in card and "AlbertModel" in card
-
-
-def test_a_pretrained_backbone_that_was_changed_is_not_exported(study, tmp_path):
-    row = pretraining_of(study, tmp_path)
-    left = backbone_fingerprint(row.model)
-    export(row, tmp_path / "to", fingerprint=left)
-    weights = Path(row.model) / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(ValueError, match=f"{row.key} was changed: .*; its trial left {left}"):
-        export(row, tmp_path / "other", fingerprint=left)
-    assert not (tmp_path / "other").exists()
-
-
-def pretraining_of(study: Path, folder: Path) -> Record:
-    """A record of a pretraining in a study of its own, whose model is a real one of transformers."""
-    model = folder / "model-epoch-2"
-    AutoModel.from_pretrained(exported(study, folder / "source")).save_pretrained(model)
-    (model / "model.json").write_text(json.dumps({"spec": {"corpus": str(folder)}}))
-    made = record("albert", "rte", 0.25, seed=1, phase="pretrain", model=str(model))
-    metrics = {"mlm_accuracy": 0.25, "steps": 1000.0, "tokens": 64000.0}
-    row = replace(made, method="albert-mlm", task="pretraining", metrics=metrics)
-    file = require_plan(write_study(folder / "study", arm("albert", "rte", [0.7])))
-    pretraining = mini_plan(pretraining=PRETRAINING).pretraining
-    write_plan(folder / "study", replace(file, plan=replace(file.plan, pretraining=pretraining)))
-    write_records(folder / "study", [row])
-    return row
 
 
 def exported(study: Path, folder: Path) -> Path:
@@ -168,31 +124,23 @@ def test_a_model_under_a_uri_is_fetched(study, tmp_path):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    "asked", [choice(method="albert", task="rte"), choice(task="pretraining"), choice(method="albert-mlm")]
-)
-def test_an_arm_is_named_by_method_and_task(launched, asked):
-    row = chosen_model(launched, asked)
-    assert row.arm == ("albert/rte" if asked.task == "rte" else "albert-mlm/pretraining")
+def test_an_arm_is_named_by_method_and_task(launched):
+    row = chosen_model(launched, choice(method="albert", task="rte"))
+    assert row.arm == "albert/rte"
     kept = [other for other in read_records(launched) if (other.arm, other.phase) == (row.arm, row.phase)]
     assert row.score == max(other.score or 0 for other in kept)
 
 
-def test_a_pretraining_is_not_meant_where_it_is_not_named(tmp_path):
-    plan = mini_plan(methods=("albert",), tasks=("rte",), pretraining=PRETRAINING)
-    launched_study(tmp_path, plan)
-    assert chosen_model(tmp_path, choice()).arm == "albert/rte"
-    records = read_records(tmp_path)
-    write_records(tmp_path, [row for row in records if row.phase == "pretrain"])
-    assert chosen_model(tmp_path, choice()).arm == "albert-mlm/pretraining"
+def test_a_study_without_a_completed_confirm_trial_has_no_model(tmp_path):
+    launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte",)))
     write_records(tmp_path, [])
-    with pytest.raises(ValueError, match="^the study has no completed confirm trial and no pretrained backbone yet$"):
+    with pytest.raises(ValueError, match="^the study has no completed confirm trial yet$"):
         chosen_model(tmp_path, choice())
 
 
 def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
     for row in read_records(launched):
-        if row.phase in ("confirm", "pretrain"):
+        if row.phase == "confirm":
             assert chosen_model(launched, choice(trial=row.key)).key == row.key
 
 
@@ -202,19 +150,15 @@ def test_any_trial_that_kept_its_model_is_named_by_its_key(launched):
         ([], "several arms have models, name one by --method and --task: albert/rte, albert/mrpc, pondernet/rte, po"),
         (
             ["--method", "pabee"],
-            "'pabee' is no method with a model; available: albert-mlm, albert, pondernet",
+            "'pabee' is no method with a model; available: albert, pondernet",
         ),
         (
             ["--method", "pondrnet"],
-            "no method with a model named 'pondrnet'; available: albert-mlm, albert, pondernet; did",
+            "no method with a model named 'pondrnet'; available: albert, pondernet; did",
         ),
         (
             ["--task", "mrcp"],
-            "no task with a model named 'mrcp'; available: pretraining, rte, mrpc; did you mean mrpc?",
-        ),
-        (
-            ["--method", "albert", "--task", "pretraining"],
-            "no model of albert on pretraining; available: albert-mlm/pre",
+            "no task with a model named 'mrcp'; available: rte, mrpc; did you mean mrpc?",
         ),
         (["--trial", "feed"], "no ended trial 'feed'; with a model: "),
         (["--trial", "feed", "--task", "rte"], "--trial names the model already; allowed: --trial, or --method and"),

@@ -72,7 +72,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--task", ","], "no task given; available: sst2"),
         (
             ["--profile", "huge"],
-            "no profile named 'huge'; available: auto, ablation, albert-pretraining, electra",
+            "no profile named 'huge'; available: auto, ablation, electra",
         ),
         (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),

@@ -1,18 +1,16 @@
-"""A study that loses its machine while it pretrains ends as if it had not: pytest tests/study/test_power_cuts.py
+"""A study that loses its machine ends as if it had not: pytest tests/study/test_power_cuts.py
 
 The long form is `make soak`.
 """
 
 import pytest
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
-from helpers.power_cuts import differences_of, pretraining_study, run_cut_off
-
-from study.facts.study_facts import read_records
+from helpers.power_cuts import differences_of, run_cut_off, small_study
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
-ARGUMENTS = pretraining_study(steps=40, epochs=2, seeds=1)
+ARGUMENTS = small_study(epochs=3, seeds=2)
 
 
 @pytest.fixture(scope="module")
@@ -23,13 +21,8 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("driver", ["ray", "local"])
-def test_a_study_that_is_killed_while_it_pretrains_and_while_it_tunes_ends_the_same(tmp_path, undisturbed, driver):
-    """All of its processes at once: within the pretraining, at the pretraining's end, and within the search."""
-    cut_off = run_cut_off(tmp_path / "cut-off", [*ARGUMENTS, "--driver", driver, *ONE_AT_A_TIME], moments=[2, 4, 6])
+def test_a_study_that_is_killed_while_it_tunes_and_while_it_repeats_ends_the_same(tmp_path, undisturbed, driver):
+    """All of its processes at once: within the search, at its end, and within the confirm trials."""
+    cut_off = run_cut_off(tmp_path / "cut-off", [*ARGUMENTS, "--driver", driver, *ONE_AT_A_TIME], moments=[2, 6, 8])
     assert cut_off.cuts == 3
     assert differences_of(cut_off.folder, undisturbed) == []
-    pretrained = read_records(cut_off.folder)[0]
-    sizes = f"40 steps of 32 examples, {pretrained.metrics['tokens']:,.0f} tokens"
-    caption = (cut_off.folder / "tables" / "dev.md").read_text()
-    assert f"pretrained by albert-mlm/pretraining on corpus mini ({sizes}; " in caption
-    assert " by the clock on CPU, shared by 1 arm; " in caption

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.made_studies import write_records
 from helpers.trained_studies import trained_study
-from msgspec.structs import replace
 
-from study.answers import label_text
 from study.export import export
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.facts.study_folder import predictions_file
-from study.predict import flops_in_words, main
+from study.predict import flops_in_words, label_text, main
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, predictions_from_logits
 
@@ -205,14 +202,3 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     study = folder_of(studies["pabee/sst2"])
     searched = next(row for row in read_records(study) if row.phase == "search")
     assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} kept no model")
-
-
-def test_a_pretraining_answers_nothing(studies, tmp_path, capsys):
-    source = studies["pabee/sst2"]
-    row = replace(source, method="mlm", task="pretraining", phase="pretrain")
-    study = tmp_path / "study"
-    study.mkdir()
-    (study / "plan.json").write_bytes((folder_of(source) / "plan.json").read_bytes())
-    write_records(study, [row])
-    error = refused(capsys, study, tmp_path / "x.tsv", "--trial", row.key, "--to", tmp_path / "answers.tsv")
-    assert error == f"trial {row.key} is a pretraining, which answers no task; allowed: a confirm trial"

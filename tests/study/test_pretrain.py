@@ -132,9 +132,7 @@ def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
         return pretrain.unknown_in_words(pretrain.resolve(pretrain.build_parser().options([*options, *more])))
 
     (line,) = told("--tokenizer", str(tmp_path / "words"))
-    assert line.startswith(
-        f"warning: the tokenizer, {tmp_path}/words, does not know about 100% of the tokens of corpus "
-    )
+    assert f"the tokenizer of {tmp_path}/words does not know about 100% of corpus {corpus} (share" in line
     assert told() == []
 
 
@@ -208,7 +206,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(tmp_path, corpus):
             process.kill()
         process.wait()
     assert kills > 3 and not (read_pretraining(killed) or pytest.fail()).finished
-    with pytest.raises(ValueError, match="is unfinished: |is not finished: its pretraining has made "):
+    with pytest.raises(ValueError, match="is not finished: its pretraining has made "):
         pretraining_of(str(killed))
     assert run(*arguments, str(killed)).returncode == 0
     assert content(killed) == content(whole)

@@ -19,10 +19,10 @@ from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
+from study.export import model_card
 from study.launch_options import build_parser
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
-from study.model_card import model_card
 from study.plans.plan_file import plan_changes, require_plan, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from helpers.journals import NO_PLAN, failure_of
-from helpers.launched_studies import PRETRAINING, launched_study, mini_plan
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.mlflow_stores import planned
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
@@ -60,15 +60,6 @@ def test_the_ledger_has_every_arm_and_phase_with_its_stopped_trials(tmp_path, ca
     assert totals == facts["trials"] and totals["stopped"] > 0
     reported = [event for event in read_events(folder) if isinstance(event, EpochReported)]
     assert sum(entry["epochs"] for entry in facts["ledger"]) == len(reported)
-
-
-def test_it_says_who_pays_for_a_pretraining(tmp_path, capsys):
-    plan = mini_plan(methods=("albert", "pondernet"), tasks=("rte",), seeds=1, pretraining=PRETRAINING)
-    assert status.main([str(launched_study(tmp_path / "pretrained", plan))]) == 0
-    printed = capsys.readouterr().out
-    assert "albert-mlm/pretraining is paid for by the 2 arms alike\n" in printed
-    status.main([str(study_folder(tmp_path / "plain"))])
-    assert "is paid for" not in capsys.readouterr().out
 
 
 def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path):

@@ -14,7 +14,7 @@ from helpers.places import ROOT
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
-from study.answers import label_text
+from study.predict import label_text
 from study.submit import main
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS

@@ -15,19 +15,14 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-import torch
 from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 from analysis.verify import verify
-from study.decisions.specs import pretraining_spec
 from study.facts.events import LaunchBegan, read_events
 from study.facts.record import Record
-from study.facts.study_facts import read_facts, read_records
-from study.plans.plan_file import require_plan
+from study.facts.study_facts import read_records
 from trainables.devices import device_name
-from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.pretraining_trial import PretrainingOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -154,11 +149,8 @@ def test_the_same_command_again_runs_nothing_and_more_samples_run_the_rest(study
 
 @pytest.mark.long
 def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
-    """It is interrupted while it pretrains."""
     folder = tmp_path / "interrupted"
-    settings = ("steps=40", "steps_per_epoch=10", "warmup_steps=4")
-    pretraining = ["--pretrain", "albert-mlm", *(word for text in settings for word in ("--pretrain-set", text))]
-    one_method = ["--method", "albert", *SMALL[2:], *pretraining, "--tracking-uri", "none", *ONE_AT_A_TIME]
+    one_method = ["--method", "albert", *SMALL[2:], "--tracking-uri", "none", *ONE_AT_A_TIME]
     first = subprocess.Popen(
         command(folder, *one_method), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
@@ -173,26 +165,8 @@ def test_an_interrupted_study_is_continued_by_the_same_command(tmp_path):
     done = launch(folder, *one_method)
     assert done.returncode == 0, done.stderr
     keys = [record.key for record in read_records(folder)]
-    assert len(keys) == len(set(keys)) == 6
+    assert len(keys) == len(set(keys)) == 5
     assert verify(folder) == []
-    pretrained = read_records(folder)[0]
-    outcome = undisturbed(folder, tmp_path / "cache")
-    assert pretrained.metrics == {**outcome.scores, "steps": 40, "tokens": outcome.tokens}
-    text = (folder / "tables" / "dev.md").read_text()
-    assert f"pretrained by albert-mlm/pretraining on corpus mini (40 steps of 32 examples, {outcome.tokens:,}" in text
-
-
-def undisturbed(folder: Path, cache: Path) -> PretrainingOutcome:
-    """The study's pretraining, run in one go by one thread as an actor has, without Ray."""
-    facts, plan, threads = read_facts(folder), require_plan(folder).plan, torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        run = PretrainingRun(pretraining_spec(plan, facts.trials[plan.pretraining_key]), cache=cache)
-        while not run.finished:
-            run.run_epoch()
-        return run.outcome()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_a_full_disk_while_trials_run_ends_the_launch_in_one_line(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.configuration import EncoderConfig
+from trainables.encoders.families import reserved_positions
 from trainables.encoders.sharebert_slices import slices_of
 from trainables.sources import HUB_SECONDS, hash_of_file, hub_errors, reach_or_work_offline
 
@@ -152,12 +153,17 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
 
 
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
-    """Passes if a backbone of a published size has a position for every token. `of`: who asks.
+    """Passes if a backbone of a published size, or a folder's, has a position for every token. `of`: who asks.
 
     Raises:
         ValueError: it has fewer.
     """
-    positions = PUBLISHED_SIZES.get(backbone, {}).get("max_position_embeddings")
+    if backbone in MINI_BACKBONES or is_hub_name(backbone):  # made as long as needed; not asked for this alone
+        return
+    sizes = _configuration(backbone)
+    positions = sizes.get("max_position_embeddings")
+    if isinstance(positions, int):
+        positions -= reserved_positions(family_of(backbone), sizes.get("pad_token_id", 1))
     if positions is not None and isinstance(max_length, int) and max_length > positions:
         raise ValueError(f"max_length of {of} is {max_length}; backbone {backbone!r} has {positions} positions")
 

@@ -16,7 +16,6 @@ Which weights a model of `transformers` holds is found by identity: `layerwise` 
 from __future__ import annotations
 
 import json
-import shutil
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,7 @@ from trainables import method_files
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import kind_of
 from trainables.data.tasks import Task, find_task
-from trainables.encoders.backbones import is_folder, pretrained_convolution
+from trainables.encoders.backbones import is_folder
 from trainables.encoders.families import family_options
 from trainables.encoders.layerwise import layerwise
 from trainables.encoders.loading import quiet_transformers
@@ -149,19 +148,6 @@ def export_trained(trained: TrainedModel, folder: Path) -> None:
     save_file({name: weight for name, weight in ours.items() if name not in held}, folder / HEADS)
     _write_method(folder, trained.spec.method)
     _write_description(folder, trained.spec)
-
-
-def export_pretrained(source: Path, folder: Path) -> None:
-    """Fill an empty folder with what a pretraining left, which is a folder of `transformers` already.
-
-    Raises:
-        ValueError: no class of `transformers` is its encoder.
-    """
-    if pretrained_convolution(str(source)) is not None:
-        raise ValueError(f"{_NO_NYSTROM}; a study loads it as it is, by --backbone {source}")
-    for path in source.iterdir():
-        if path.name != DESCRIPTION:  # it names places of the machine
-            shutil.copyfile(path, folder / path.name)
 
 
 def read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

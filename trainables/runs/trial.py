@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.schema import Configuration, Typed
@@ -121,7 +121,6 @@ class Outcome(Typed, frozen=True, kw_only=True):
     data_differences: tuple[str, ...]  # from the official GLUE, of the splits that were read; empty: it is that
     model: str | None  # folder of the selected epoch's model; None before the first `save`
     latency: Latency | None = None  # of a confirm trial
-    model_fingerprint: str | UnsetType = UNSET  # of a pretraining: the content of that folder, as a backbone
 
 
 # Failures: who catches one of these knows whether trying again can help.

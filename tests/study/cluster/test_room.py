@@ -45,19 +45,6 @@ def test_what_fits_nowhere_is_refused_in_a_line_with_what_there_is(nodes, cpus, 
     assert check_room(resources_of(cpus=1, gpus=0.0), address=None) is None
 
 
-def test_a_pretraining_may_be_spread_over_nodes_and_has_to_fit_on_all_of_them(nodes):
-    assert check_room(resources_of(cpus=1, gpus=0.0, processes=2), address=None) is None
-    with pytest.raises(ValueError, match="^a pretraining asks for 3 times 1 CPUs and 0 GPUs; .*; lower --pretrain-pr"):
-        check_room(resources_of(cpus=1, gpus=0.0, processes=3), address=None)
-    waiting = check_room(resources_of(cpus=1, gpus=0.0, processes=3), address="10.0.0.1:6379")
-    assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")
-
-
-@pytest.mark.parametrize(("of_trial", "of_process"), [(0.0, 0.0), (0.25, 1.0), (1.0, 1.0), (2.0, 1.0)])
-def test_no_two_processes_share_a_gpu(of_trial, of_process):
-    assert resources_of(cpus=1, gpus=of_trial).of_process().gpus == of_process
-
-
 def test_a_cluster_may_still_grow(nodes):
     waiting = check_room(resources_of(cpus=2, gpus=0.0), address="10.0.0.1:6379")
     assert waiting is not None and waiting.endswith("waiting for an autoscaler to add one")

@@ -115,7 +115,6 @@ LOCAL = ("--driver", "local")
     [
         (["--driver", "slurm"], "--driver is 'slurm'; allowed: ray, local"),
         ([*LOCAL, "--address", "auto"], "--address auto is of a Ray cluster, but --driver is local; leave one of them"),
-        ([*LOCAL, "--pretrain-processes", "2"], "is 2, but --driver is local; allowed: 1, or --driver ray"),
         (["--gpus-per-trial", "1.5"], "--gpus-per-trial is 1.5; allowed: a part of one, or a whole number"),
         (["--max-minutes", "0"], "--max-minutes is 0.0; allowed: a number > 0"),
     ],

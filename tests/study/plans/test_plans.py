@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from helpers.corpora import write_corpus
 from helpers.simulation import Simulation
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from study import launch, profiles
 from study.facts.events import AshaDecided
 from study.launch_options import build_parser
-from study.plans.departures import OF_TINY_RECIPE, departures_in_words
+from study.plans.departures import departures_in_words
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
 from study.plans.resolved_plan import Protocol, ResolvedPlan
-from trainables import objectives
 
 
 def plan_from(*arguments: str) -> Plan:
@@ -79,42 +76,6 @@ def test_all_methods_of_the_paper_are_the_rows_of_its_table():
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("profile", "steps", "told"),
-    [
-        (["sharebert"], 23_000, "23000 steps of 4000 examples of corpus {corpus}, at most 11,776,000,000 tokens"),
-        (["albert-pretraining"], 125_000, "of 4096 examples of corpus {corpus}, at most 262,144,000,000 tokens"),
-        (["electra", "--pretrain", "electra-rtd"], 1_000_000, "of 128 examples of corpus {corpus}, at most 16,384,000"),
-    ],
-)
-def test_a_profile_that_pretrains_has_the_published_steps(profile, steps, told, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    corpus = str(write_corpus(tmp_path / "text", [["One.", "Two."], ["Three.", "Four."]]))
-    asked = ["--profile", *profile, "--corpus", corpus, "--out", str(tmp_path / "runs")]
-    assert launch.main([*asked, "--dry-run"]) == 0
-    printed = capsys.readouterr().out
-    assert told.format(corpus=corpus) in printed and f"{steps} steps" in printed and "nothing was run" in printed
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("profile", "mini"),
-    [
-        (["sharebert"], "mini-sharebert"),
-        (["sharebert", "--method", "all"], "mini-sharebert"),
-        (["albert-pretraining", "--method", "all"], "mini-albert"),
-        (["electra", "--pretrain", "electra-rtd"], "mini-electra"),
-        (["electra", "--pretrain", "alectra-rtd", "--method", "alectra-small"], "mini-albert"),
-    ],
-)
-def test_a_profile_that_pretrains_is_tiny_on_generated_data(profile, mini):
-    plan = resolve(plan_from("--profile", *profile, "--data", "mini"))
-    first = plan.pretraining
-    assert first is not UNSET and (first.fixed["steps"], first.corpus, first.backbone) == (2_000, "mini", mini)
-    assert {(arm.pretrained_by, arm.backbone) for arm in plan.arms} == {(first.name, mini)}
-
-
 @pytest.mark.parametrize(("profile", "mini"), [("paper", "mini-albert"), ("electra", "mini-electra")])
 def test_a_profile_is_tiny_on_generated_data_unless_a_backbone_is_named(profile, mini):
     asked = ["--profile", profile, "--data", "mini"]
@@ -123,42 +84,9 @@ def test_a_profile_is_tiny_on_generated_data_unless_a_backbone_is_named(profile,
     assert resolve_configuration(named, "electra-small", "rte").fixed["epochs"].value == 10
 
 
-@pytest.mark.parametrize(
-    ("asked", "backbone"),
-    [
-        (["--pretrain", "mlm", "--method", "sharebert"], "mini-sharebert"),
-        (["--pretrain", "mlm", "--method", "palbert,sharebert"], "mini-sharebert"),
-        (["--pretrain", "mlm", "--method", "electra-small"], "mini-electra"),
-        (["--pretrain", "mlm", "--method", "alectra-small,palbert"], "mini-albert"),
-        (["--pretrain", "mlm", "--method", "electra-small", "--backbone", "mini-bert"], "mini-bert"),
-    ],
-)
-def test_a_method_with_a_family_of_its_own_gets_a_backbone_of_it(asked, backbone):
-    plan = resolved_from(*asked)
-    assert {arm.backbone for arm in plan.all_arms} == {backbone}
-
-
-def test_a_checkpoint_is_not_pretrained_again_unless_it_is_named():
-    asked = ["--profile", "paper", "--pretrain", "mlm", "--corpus", "mini", "--method", "electra-small"]
-    with pytest.raises(ValueError, match="of family electra or bert; backbone 'sharebert-small' is of family"):
-        resolve(plan_from(*asked), unchecked=[])
-
-
-@pytest.mark.parametrize("objective", ["mlm", "alectra-rtd"])
-def test_a_tiny_recipe_is_held_against_no_published_one(objective):
-    asked = ("--profile", "mini", "--pretrain", objective, "--corpus", "mini")
-    assert resolved_from(*asked).departures[objective] == (OF_TINY_RECIPE,)
-    by_hand = resolved_from(*asked, "--pretrain-set", "batch_size=16").departures[objective]
-    assert by_hand[0] == OF_TINY_RECIPE and by_hand[1].endswith("batch_size")
-    published = ("--task", "rte", "--backbone", "albert-base", "--tokenizer", "google-bert/bert-base-uncased")
-    lines = resolve(plan_from(*asked, *published), unchecked=[]).departures[objective]
-    assert lines == objectives.departures(objective)
-
-
 def test_a_profile_is_named_with_a_dash():
     for name in profiles.available():
         assert profiles.load(name).profile == name and profiles.methods(name)
-    assert "albert-pretraining" in profiles.available()
 
 
 @pytest.mark.parametrize("profile", ["paper", "ablation"])

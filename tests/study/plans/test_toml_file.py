@@ -7,8 +7,6 @@ from study.launch_options import build_parser
 from study.plans.plan import Plan
 from study.plans.toml_file import plan_as_toml, read_toml
 
-PRETRAINING = '[pretraining]\nobjective = "mlm"\ncorpus = "mini"\n[pretraining.settings]\n'
-
 
 def plan_from(*arguments: str) -> Plan:
     plan, _ = launch.plan_from(build_parser().options(arguments))
@@ -27,7 +25,6 @@ def test_the_plan_of_a_profile_comes_back_from_its_file(tmp_path, profile):
     [
         ["--method", "palbert:a,albert", "--task", "rte,mnli", "--set", "batch_size=8", "--start-from", "rte=mnli"],
         ["--early-stopping", "none", "--baseline", "albert", "--search-repeats", "2", "--epochs", "3"],
-        ["--pretrain", "mlm", "--corpus", "mini-shuffled", "--pretrain-set", "steps=10"],
         ["--task", "mnli", "--search-precision", "bfloat16"],
     ],
 )
@@ -60,8 +57,6 @@ def test_options_are_laid_over_the_file(tmp_path):
         ('baseline = "alber"', "plan.toml: baseline: no method named 'alber'; available: albert"),
         ("[settings]\nlerning_rate = 1", "plan.toml: settings.lerning_rate: palbert has no such field; it has adam"),
         ("[settings]\nq = 2", "plan.toml: settings: palbert: q is 2; allowed: a number >= 0 and <= 1"),
-        (f"{PRETRAINING}stepz = 1", "plan.toml: pretraining.settings.stepz: mlm has no such field; it has adam_beta2"),
-        (f"{PRETRAINING}steps = 0", "plan.toml: pretraining.settings: mlm: steps is 0; allowed: a whole number >= 1"),
     ],
 )
 def test_what_a_file_cannot_say_is_answered_in_one_line(tmp_path, capsys, text, message):

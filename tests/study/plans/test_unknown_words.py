@@ -1,19 +1,16 @@
-"""Texts that a pretraining's tokenizer does not know are told of: pytest tests/study/plans/test_unknown_words.py"""
+"""Texts that a tokenizer does not know are told of: pytest tests/study/plans/test_unknown_words.py"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from helpers.corpora import write_corpus
-from helpers.glue_folders import write_glue
+from helpers.corpora import pretrained_folder
 
 from study import launch
 from study.launch_options import build_parser
 from study.plans.resolution import resolve
 from study.plans.unknown_words import unknown_in_words
-from trainables.data.glue import load_split
-from trainables.data.tasks import TASKS
 from trainables.encoders.unknown_tokens import unknown_share
 from trainables.encoders.word_vocabulary import word_model
 
@@ -34,36 +31,18 @@ def foreign_data(folder: Path) -> str:
     return str(folder)
 
 
-def mini_texts() -> list[str]:
-    return [text for row in load_split(TASKS["rte"], "train", "mini").texts for text in row]
+def test_data_of_other_words_than_the_tokenizer_knows_are_named_with_their_share(tmp_path):
+    ours = pretrained_folder(tmp_path / "ours", is_tiny=False)
+    (line,) = told("--backbone", str(ours))
+    assert line.startswith(f"warning: the tokenizer of {ours} does not know about ")
+    assert "% of RTE (share of tokens; more than 20% is told)" in line
+    foreign = pretrained_folder(tmp_path / "foreign", texts=[text for pair in FOREIGN for text in pair])
+    assert told("--backbone", str(foreign), "--data", foreign_data(tmp_path / "glue")) == []
 
 
-def test_data_of_other_words_than_the_corpus_are_named_with_their_share(tmp_path):
-    corpus = write_corpus(tmp_path / "corpus", FOREIGN)
-    (line,) = told("--pretrain", "mlm", "--corpus", corpus)
-    assert line.startswith("warning: the tokenizer of mlm/pretraining, made of the corpus's own words, does not know ")
-    assert "% of RTE (share of tokens; more than 20% is told)" in line and "of corpus" not in line
-    assert told("--pretrain", "mlm", "--corpus", corpus, "--data", foreign_data(tmp_path / "glue")) == []
-
-
-def test_real_data_beside_the_generated_corpus_are_named(tmp_path):
-    data = foreign_data(tmp_path / "glue")
-    (line,) = told("--pretrain", "albert-mlm", "--corpus", "mini", "--data", data)
-    assert "made of mini-GLUE's words, does not know about 100% of RTE " in line
-    assert told("--pretrain", "albert-mlm", "--corpus", "mini", "--data", str(write_glue(tmp_path / "mini"))) == []
-
-
-def test_a_corpus_that_the_tokenizer_of_a_folder_does_not_know_is_named(tmp_path):
-    (tmp_path / "words").mkdir()
-    word_model(mini_texts()).save(str(tmp_path / "words" / "tokenizer.json"))
-    corpus = write_corpus(tmp_path / "corpus", FOREIGN)
-    (line,) = told("--pretrain", "mlm", "--corpus", corpus, "--tokenizer", str(tmp_path / "words"))
-    assert f"{tmp_path}/words, does not know about 100% of corpus {corpus} (share" in line and "RTE" not in line
-
-
-def test_what_is_generated_throughout_is_not_looked_at(monkeypatch):
+def test_what_is_generated_throughout_is_not_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr("study.plans.unknown_words.local_tokenizer", lambda *_, **__: pytest.fail("looked at"))
-    assert told("--pretrain", "mlm", "--corpus", "mini") == told() == []
+    assert told("--backbone", str(pretrained_folder(tmp_path / "ours"))) == told() == []
 
 
 def test_the_share_is_of_the_first_texts_alone(monkeypatch):
@@ -74,19 +53,8 @@ def test_the_share_is_of_the_first_texts_alone(monkeypatch):
 
 
 def test_it_is_told_once_by_a_dry_run_and_by_a_launch(tmp_path, capsys, monkeypatch):
-    corpus = write_corpus(tmp_path / "corpus", FOREIGN)
-    asked = [
-        "--profile",
-        "mini",
-        "--task",
-        "rte",
-        "--pretrain",
-        "mlm",
-        "--corpus",
-        corpus,
-        "--out",
-        str(tmp_path / "o"),
-    ]
+    ours = str(pretrained_folder(tmp_path / "ours", is_tiny=False))
+    asked = ["--profile", "mini", "--task", "rte", "--backbone", ours, "--out", str(tmp_path / "o")]
     assert launch.main([*asked, "--dry-run"]) == 0
     printed = capsys.readouterr()
     assert printed.err.count("does not know") == printed.err.count("\n") == 1 and "does not know" not in printed.out

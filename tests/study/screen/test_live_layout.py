@@ -10,7 +10,6 @@ from rich.console import Console
 
 from study import profiles
 from study.decisions.progress import StudyProgress
-from study.plans.plan import Pretraining
 from study.plans.resolution import resolve
 from study.screen.arms_table import COLUMNS, arms_table
 from study.screen.live_layout import live_layout
@@ -22,10 +21,9 @@ TASKS = ("sst2", "cola", "rte", "mrpc")
 TIME = "elapsed 1:02, about 12:10 left"
 
 
-def progress_of(*, events: int, slots: int = 3, methods=METHODS, pretraining=None) -> StudyProgress:
+def progress_of(*, events: int, slots: int = 3, methods=METHODS) -> StudyProgress:
     """Of a study that was cut off after so many events."""
     plan = replace(profiles.load("mini"), methods=methods, tasks=TASKS, samples=3, seeds=2)
-    plan = replace(plan, pretraining=pretraining) if pretraining else plan
     simulation = Simulation(resolve(plan), slots=slots)
     simulation.launch(kill_at=events)
     return scheduler_of(simulation.resolved, simulation.journal).progress
@@ -124,13 +122,6 @@ def test_trials_that_do_not_fit_are_counted():
     (more,) = [line for line in lines if line.endswith(" trials more")]
     shown = lines.index(more) - 2
     assert more == f"and {number - shown} trials more"
-
-
-def test_a_pretraining_has_its_epochs_there():
-    pretraining = Pretraining(objective="albert-mlm", corpus="mini")
-    progress = progress_of(events=6, methods=("albert",), pretraining=pretraining)
-    text = "\n".join(lines_of(progress, width=70, height=20))
-    assert "albert-mlm/pretraining" in text and "epoch " in text
 
 
 def test_trials_that_failed_are_neither_confirmed_nor_the_best():

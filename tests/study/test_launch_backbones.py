@@ -1,0 +1,194 @@
+"""Backbones on the command line, pretrained here too, without Ray: pytest tests/study/test_launch_backbones.py"""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from helpers.corpora import pretrained_folder
+from helpers.simulation import NO_PROVENANCE
+
+from study import launch
+from study.decisions.scheduler import Scheduler
+from study.facts.journal import Journal
+from study.launch_options import LaunchOptions, build_parser
+from study.launch_stages import plan_file
+from study.plans.plan import Plan
+from study.plans.plan_file import write_plan
+from study.plans.pretraining_file import pretraining_of
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import ResolvedPlan
+from trainables.encoders.backbones import backbone_fingerprint
+from trainables.schema import from_plain, to_plain
+
+
+def options(*arguments: str) -> LaunchOptions:
+    return build_parser().options(arguments)
+
+
+def plan_from(*arguments: str) -> Plan:
+    plan, _ = launch.plan_from(options(*arguments))
+    return plan
+
+
+def write(folder: Path, resolved: ResolvedPlan) -> None:
+    """The plan.json of a launch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_plan(folder, plan_file(folder, resolved, NO_PROVENANCE))
+
+
+def refused(capsys, tmp_path: Path, *arguments: str) -> str:
+    """The one line with which the launch was refused; nothing may have been created."""
+    out = tmp_path / "runs"
+    assert launch.main([*arguments, "--profile", "mini", "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and not out.exists()
+    assert printed.err.count("\n") == 1, printed.err
+    return printed.err.strip()
+
+
+NO_NYSTROM = "a 'sharebert' model; available for: albert, bert, electra"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--attention", "linear"], "--attention is 'linear'; allowed: softmax, nystrom"),
+        (["--attention", "nystrom", "--backbone", "mini-sharebert"], f"'mini-sharebert' is {NO_NYSTROM}"),
+        (
+            ["--method", "sharebert", "--backbone", "mini-bert"],
+            "sharebert is for backbones of family sharebert; backbone 'mini-bert' is of family 'bert'",
+        ),
+        (
+            ["--attention", "nystrom", "--backbone", "mini-roberta"],
+            "'mini-roberta' is a 'roberta' model; available",
+        ),
+        (["--attention", "nystrom", "--set", "max_length=16"], "num_landmarks is 32; allowed: at most max_length, 16"),
+        (["--start-from", "sst2=cola", "--start-from", "cola=sst2"], "arms start from each other: palbert/sst2 from p"),
+        (["--start-from", "sst2=sst2"], "arms start from each other: palbert/sst2 from palbert/sst2"),
+        (
+            ["--start-from", "colla=sst2"],
+            "--start-from colla=sst2: no task named 'colla'; available: sst2",
+        ),
+        (["--start-from", "albert/cola=sst2"], "--start-from albert/cola=sst2: albert/cola is not studied; allowed: "),
+        (["--start-from", "cola=nope"], "--start-from cola=nope: no task named 'nope'; available: "),
+        (["--start-from", "CoLA=MNLI"], "palbert/cola starts from palbert/mnli, which is not studied; add --task mnli"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path, arguments, message):
+    assert message in refused(capsys, tmp_path, *arguments)
+
+
+def test_sizes_whose_slices_do_not_fit_are_refused(capsys, tmp_path):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "vocab_size": 288}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "sharebert", **sizes}))
+    for file in ("model.safetensors", "vocab.txt"):
+        (tmp_path / file).write_text("")
+    told = refused(capsys, tmp_path, "--backbone", str(tmp_path))
+    assert told.endswith(
+        "ShareBERT with hidden_size 32, intermediate_size 64 and vocab_size 288 cuts 36 columns out of the "
+        "embeddings; allowed: 32"
+    )
+
+
+def test_attention_fixes_its_fields_and_set_is_laid_over_it():
+    (arm,) = resolve(plan_from("--task", "rte", "--attention", "nystrom", "--set", "num_landmarks=8")).arms
+    assert [arm.fixed[field] for field in ("attention", "num_landmarks", "conv_kernel_size")] == ["nystrom", 8, 33]
+    softmax = plan_from("--task", "rte", "--attention", "softmax")
+    assert resolve(softmax).arms[0].fixed == resolve(plan_from("--task", "rte")).arms[0].fixed
+
+
+def test_numbers_may_be_written_as_numbers_are():
+    written = ("batch_size=1e1", "max_length=64.0", "hidden_dropout=.1", "weight_decay=0", "learning_rate=1e-3")
+    asked = ["--task", "rte", *(word for text in written for word in ("--set", text))]
+    (arm,) = resolve(plan_from(*asked)).arms
+    fields = ("batch_size", "max_length", "hidden_dropout", "weight_decay", "learning_rate")
+    assert repr([arm.fixed[field] for field in fields]) == "[10, 64, 0.1, 0.0, 0.001]"
+
+
+def test_what_an_arm_starts_from_is_told_by_a_dry_run_and_explained(capsys, tmp_path):
+    asked = ["--task", "rte,mnli", "--start-from", "RTE=MNLI", "--dry-run"]
+    asked += ["--profile", "mini", "--out", str(tmp_path)]
+    assert launch.main(asked) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["palbert/mnli"].endswith("  on mini-albert")
+    assert lines["palbert/rte"].endswith("  on mini-albert, from the best model of palbert/mnli")
+
+    def explained(arm: str) -> list[str]:
+        assert launch.main([*asked, "--explain", arm]) == 0
+        return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+    assert "starts from the best model of palbert/mnli --start-from" in explained("palbert/rte")
+    assert not [line for line in explained("palbert/mnli") if line.startswith("starts from")]
+
+
+def test_a_plan_without_a_pretraining_says_nothing_of_one():
+    """So keys, hashes and names of studies stay what they were."""
+    plain = to_plain(resolve(plan_from("--task", "rte")))
+    assert plain.keys() == {"asked", "arms", "protocol", "departures"}
+    assert "pretraining" not in plain["arms"][0].keys() | plain["asked"].keys()
+
+
+def test_arms_on_a_pretrained_folder_keep_how_it_was_made_in_the_plan(tmp_path):
+    folder = pretrained_folder(tmp_path / "ours")
+    plan = resolve(plan_from("--task", "rte", "--method", "albert,palbert", "--backbone", str(folder)))
+    made = pretraining_of(str(folder))
+    assert made and {arm.pretraining.steps for arm in plan.arms} == {made.steps} == {40}
+    assert plan.arms[0].backbone_fingerprint == backbone_fingerprint(str(folder))
+    assert plan.departures["mlm"] == made.departures
+    read = from_plain(ResolvedPlan, to_plain(plan), where="plan.json")
+    assert read.arms[0].pretraining == made
+
+
+def test_a_folder_that_began_tiny_is_fine_tuned_as_a_tiny_backbone(tmp_path):
+    tiny, large = (pretrained_folder(tmp_path / str(is_tiny), is_tiny=is_tiny) for is_tiny in (True, False))
+    mini = resolve(plan_from("--task", "rte")).arms[0]
+    (ours,) = resolve(plan_from("--task", "rte", "--backbone", str(tiny))).arms
+    assert (ours.fixed, ours.space) == (mini.fixed, mini.space)
+    (other,) = resolve(plan_from("--task", "rte", "--backbone", str(large), "--set", "max_length=64")).arms
+    assert other.fixed["epochs"] > mini.fixed["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({"finished": False}, [], "is not finished: its pretraining has made 40 of 40 steps; continue that first"),
+        ({"positions": 32}, [], "max_length of palbert/sst2 is 128; backbone "),
+        ({"conv_kernel_size": 33}, [], "attention is softmax, conv_kernel_size None; backbone "),
+        ({"conv_kernel_size": 5}, ["--attention", "nystrom"], "conv_kernel_size 33; backbone "),
+        ({}, ["--method", "sharebert"], "sharebert is for backbones of family sharebert; backbone "),
+    ],
+)
+def test_a_pretrained_folder_that_does_not_fit_is_refused(capsys, tmp_path, changes, arguments, message):
+    folder = pretrained_folder(tmp_path / "ours", **changes)
+    assert message in refused(capsys, tmp_path, "--backbone", str(folder), *arguments)
+
+
+def test_a_damaged_description_is_refused(capsys, tmp_path):
+    folder = pretrained_folder(tmp_path / "ours")
+    (folder / "pretraining.json").write_text("{")
+    assert f"{folder}/pretraining.json: not a JSON object" in refused(capsys, tmp_path, "--backbone", str(folder))
+
+
+def test_a_dry_run_names_the_pretraining_of_the_backbone(capsys, tmp_path):
+    folder = pretrained_folder(tmp_path / "ours")
+    asked = ["--task", "rte", "--backbone", str(folder), "--out", str(tmp_path / "runs"), "--dry-run"]
+    assert launch.main(asked) == 0
+    told = capsys.readouterr().out
+    assert f"  on {folder}, pretrained here with mlm\n" in told and "  mlm: of no publication" in told
+
+
+@pytest.mark.slow
+def test_another_content_of_the_folder_is_refused(capsys, tmp_path):
+    folder = pretrained_folder(tmp_path / "ours")
+    asked = ["--task", "rte", "--backbone", str(folder)]
+    resolved = resolve(plan_from(*asked))
+    write(tmp_path / "mine", resolved)
+    with closing(Journal(tmp_path / "mine")) as journal:
+        scheduler = Scheduler("mine", resolved, journal, NO_PROVENANCE)
+        scheduler.begin_launch(command="", host="", pid=0)
+        assert scheduler.next_trial() is not None
+    (folder / "model.safetensors").write_bytes(b"other weights")
+    assert launch.main([*asked, "--out", str(tmp_path), "--name", "mine"]) == 2
+    assert "backbone_fingerprint of palbert/rte" in capsys.readouterr().err
