@@ -31,7 +31,7 @@ FIXED: dict[str, Value] = {
     "hidden_dropout": 0.1,
 }
 
-# Sizes without weights: `--pretrain mlm` makes them. Its tokenizer is BERT's.
+# Sizes without weights: `study.pretrain mlm` makes them. Its tokenizer is BERT's.
 BACKBONE = {"mini": "mini-sharebert", "paper": "sharebert-small"}
 TOKENIZER = {"mini": None, "paper": "google-bert/bert-base-uncased"}
 FAMILIES = ("sharebert",)

@@ -2,11 +2,9 @@
 
     python -m study.launch --profile electra
     python -m study.launch --profile electra --method all --name electra-and-alectra
-    python -m study.launch --profile electra --pretrain electra-rtd --corpus hub:Skylion007/openwebtext
-    python -m study.launch --profile electra --pretrain electra-rtd --data mini
+    python -m study.launch --profile electra --backbone FOLDER
 
-The third makes the checkpoint itself, in ELECTRA-small's million steps, before MNLI and the rest; of ALECTRA it is
---pretrain alectra-rtd --method alectra-small. The fourth is the same way, tiny and without a network.
+The third starts from a checkpoint of your own: docs/pretraining.md makes it, in ELECTRA-small's million steps.
 Tried are ELECTRA's released default and its re-implementation's value, on RTE lmtuners' too
 (search_spaces/electra_small.py). Expect for google/electra-small-discriminator (ELECTRA's README, dev, median over many
 seeds) MNLI 81.3, on the matched set alone. Its RTE 66.7 and STS-B 87.5 begin from the pretrained checkpoint; from an

@@ -1,11 +1,11 @@
-"""ShareBERT-small pretrained and fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.
+"""ShareBERT-small fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.
 
-    python -m study.launch --profile sharebert
-    python -m study.launch --profile sharebert --data mini --task rte
+    python -m study.pretrain mlm --corpus hub:wikimedia/wikipedia:20231101.en --to FOLDER
+    python -m study.launch --profile sharebert --backbone FOLDER
 
-The second is the whole way, tiny and without a network. Pretraining is 23,000 steps of 4000 examples of 128
-tokens (search_spaces/objectives/mlm.py); the original's corpus has books beside Wikipedia. `--method all` are exits on
-the same backbone, each with its paper's grid. Other sizes:
+The first pretrains it: 23,000 steps of 4000 examples of 128 tokens (search_spaces/objectives/mlm.py); the original's
+corpus has books beside Wikipedia. `--method all` are exits on the same backbone, each with its paper's grid. Other sizes
+are pretrained by
 
     --backbone sharebert-base --tokenizer google-bert/bert-base-uncased
 
