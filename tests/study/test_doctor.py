@@ -71,23 +71,6 @@ def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:
     assert finding.is_fault and "dev.tsv, line 2" in finding.text
 
 
-def test_a_corpus_is_found_or_a_fault(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("one\n\ntwo\n")
-    finding = only(node_checks.check_text(str(tmp_path)))
-    assert not finding.is_fault and finding.text.startswith(f"{tmp_path}, content ")
-    (tmp_path / "text.txt").write_bytes(b"one\n\ncaf\xe9\n")
-    finding = only(node_checks.check_text(str(tmp_path)))
-    assert finding.is_fault and "line 3: not UTF-8, byte 0xe9: mend it, or choose another --corpus" in finding.text
-    assert only(node_checks.check_text("hub:owner/name")).is_fault
-
-
-def test_a_corpus_is_looked_at_where_one_is_named(tmp_path: Path) -> None:
-    settings = {"gpus": 0.0, "data": "mini", "storage": str(tmp_path), "marker": None}
-    for corpus, subjects in ((None, []), ("mini", ["corpus"])):
-        found = node_checks.check_node(corpus=corpus, **settings)
-        assert [finding.subject for finding in found if finding.subject == "corpus"] == subjects
-
-
 def test_storage_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
     assert not only(node_checks.check_storage(tmp_path / "runs", None)).is_fault
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -94,6 +95,33 @@ def test_bad_corpus_is_one_line(capsys, tmp_path):
         corpus = write_corpus(tmp_path / "text", documents)
         line = refused(capsys, "albert-mlm", "--corpus", corpus, "--to", str(tmp_path / "to"), *SMALL)
         assert line.startswith("study.pretrain: corpus ") and message in line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "has 0 document(s); allowed: at least 2, for one is held out; a blank line ends a document"),
+        (b"one\n\ncaf\xe9\n", "text.txt, line 3: not UTF-8, byte 0xe9"),
+        (None, "has no .txt file; allowed: UTF-8 text, a blank line between documents"),
+    ],
+)
+def test_corpus_that_cannot_be_read_is_one_line(text, message, capsys, tmp_path):
+    (tmp_path / "text").mkdir()
+    if text is not None:
+        (tmp_path / "text" / "text.txt").write_bytes(text)
+    assert message in refused(capsys, "mlm", "--corpus", str(tmp_path / "text"), "--to", str(tmp_path / "to"), *SMALL)
+
+
+def test_hub_names_stay_at_the_commit_that_the_folder_began_with(tmp_path, monkeypatch):
+    def prepared(commit: str, earlier=None):
+        info = SimpleNamespace(sha=commit * 40)
+        monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: info)
+        asked = ["mlm", "--corpus", "hub:owner/name:part", "--to", str(tmp_path), "--backbone", "mini-albert"]
+        return pretrain.prepare(pretrain.resolve(pretrain.build_parser().options(asked)), earlier)
+
+    spec, file = prepared("a")
+    assert spec.corpus == f"hub:owner/name@{'a' * 40}:part"
+    assert prepared("b", file) == (spec, file)
 
 
 def test_folder_of_something_else_is_refused(capsys, tmp_path):
