@@ -4,8 +4,8 @@
     python -m study.launch --profile sharebert --backbone FOLDER
 
 The first pretrains it: 23,000 steps of 4000 examples of 128 tokens (search_spaces/objectives/mlm.py); the original's
-corpus has books beside Wikipedia. `--method all` are exits on the same backbone, each with its paper's grid. Other sizes
-are pretrained by
+corpus has books beside Wikipedia. `--method all` are exits on the same backbone, each with its paper's grid. Another
+size is pretrained by
 
     --backbone sharebert-base --tokenizer google-bert/bert-base-uncased
 
