@@ -23,10 +23,10 @@ from filelock import FileLock, Timeout
 from study.command_line import Parser, argument, guarded, option
 from study.decisions.progress import StudyProgress
 from study.facts import events
-from study.facts.events import EpochReported, Event
+from study.facts.events import EpochReported
 from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
-from study.facts.study_facts import StudyFacts, TrialFacts, apply_line
+from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import BROWSE, dev_table, journal_digest
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import Tracking, default_uri, is_fatal, outages, prepare_environment, reason
@@ -40,8 +40,8 @@ from trainables.schema import Typed
 
 LOCK_SECONDS = 300.0  # how long a follower waits for the follower of the launch before
 POLL_SECONDS = 1.0
-LIVE_SECONDS = 5.0  # from one look at the trials that go on to the next: each is some dozen statements
-LONGEST_PAUSE_SECONDS = 5.0
+LIVE_SECONDS = 5.0  # from one look at all runs to the next, while the study runs
+SHARE = 0.1  # of the time that these looks may take
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 PORT = 5000  # where `mlflow ui` listens unless it is told otherwise
 
@@ -74,8 +74,6 @@ class Mirror:
         self.tracking: Tracking | None = None
         self._tail = Tail(folder / events.FILE, events.READER)
         self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
-        self._changed: set[str] = set()  # keys of trials to be written
-        self._next_live = 0.0
 
     def read(self) -> None:
         """Takes in what the journal says by now."""
@@ -83,7 +81,6 @@ class Mirror:
             apply_line(self.facts, event, where=f"{self.folder / events.FILE}:{number}")
             if isinstance(event, EpochReported) and self.facts.trials[event.key].last is event:
                 self.reports[event.key].append(event)
-            self._changed |= self._about(event)
 
     def progress(self) -> StudyProgress:
         """How far the study is, by what was read."""
@@ -93,48 +90,26 @@ class Mirror:
         return self.facts.last_launch is not None and self.facts.last_launch.is_over()
 
     def write(self, *, final: bool) -> None:
-        """Writes what changed; with `final` also tables and report, and what became of trials that were cut off."""
+        """Writes what changed; with `final` also tables, pictures and report."""
         if self.facts.last_launch is None:
             return
-        if final:
-            self._changed |= set(self.facts.under_way)  # their status depends on whether the launch is over
         if self.tracking is None:
             folder = self.folder.resolve()
             self.tracking = Tracking(
                 self.uri, experiment=folder.name, study_id=self._study_id(), artifacts=folder / "mlartifacts"
             )
-            self._changed = set(self.facts.trials)
         for run in self.runs(final=final):
             self.tracking.write(run)
-            self._changed.discard(run.key)
 
     def runs(self, *, final: bool) -> list[Run]:
-        """What is to be written: parents before children, because a child names its parent's id."""
+        """All runs, parents before children, because a child names its parent's id."""
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
-        changed = self._due(final=final)
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
         return [
             runs.study(files=files, note=dev_table(self.folder), journal=journal),
-            *(runs.arm(name) for name in dict.fromkeys(trial.started.arm for trial in changed)),
-            *(runs.trial(trial.key) for trial in changed),
+            *(runs.arm(name) for name, facts in self.facts.arms.items() if facts.trials),
+            *(runs.trial(key) for key in self.facts.trials),
         ]
-
-    def _due(self, *, final: bool) -> list[TrialFacts]:
-        """What changed of the trials that have ended and, once in a while, of those that go on."""
-        changed = [trial for key, trial in self.facts.trials.items() if key in self._changed]
-        if not final and time.monotonic() < self._next_live:
-            return [trial for trial in changed if trial.record is not None]
-        self._next_live = time.monotonic() + LIVE_SECONDS
-        return changed
-
-    def _about(self, event: Event) -> set[str]:
-        """Keys of the trials whose runs an event may change."""
-        if isinstance(event, events.LaunchBegan | events.LaunchEnded):
-            return set(self.facts.under_way)
-        if isinstance(event, events.TrialEnded):  # another winner, another best
-            return {event.key, *(trial.key for trial in self.facts.arm(event.record.arm).confirm)}
-        key = getattr(event, "key", None)
-        return set() if key is None else {key}
 
     def _study_id(self) -> str:
         """Tells this study from others of its name: a digest of the first line ever written to its journal."""
@@ -157,12 +132,17 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
         TimeoutError: the store was away for `patience` seconds after that.
         ValueError: a broken journal, or a store that refuses.
     """
-    mirrored, pause, deadline, is_away = Mirror(folder, uri), POLL_SECONDS, None, False
+    mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
         final = not follow or mirrored.launch_is_over()  # asked before reading: what came before the end is read below
         mirrored.read()
+        began = time.monotonic()
         try:
-            mirrored.write(final=final)
+            if final or began >= due:
+                mirrored.write(final=final)
+                due, is_away = time.monotonic() + max(LIVE_SECONDS, (time.monotonic() - began) / SHARE), False
+            if final:
+                return mirrored
         except outages() as error:
             if is_fatal(error):
                 raise ValueError(f"{masked(uri)} refuses: {reason(error)}") from None
@@ -172,12 +152,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
             if not is_away:
                 until = f"for {patience:g} s" if final else "while the study runs"
                 print(f"{masked(uri)} is away: {reason(error)}; trying again {until}", file=sys.stderr, flush=True)
-            mirrored.tracking, pause, is_away = None, min(2 * pause, LONGEST_PAUSE_SECONDS), True
-        else:
-            pause, is_away = POLL_SECONDS, False
-            if final:
-                return mirrored
-        time.sleep(pause)
+            mirrored.tracking, is_away = None, True
+        time.sleep(POLL_SECONDS)
 
 
 # ---- how to look at the runs

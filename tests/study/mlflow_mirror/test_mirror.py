@@ -90,18 +90,26 @@ def test_a_trial_says_what_became_of_it(journal: MadeJournal, key: str, status: 
     assert (run.status, run.tags["mlflow.note.content"]) == (status, note)
 
 
-def test_trials_that_go_on_are_looked_at_once_in_a_while_and_ended_ones_each_time(
+def test_looks_while_the_study_runs_take_a_share_of_the_time(
     journal: MadeJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([100.0, 100.0, 101.0, 200.0, 200.0, 201.0])
-    monkeypatch.setattr("study.mirror.time.monotonic", clock.__next__)
-    journal.start("e" * 16, trial=3)
-    mirrored = Mirror(journal.folder, uri="")
-    mirrored.read()
-    looks = [{run.key for run in mirrored.runs(final=False)} for _ in range(3)]
-    assert ["e" * 16 in keys for keys in looks] == [True, False, True]
-    assert all("a" * 16 in keys for keys in looks)
-    assert "e" * 16 in {run.key for run in mirrored.runs(final=True)}
+    """A look of two seconds is followed by one after twenty; the last follows the end of the launch at once."""
+    clock, looks = [0.0], list[tuple[float, bool]]()
+
+    def look(self: Mirror, *, final: bool) -> None:
+        looks.append((clock[0], final))
+        clock[0] += 2
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] > 50 and journal.facts.last_launch.ended is None:
+            journal.end()
+
+    monkeypatch.setattr(Mirror, "write", look)
+    monkeypatch.setattr("study.mirror.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("study.mirror.time.sleep", sleep)
+    mirror(journal.folder, "", follow=True)
+    assert looks == [(0, False), (22, False), (44, False), (52, True)]
 
 
 def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal) -> None:
