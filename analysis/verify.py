@@ -26,7 +26,7 @@ from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import predictions_digest, predictions_file
+from study.facts.study_folder import journal_digest, predictions_digest, predictions_file
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri
@@ -287,12 +287,12 @@ def _print(name: str, drift: list[str], agreement: str) -> int:
 
 
 def _agreement(folder: Path) -> str:
-    """The parts that were compared, and those that the study does not have."""
+    """The parts that were compared, those that the study does not have, and the digest that MLflow has as a tag."""
     has = {"predictions": (folder / "predictions").is_dir(), "report": _has_report(folder)}
     absent = [name for name, is_there in has.items() if not is_there]
     unchecked = f"; not checked, because the study has none: {', '.join(absent)}" if absent else ""
     present = ["plan", "journal", *(name for name, is_there in has.items() if is_there)]
-    return f"{', '.join(present)} and tables agree{unchecked}"
+    return f"{', '.join(present)} and tables agree{unchecked}; journal {journal_digest(folder).describe()}"
 
 
 def build_parser() -> Parser[Options]:

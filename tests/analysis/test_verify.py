@@ -18,7 +18,7 @@ from analysis.verify import main, verify
 from study.facts.events import FILE, LaunchBegan, TrialEnded
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
-from study.facts.study_folder import predictions_file
+from study.facts.study_folder import journal_digest, predictions_file
 from study.plans.identity import digest
 
 
@@ -68,9 +68,8 @@ def test_untouched_study_verifies(study: Path, capsys: pytest.CaptureFixture[str
     assert verify(study) == []
     assert main([str(study)]) == 0
     said = capsys.readouterr().out
-    assert said.endswith(
-        "plan, journal, predictions and tables agree; not checked, because the study has none: report\n"
-    )
+    assert "plan, journal, predictions and tables agree; not checked, because the study has none: report;" in said
+    assert said.endswith(f"; journal {journal_digest(study).describe()}\n")
 
 
 def test_moved_study_verifies(study: Path) -> None:
