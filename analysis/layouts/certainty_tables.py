@@ -47,8 +47,7 @@ from analysis.statistics.search_repeats import RepeatedComparison, Repeats, comp
 from analysis.statistics.searches import Gap
 from analysis.statistics.uncertainty import Interval, PairedTest
 from analysis.statistics.verdicts import MARGIN, Word
-from analysis.studies.cells import Cell, Row
-from analysis.studies.joined import repeats_of
+from analysis.studies.cells import Cell, Row, repeats_of
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain

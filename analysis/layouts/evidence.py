@@ -15,8 +15,7 @@ from analysis.statistics.exits import Exits, read_exits
 from analysis.statistics.samples import Place, Sample, draw_samples
 from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.statistics.searches import Optimism, optimism_of_search
-from analysis.studies.cells import Cell, Row
-from analysis.studies.joined import names_of, rows_of
+from analysis.studies.cells import Cell, Row, names_of, rows_of
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import seeds_in_words
 from study.facts.winner import best_search_record

@@ -17,8 +17,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample, not_shown_above_constant
-from analysis.studies.cells import Cell, Row
-from analysis.studies.joined import names_of, repeats_of, table_seeds
+from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from analysis.studies.protocol_words import protocol_in_words, setting_notes
 from study.facts.other_code import code_in_words, first_code, other_code_of

@@ -16,8 +16,7 @@ import numpy as np
 from analysis.statistics import uncertainty
 from analysis.statistics.samples import Place, draw_samples
 from analysis.statistics.uncertainty import PairedTest
-from analysis.studies.cells import Cell, Row
-from analysis.studies.joined import repeats_of
+from analysis.studies.cells import Cell, Row, repeats_of
 
 
 @dataclass(frozen=True)

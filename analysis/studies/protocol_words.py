@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
-from analysis.studies.cells import Row
-from analysis.studies.joined import names_of, table_seeds
+from analysis.studies.cells import Row, names_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.plain_words import counted
 from study.plans.plan import EarlyStopping

@@ -21,7 +21,7 @@ from analysis.statistics.comparisons import (
 )
 from analysis.statistics.samples import draw_samples, resampled_scores, weighted_scores
 from analysis.statistics.uncertainty import Variance, holm, paired_test
-from analysis.studies.joined import rows_of
+from analysis.studies.cells import rows_of
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import write_tables
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score

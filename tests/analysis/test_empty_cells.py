@@ -5,7 +5,7 @@ from helpers.launched_studies import launch, mini_plan
 from helpers.made_studies import write_study
 
 from analysis.layouts.notes import seed_notes
-from analysis.studies.joined import rows_of
+from analysis.studies.cells import rows_of
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from study.status import read_progress

@@ -11,8 +11,7 @@ import numpy as np
 from helpers.journals import MadeJournal
 from msgspec.structs import replace
 
-from analysis.studies.cells import Row
-from analysis.studies.joined import rows_of
+from analysis.studies.cells import Row, rows_of
 from analysis.studies.load import load_study
 from study.facts.events import FILE
 from study.facts.record import Record

@@ -1,4 +1,4 @@
-"""What may share a table, what is marked and what is refused: pytest tests/analysis/test_joined.py"""
+"""What may share a table, what is marked and what is refused: pytest tests/analysis/test_rows.py"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from helpers.made_studies import arm, read_table, record, write_study
 from msgspec.structs import replace
 
-from analysis.studies.joined import rows_of
+from analysis.studies.cells import rows_of
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTables, write_tables
 
@@ -43,9 +43,7 @@ def test_one_trial_with_two_results_is_refused_in_one_line(tmp_path):
     records = arm("albert", "rte", SCORES)
     one = write_study(tmp_path / "one", records)
     two = write_study(tmp_path / "two", [*records[:-1], replace(records[-1], score=0.5, metrics={"accuracy": 0.5})])
-    with pytest.raises(
-        ValueError, match=rf"has other numbers in {one} than in {two}: score 0.69 against 0.5"
-    ) as refused:
+    with pytest.raises(ValueError, match=rf"is not the same in {one} and {two}: score 0.69 against 0.5") as refused:
         rows_of(load_studies([one, two]))
     assert "\n" not in str(refused.value)
 
