@@ -31,11 +31,11 @@ from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
 from trainables.data.examples import Examples, load_examples, tokenizer_of
 from trainables.data.tasks import TASKS, Task, compute_metrics, predictions_from_logits, score
-from trainables.data.tokenised import cache_folder
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.loading import load_encoder
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingSpec
+from trainables.sources import cache_folder
 
 BARS = {"rte": 0.65, "mrpc": 0.85}  # mean over seeds, of both ways of pretraining
 TASK_NAMES = ("rte", "mrpc")

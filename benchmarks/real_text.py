@@ -32,13 +32,13 @@ from search_spaces.objectives import load as load_recipe
 from trainables import objectives
 from trainables.corpora.masking import IGNORED
 from trainables.corpora.tokenised_corpus import TokenisedCorpus, tokenise_corpus
-from trainables.data.tokenised import cache_folder
 from trainables.encoders.backbones import check_tokenizer
 from trainables.encoders.loading import quiet_transformers
 from trainables.runs.pretraining_data import PretrainingData
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.schema import Value
+from trainables.sources import cache_folder
 
 VOCABULARY = "google-bert/bert-base-uncased"
 STEPS = 500

@@ -37,10 +37,9 @@ from benchmarks.results_file import write_results
 from benchmarks.training_contenders import PADDED, device, minilm_folder
 from study.facts.study_facts import read_records
 from trainables.configuration import Precision, TrainingConfig
-from trainables.data.examples import Examples
+from trainables.data.examples import Examples, encode
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS, Task
-from trainables.data.tokenised import encode
 from trainables.devices import check_precision, device_name, gradients_in
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.early_exit import EarlyExitModel
@@ -156,7 +155,7 @@ def tokens_of(name: str, arguments: argparse.Namespace) -> tuple[float, str]:
         return arguments.assumed_tokens, "assumed"
     split = load_split(task, task.dev_splits[0], str(arguments.glue))
     tokenizer: PreTrainedTokenizerBase = load_tokenizer(minilm_folder(), texts=list)
-    lengths = encode(split, tokenizer, PADDED).lengths[:COUNTED]
+    lengths = encode(split, tokenizer, max_length=PADDED).lengths[:COUNTED]
     return float(lengths.mean()), "counted"
 
 

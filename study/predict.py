@@ -124,11 +124,11 @@ def _model_folder(options: Options) -> Iterator[Path]:
 
 
 def _examples(trained: TrainedModel, file: Path) -> Examples:
-    from trainables.data.examples import examples_of_file
+    from trainables.data.examples import encode
 
     rows = read_texts(trained.task, file)
     _warn_of_another_task(trained.task, file)
-    return examples_of_file(rows, trained.tokenizer, max_length=trained.config.max_length)
+    return encode(rows, trained.tokenizer, max_length=trained.config.max_length)
 
 
 def _warn_of_another_task(task: Task, file: Path) -> None:

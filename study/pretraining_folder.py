@@ -45,7 +45,6 @@ from study.plans.identity import digest
 from study.plans.pretraining_file import Epoch, PretrainingFile, read_pretraining, write_pretraining
 from study.screen.terminal import can_redraw, console_on
 from study.storage.addresses import masked
-from trainables.data.tokenised import cache_folder
 from trainables.devices import device_and_threads
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
@@ -60,6 +59,7 @@ from trainables.runs.trial_files import (
     state_of_bytes,
 )
 from trainables.schema import Typed, to_plain
+from trainables.sources import cache_folder
 
 LOCK = "pretrain.lock"
 PATIENCE = timedelta(hours=1)  # of processes with one that tokenises the corpus or writes a state

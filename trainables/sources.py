@@ -2,12 +2,18 @@
 
 import hashlib
 import math
+import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+
+from filelock import FileLock
+
+from trainables.atomic_files import write_folder
 
 HUB_SECONDS = 5  # to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
@@ -85,3 +91,24 @@ def hash_of_file(file: Path) -> str:
 def _hash(file: Path, size: int, modified: int) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where a machine keeps tokenised data for all trials and studies, unless a caller has a place of its own."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "glue-exit-study"
+
+
+def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
+    """The entry of this content: there, or made by `fill` and put there. One process makes it while others wait.
+
+    What a killed process left half-written is never taken for an entry.
+    """
+    entry = cache / hashlib.sha256(content.encode()).hexdigest()[:32]
+    if not entry.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{entry}.lock"):
+            if not entry.is_dir():
+                for left in cache.glob(f".{entry.name}.*"):
+                    shutil.rmtree(left)
+                write_folder(entry, fill)
+    return entry

@@ -91,8 +91,8 @@ class RunningTrial:
 
     def _take_up(self) -> None:
         """Goes on where the trial is: a new one, or one that was saved."""
-        from trainables.data.tokenised import cache_folder
         from trainables.runs.training import TrainingRun, content_of
+        from trainables.sources import cache_folder
 
         check_marks(self._assigned.marks)
         self._place = place_at(self._assigned.place)
@@ -115,8 +115,8 @@ class RunningTrial:
         self._epochs_before = len(self._known)
 
     def _new_run(self) -> TrainingRun:
-        from trainables.data.tokenised import cache_folder
         from trainables.runs.training import TrainingRun
+        from trainables.sources import cache_folder
 
         spec = self._assigned.spec
         with ExitStack() as stack:

@@ -8,9 +8,9 @@ import torch
 
 from study.forecast.estimate import Measured
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.data.tokenised import cache_folder
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import TrialSpec
+from trainables.sources import cache_folder
 
 _STEPS = 5
 

@@ -16,7 +16,8 @@ from transformers import PreTrainedTokenizerBase
 
 from trainables.corpora.corpus import check_pairs, corpus_fingerprint
 from trainables.corpora.tokenised_corpus import TokenisedCorpus
-from trainables.data.tokenised import cached_folder, fingerprint_tokenizer
+from trainables.encoders.loading import fingerprint_tokenizer
+from trainables.sources import cached_folder
 
 FORMAT = 1  # of an entry; raise it whenever what is packed changes
 PAIR_SPECIALS = 3  # [CLS] first [SEP] second [SEP]

@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerBase
 
 from trainables.corpora.corpus import corpus_fingerprint, documents
 from trainables.corpora.sentences import Document
-from trainables.data.tokenised import cached_folder, fingerprint_tokenizer
+from trainables.encoders.loading import fingerprint_tokenizer
+from trainables.sources import cached_folder
 
 FORMAT = 1  # of an entry; raise it whenever what is written changes
 HELD_OUT_SHARE = 0.05  # of the documents: for the held-out scores, never trained on

@@ -1,7 +1,10 @@
 """Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, untrained ones made here."""
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -66,6 +69,16 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     with quiet_transformers():
         place, revision = hub_revision(name)
         return AutoTokenizer.from_pretrained(place, revision=revision)
+
+
+@lru_cache(maxsize=1)
+def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Hash of all that decides how a text is tokenised: vocabulary, rules, special tokens; 16 hexadecimal digits."""
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    for setting_of_last_call in ("truncation", "padding"):
+        del rules[setting_of_last_call]
+    content = json.dumps([rules, tokenizer.truncation_side, tokenizer.model_input_names], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _untrained_model(sizes: Mapping[str, Any], config: TrainingConfig) -> PreTrainedModel:

@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 import trainables
-from trainables.data.examples import Examples, hold_out_slice, load_examples, tokenizer_of
+from trainables.data.examples import ARRAYS, Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.glue import fingerprint
 from trainables.data.tasks import TASKS, Task, differences_from_official, find_task
 from trainables.devices import check_precision, gradients_in
@@ -51,7 +51,10 @@ from trainables.runs.trial_files import (
 )
 from trainables.schema import from_plain, to_plain
 
-_ROWS = ("ids", "labels", "starts", "lengths", "tokens", "token_types")  # of examples: what their digest is of
+EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
+
+# All of a spec but the places where things lie: what makes it the same trial.
+_IDENTITY = ("method", "task", "config", "seed", "selection", "report_dev")
 
 
 class TrialData:
@@ -84,7 +87,7 @@ class TrialData:
         """Hash of the rows to train on and to select by, tokenised and labelled; 16 hexadecimal digits."""
         digest = hashlib.sha256()
         for examples in (self.train, self.selection):
-            for name in _ROWS:
+            for name in ARRAYS:
                 array = np.ascontiguousarray(getattr(examples, name))  # of a memory map no copy
                 digest.update(f"{name} {array.dtype} {array.shape}".encode())
                 digest.update(array.data)
@@ -96,12 +99,6 @@ class TrialData:
             examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
         self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
         return examples
-
-
-EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
-
-# All of a spec but the places where things lie: what makes it the same trial.
-_IDENTITY = ("method", "task", "config", "seed", "selection", "report_dev")
 
 
 class TrainingRun:

@@ -1,4 +1,4 @@
-"""python -m pytest tests/trainables/data/test_tokenised.py"""
+"""python -m pytest tests/trainables/data/test_examples.py"""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -9,9 +9,10 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from trainables.data.examples import Examples, tokenise
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
-from trainables.data.tokenised import TokenisedSplit, fingerprint_tokenizer, tokenise
+from trainables.encoders.loading import fingerprint_tokenizer
 
 RTE, SST2, STSB = TASKS["rte"], TASKS["sst2"], TASKS["stsb"]
 
@@ -36,7 +37,7 @@ def word_tokenizer(*extra_words: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]")
 
 
-def row_of(split: TokenisedSplit, row: int) -> tuple[list[int], list[int]]:
+def row_of(split: Examples, row: int) -> tuple[list[int], list[int]]:
     place = slice(split.starts[row], split.starts[row] + split.lengths[row])
     return split.tokens[place].tolist(), split.token_types[place].tolist()
 
@@ -61,12 +62,12 @@ def test_ids_and_labels_are_those_of_the_data(tmp_path: Path) -> None:
         load_split(STSB, "dev", "mini"),
     )
     assert split.ids.tolist() == data.ids
-    assert split.labels is not None and data.labels is not None
+    assert data.labels is not None
     assert split.labels.dtype == np.float32 and (split.labels == data.labels).all()
 
 
 def test_test_split_has_no_labels(tmp_path: Path) -> None:
-    assert tokenise(SST2, "test", "mini", word_tokenizer(), max_length=64, cache=tmp_path).labels is None
+    assert len(tokenise(SST2, "test", "mini", word_tokenizer(), max_length=64, cache=tmp_path).labels) == 0
 
 
 def test_longest_text_is_cut_first(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_longest_text_is_cut_first(tmp_path: Path) -> None:
 
 def test_second_call_reads_the_cache_instead_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path)
-    monkeypatch.delattr("trainables.data.tokenised.load_split")
+    monkeypatch.delattr("trainables.data.examples.load_split")
     second = tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path)
     assert (first.tokens == second.tokens).all()
     assert isinstance(second.tokens, np.memmap)
@@ -122,10 +123,10 @@ def test_half_written_entry_is_not_taken_for_one(tmp_path: Path) -> None:
 
 def _builder(cache: Path) -> tuple[bool, list[int]]:
     """Whether this process read the data itself, and what it got."""
-    from trainables.data import tokenised
+    from trainables.data import examples
 
     read = []
-    tokenised.load_split = lambda *arguments: read.append(arguments) or load_split(*arguments)  # type: ignore[func-returns-value]
+    examples.load_split = lambda *arguments: read.append(arguments) or load_split(*arguments)  # type: ignore[func-returns-value]
     split = tokenise(RTE, "train", "mini", word_tokenizer(), max_length=64, cache=cache)
     return bool(read), split.tokens.tolist()
 
