@@ -216,6 +216,9 @@ class _Table:
     index: int | None = None  # place of the id; None: a row's number is its id
     may_be_cut: bool = False  # whether a line with too few columns is a part of a row, and left out
 
+    def __post_init__(self) -> None:
+        assert self.texts, "a ValueError if the header lacks one"
+
     @cached_property
     def texts(self) -> list[int]:
         """Places of the texts."""
@@ -263,7 +266,7 @@ def _read_table(task: Task, split: str, folder: str) -> _Table:
         if column not in task.header:
             menu = ", ".join(task.header)
             raise ValueError(f"{file}, line 1: unknown column {column[:80]!r}; {task.title} has {menu}")
-    for column in (*header, *task.file_columns):
+    for column in header:
         _place_of(column, header, file)
     if not is_labelled:
         return _Table(task, file, header, lines, first_line, index=_index_place(task, header))

@@ -74,6 +74,16 @@ def test_columns_may_stand_anywhere_and_lines_end_as_they_like(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("header", "fault"),
+    [("text", "no column 'sentence'"), ("sentence\tsentence", "several columns 'sentence'")],
+)
+def test_header_without_the_texts_is_refused_in_one_line(header, fault, tmp_path):
+    file = write(tmp_path, header, "fine")
+    with pytest.raises(ValueError, match=f"^{file}, line 1: {fault}; the columns are "):
+        read_texts(TASKS["sst2"], file)
+
+
+@pytest.mark.parametrize(
     ("name", "rows", "message"),
     [
         ("sst2", ["sentence", "fine", ""], "line 3: row 1 has no text in sentence; allowed: some text"),
