@@ -1,4 +1,4 @@
-"""What is trained: one file per method, over shared parts. Importing this package imports nothing heavy.
+"""Methods, one file each, and the parts that they share. Importing this package imports nothing heavy.
 
 A method is a file here that has a twin of the same name in `search_spaces/`; `-` in its name is `_` in the file's.
 Where a method is named, a variant may follow after a colon (`palbert:a`): its values differ, its module does not.
@@ -40,7 +40,7 @@ def include(folder: str | Path) -> None:
     """Adds the methods of a folder, each of them two files: `NAME.py` and `NAME_space.py`.
 
     Raises:
-        ValueError: there are none, or a name is taken.
+        ValueError: the folder has no method, or a name is taken.
     """
     method_files.include(method_files.read_methods(folder, named="folder"))
 

@@ -1,4 +1,4 @@
-"""What every trial is told: the fields of a method's configuration, and which values they may take. No torch here.
+"""The fields of a method's configuration, and the values that they may take. No torch here.
 
 Nothing has a default: every value of a trial comes from its search space, where it stands with its source.
 """
@@ -51,7 +51,7 @@ class EncoderConfig(Typed, frozen=True, kw_only=True):
 
 
 class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
-    """How a model is trained; the fields that all methods share."""
+    """The fields that all methods share: how a model is trained."""
 
     learning_rate: Positive  # peak, AdamW
     batch_size: AtLeastOne  # examples per step
@@ -74,7 +74,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
             raise ValueError(f"warmup_steps is {self.warmup_steps}; allowed where warmup_ratio is set: 0")
 
     def check_task(self, task: Task) -> None:
-        """Passes if the task uses every field that is set, and none that it needs is None.
+        """Checks that the task uses every field that is set, and that none that it needs is None.
 
         Raises:
             ValueError: a field does not fit the task.
@@ -82,7 +82,7 @@ class TrainingConfig(EncoderConfig, frozen=True, kw_only=True):
 
 
 class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
-    """What PonderNet and PALBERT share: the posterior over layers, its prior and the loss of both."""
+    """The fields that PonderNet and PALBERT share: the posterior over layers, its prior and the loss of both."""
 
     lambda_bias_init: Literal["default", "prior"]  # of Λ's output bias: PyTorch's, or the logit of prior_lambda
     beta: Positive  # weight of the KL term
@@ -93,10 +93,10 @@ class PonderConfig(TrainingConfig, frozen=True, kw_only=True):
 
 
 def check_finite(config: Typed) -> None:
-    """Passes if every number is finite.
+    """Checks that every number is finite.
 
     Raises:
-        ValueError: one is not.
+        ValueError: one is infinite or not a number.
     """
     for name in config.__struct_fields__:
         value = getattr(config, name)
@@ -105,10 +105,10 @@ def check_finite(config: Typed) -> None:
 
 
 def check_used(config: object, field: str, *, used: bool, condition: str) -> None:
-    """Passes if the field is set where it has an effect and None where it would be ignored.
+    """Checks that the field is set if it has an effect, and None if it would be ignored.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: it is missing, or would be ignored.
     """
     value = getattr(config, field)
     if used and value is None:

@@ -1,4 +1,4 @@
-"""What a trial is computed on, and the numbers that matrices are multiplied in: `precision` of a configuration.
+"""The device of a trial, and the numbers that matrices are multiplied in: `precision` of a configuration.
 
 Parameters and optimiser states stay float32. The settings are the whole process's, and are read when a kernel starts:
 a gradient is computed after its loss, so its computation sets them anew.
@@ -27,14 +27,14 @@ _OF_FLOAT32 = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)
 
 @contextmanager
 def computing_in(precision: Precision, device: torch.device) -> Iterator[None]:
-    """For losses and answers."""
+    """Context for losses and answers."""
     with gradients_in(precision), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
         yield
 
 
 @contextmanager
 def gradients_in(precision: Precision) -> Iterator[None]:
-    """For what follows a loss: its gradients have the types of its own computation, outside of autocast."""
+    """Context for the gradients of a loss: they have the types of its own computation, outside of autocast."""
     before = [backend.fp32_precision for backend in _OF_FLOAT32]
     _set(["tf32" if precision == "tensorfloat32" else "ieee"] * len(before))
     try:
@@ -44,10 +44,10 @@ def gradients_in(precision: Precision) -> Iterator[None]:
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
-    """Passes if the device has the precision, so that nobody records another than was computed in.
+    """Checks that the device has the precision, so that nobody records another than was computed in.
 
     Raises:
-        ValueError: it has not.
+        ValueError: the device lacks it.
     """
     if precision == "tensorfloat32" and not has_tensorfloat32(device):
         raise ValueError(
@@ -73,8 +73,8 @@ CPU_FACTS = Path("/proc/cpuinfo")
 
 
 def device_name(device: str | torch.device) -> str:
-    """A GPU's name; or the model of this machine's CPU, as far as the system tells it, and which of its instructions
-    PyTorch uses: `AMD EPYC (AVX2)`."""
+    """A GPU's name; or this machine's CPU, if the system names it, with the instructions that PyTorch uses of it:
+    `AMD EPYC (AVX2)`."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu_model()} ({torch.backends.cpu.get_cpu_capability()})"

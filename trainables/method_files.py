@@ -1,4 +1,4 @@
-"""The two files of a method: where they lie, and how they are read, of the package's methods and of included ones.
+"""Finds and loads the two files of a method, of the package or of an included folder.
 
 A method of the package is `trainables/NAME.py` and `search_spaces/NAME.py`. An included folder has `NAME.py` and
 `NAME_space.py` side by side; it is read once, and what was read is what runs, on other machines too. `-` in a method's
@@ -66,15 +66,15 @@ class MethodFile:
     """One of a method's two files."""
 
     module: str  # name that it is imported by
-    path: str  # as it is said to people
+    path: str  # as messages give it
 
     def place_of(self, name: str) -> str:
-        """The file, with the line where a name is assigned at its top level, if it is."""
+        """The file, with the line that assigns a name at its top level, if one does."""
         found = re.search(rf"^{name}\b", inspect.getsource(self.load()), re.MULTILINE)
         return self.path if found is None else f"{self.path}:{found.string.count(chr(10), 0, found.start()) + 1}"
 
     def load(self) -> ModuleType:
-        """What the file defines.
+        """The module of the file.
 
         Raises:
             ValueError: it cannot be run; the line is named.
@@ -86,7 +86,7 @@ class MethodFile:
 
 
 class CannotImport(ValueError, ImportError):
-    """A method's file imports what is not installed here: of this machine, and told in one line."""
+    """A method's file imports a package that is not installed on this machine."""
 
 
 _included: IncludedMethods | None = None
@@ -101,10 +101,10 @@ def read_methods(folder: str | Path, *, named: str = "--include") -> IncludedMet
     """The methods in a folder.
 
     Args:
-        named: what the folder was given as.
+        named: the option that gave the folder, for messages.
 
     Raises:
-        ValueError: there are none, a file is no text, or a name is taken by the package.
+        ValueError: the folder has no method, a file is not text, or the package has a method of that name.
     """
     try:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix == ".py" and path.is_file())
@@ -127,7 +127,7 @@ def read_methods(folder: str | Path, *, named: str = "--include") -> IncludedMet
 
 
 def _nearest_folder(place: str | Path) -> str:
-    """`; did you mean mine/methods?`: a folder with methods, in a place that is none, or around a file; or nothing."""
+    """`; did you mean mine/methods?` if methods lie one folder further down, or beside a file; or an empty string."""
     folder = Path(place)
     near = [folder.parent] if folder.is_file() else sorted(folder.glob("*/"))
     found = next((path for path in near if any(path.glob(f"[a-z]*{SPACE}.py"))), None)
@@ -153,10 +153,10 @@ def names() -> list[str]:
 
 
 def check_whole(method: str) -> None:
-    """Passes unless one of the two files of such a method is there, and the other one is missing.
+    """Checks that not just one of a method's two files exists.
 
     Raises:
-        ValueError: it is so.
+        ValueError: only one exists; the message names both.
     """
     for files, there in _candidates(_stem(method)):
         if any(there) and not all(there):
@@ -165,7 +165,7 @@ def check_whole(method: str) -> None:
 
 
 def files_of(method: str) -> tuple[MethodFile, MethodFile]:
-    """What is trained, and its search space, of a method that has both."""
+    """The file of a method, and that of its search space."""
     stem = _stem(method)
     if _included is not None and stem in _included.pairs:
         own = f"{_included.folder}/{stem}"
@@ -187,7 +187,7 @@ def place_of_function(function: Callable[..., object], method: str) -> str | Non
 
 
 def told(error: Exception, method: str) -> str:
-    """An error that a method brings about, in one line, with the line of its file where that is known."""
+    """Describes an error of a method in one line, with the line of its file if that is known."""
     place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
     if place is None:
         return str(error) if isinstance(error, ValueError) else f"{files_of(method)[0].path}: {in_words(error)}"
@@ -243,7 +243,7 @@ def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]
 
 
 def _package_stems() -> set[str]:
-    """Of the package's own methods that have both files."""
+    """The stems of the package's own methods that have both files."""
     return {
         file.stem
         for folder in _packages()
@@ -268,7 +268,7 @@ def _stem(method: str) -> str:
 
 
 def _in_one_line(error: BaseException, path: str) -> ValueError:
-    """Where and why a method's file cannot be run."""
+    """The error of a method's file that cannot be run, with its line."""
     kind = CannotImport if isinstance(error, ImportError) else ValueError
     if isinstance(error, SyntaxError):
         return kind(f"{error.filename or path}:{error.lineno}: {type(error).__name__}: {error.msg}")
@@ -287,13 +287,13 @@ def _same_file(path: str, other: str) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """An error's kind and first line, with the name that may have been meant where one is not known."""
+    """An error's kind and first line, with the nearest name if it is about an unknown one."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}{_name_meant(error)}"
 
 
 def _name_meant(error: BaseException) -> str:
-    """`; did you mean is_regression?`, or nothing."""
+    """`; did you mean is_regression?`, or an empty string."""
     if isinstance(error, AttributeError) and error.name:
         return nearest_in_words(error.name, dir(error.obj))
     if isinstance(error, NameError) and error.name:

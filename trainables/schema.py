@@ -1,4 +1,4 @@
-"""Plain values read as typed ones, or one line that says which field is wrong, its value and what is allowed.
+"""Reads plain values as typed ones, or reports in one line the wrong field, its value and what is allowed.
 
 Everything that is read from a file, another process or a person goes through here. No torch.
 """
@@ -27,7 +27,7 @@ def from_plain(kind: type[T], value: object, *, where: str) -> T:
     """The plain value (dicts, lists, numbers, strings) as a `kind`.
 
     Raises:
-        ValueError: it is none; `where` is named.
+        ValueError: it does not fit; the message begins with `where`.
     """
     try:
         return msgspec.convert(value, kind)
@@ -39,7 +39,7 @@ def from_json(kind: type[T], line: bytes, *, where: str) -> T:
     """The JSON text as a `kind`.
 
     Raises:
-        ValueError: it is none; `where` is named.
+        ValueError: it does not fit; the message begins with `where`.
     """
     return Reader(kind).read(line, where=where)
 
@@ -71,7 +71,7 @@ def to_plain(value: Any) -> Any:
 
 
 def _in_words(message: str, kind: Any, value: object) -> str:
-    """msgspec's message with the name of the field, its value and the menu, each where there is one."""
+    """msgspec's message with the name of the field, its value and the menu, as far as they exist."""
     rule, _, path = message.partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
     if rule.startswith("Object missing required field "):
@@ -115,7 +115,7 @@ def _at(value: Any, names: list[str]) -> object:
 
 
 def _fields(kind: Any, names: list[str]) -> Sequence[str]:
-    """Those of the struct at the end of the path; none where several can stand there."""
+    """The fields of the struct at the end of the path; none if several structs are allowed there."""
     for name in names:
         kind = next(
             (get_type_hints(member)[name] for member in _structs(kind) if name in member.__struct_fields__), None
@@ -137,7 +137,7 @@ def _menu(kind: Any, names: list[str], value: Any) -> list[str]:
 
 
 def _kind_at(kind: Any, names: list[str], value: Any) -> Any:
-    """What is to stand at the end of the path, or on the way to it, where that goes through no struct that fits."""
+    """The type at the end of the path, or the last one on the way to it if no struct fits from there."""
     for name in names:
         matching = [member for member in _structs(kind) if _tag_fits(member, value)]
         if not matching:
@@ -147,7 +147,7 @@ def _kind_at(kind: Any, names: list[str], value: Any) -> Any:
 
 
 def _bounds(kind: Any) -> list[str]:
-    """The least and the most of a number, each where there is one: `>= 0`, `< 1`."""
+    """The bounds of a number, as far as it has them: `>= 0`, `< 1`."""
     of_numbers = [member.__metadata__ for member in _members(kind) if get_origin(member) is Annotated]
     metas = [meta for metadata in of_numbers for meta in metadata if isinstance(meta, msgspec.Meta)]
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}

@@ -25,9 +25,9 @@ class HubUnreachable(ValueError):
 
 
 def reach_or_work_offline() -> None:
-    """To be called before the hub is asked for anything: one short attempt to reach it, however much is asked for.
+    """Tries once, briefly, to reach the hub; call this before anything is asked of it.
 
-    Where it does not answer, this process works with the local cache alone for a minute, as with HF_HUB_OFFLINE=1: the
+    If it does not answer, this process works with the local cache alone for a minute, as with HF_HUB_OFFLINE=1: the
     libraries would try each thing anew, six times and up to half a minute, with a line of their own for each.
     """
     global _next_attempt
@@ -57,12 +57,12 @@ def _work_offline(offline: bool) -> None:
 
 @contextmanager
 def hub_errors(what: str, *, allowed: str, offline: str) -> Iterator[None]:
-    """What goes wrong with the hub, in one line.
+    """Turns errors of the hub into one line.
 
     Args:
-        what: is asked for, with its kind: `backbone 'NAME'`.
+        what: the thing that is asked for, with its kind: `backbone 'NAME'`.
         allowed: what could be given instead.
-        offline: what to do where there is no network.
+        offline: what to do without a network.
 
     Raises:
         HubUnreachable: the hub cannot be asked.
@@ -94,7 +94,7 @@ def _hash(file: Path, size: int, modified: int) -> str:
 
 
 def cache_folder() -> Path:
-    """Where a machine keeps tokenised data for all trials and studies, unless a caller has a place of its own."""
+    """The folder of tokenised data of all trials and studies of a machine, unless a caller chooses another."""
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "glue-exit-study"
 
 

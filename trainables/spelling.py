@@ -1,4 +1,4 @@
-"""Names as people write them: `SST-2` is sst2, and a name that is none is answered with the nearest one."""
+"""Names as people write them: `SST-2` is sst2, and an unknown name is answered with the nearest one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def meant(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = (
 
 
 def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] = ()) -> ValueError:
-    """The error that says which name is none, which there are and, unless it is a known one, which is nearest."""
+    """The error of an unknown name: the menu and, unless the name is a known one, the nearest one."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
     if any(same(other, name) for other in known):
@@ -35,14 +35,14 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
 
 
 def nearest_in_words(name: str, menu: Iterable[str]) -> str:
-    """`; did you mean palbert?`, or nothing where no name is near."""
+    """`; did you mean palbert?`, or an empty string if no name is near."""
     letters = {_letters(known): known for known in menu}
     near = get_close_matches(_letters(name), letters, n=1)
     return f"; did you mean {letters[near[0]]}?" if near else ""
 
 
 def same(name: str, other: str) -> bool:
-    """Whether both mean one thing."""
+    """Whether both are the same name, however they are written."""
     return _letters(name) == _letters(other)
 
 

@@ -153,7 +153,7 @@ def tokenizer_of(name: str, task: Task, data: str) -> PreTrainedTokenizerBase:
 
 
 def hold_out_slice(train: Examples) -> tuple[Examples, Examples]:
-    """What is left to train on, and the slice of train that stops and selects."""
+    """The rows to train on, and the slice of train that stops and selects."""
     train_rows, held_out_rows = hold_out(train.ids.tolist(), HELD_OUT_SHARE, HELD_OUT_SEED)
     return train.take(train_rows), train.take(held_out_rows)
 

@@ -31,12 +31,12 @@ Kind = Literal["mini", "hub", "folder"]
 
 
 def kind_of(data: str) -> Kind:
-    """What kind of place `data` is."""
+    """The kind of place that `data` is."""
     return data if data in ("mini", "hub") else "folder"  # type: ignore[return-value]
 
 
 def seen_from_anywhere(data: str) -> str:
-    """`data` with the whole path of a folder: whoever reads it may stand elsewhere."""
+    """`data` with the absolute path of a folder, for readers in another working directory."""
     return str(Path(data).resolve()) if kind_of(data) == "folder" else data
 
 
@@ -52,10 +52,10 @@ class Split:
 def load_split(task: Task, split: str, data: str) -> Split:
     """One split of a task, e.g. `load_split(TASKS["mnli"], "dev_matched", "mini")`.
 
-    Warns where the number of rows is not the official one (not for mini, which has sizes of its own).
+    Warns if the number of rows is not the official one (not for mini, which has its own sizes).
 
     Raises:
-        ValueError: the data are not there or not as they should be; the line names file, line and value.
+        ValueError: the data are missing or malformed; the message has file, line and value.
     """
     if split not in task.splits:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
@@ -91,12 +91,11 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
 def read_texts(task: Task, file: Path) -> Split:
     """The texts of any TSV file that has the task's columns of texts, by their names in GLUE's own files.
 
-    Of other columns the index alone is read, where there is one. CoLA's train and dev files may lack their header line,
-    as they come; rows that QQP's hold cut in two are left out, and a row of which every text is empty is refused, as by
-    `load_split`.
+    Of the other columns only an index is read. CoLA's train and dev files may lack their header line, as they come;
+    rows that QQP's hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
 
     Raises:
-        ValueError: it is no such file; the line names file, line and value.
+        ValueError: the file is missing or malformed; the message has file, line and value.
     """
     allowed = f"allowed: a TSV file with a header line with {', '.join(task.file_columns)}"
     if not file.is_file():
@@ -117,10 +116,10 @@ def read_texts(task: Task, file: Path) -> Split:
 
 
 def check_data(task: Task, data: str) -> None:
-    """Nothing, if the files that training on the task needs are there. Quick: reads no file and no network.
+    """Checks that the files that training on the task needs exist. Quick: reads no file and no network.
 
     Raises:
-        ValueError: one is missing; the line names it. Or mini has no such task.
+        ValueError: one is missing and named, or mini has no such task.
     """
     if kind_of(data) == "mini":
         mini_glue.check_generated(task)
@@ -129,9 +128,9 @@ def check_data(task: Task, data: str) -> None:
 
 
 def data_faults(task: Task, data: str, *, most: int) -> list[str]:
-    """What is wrong with the files of a folder that training on the task reads: a line for each, so many at most.
+    """Faults in the files of a folder that training on the task reads: one line each, at most `most`.
 
-    An empty list of other places: what is generated is right, and the hub's data are checked where they are read.
+    Other places have none: generated data are right, and the hub's data are checked when they are read.
     """
     faults: list[str] = []
     for split in _read_splits(task) if kind_of(data) == "folder" else ():

@@ -248,7 +248,7 @@ def _retold(
     *,
     first: Callable[[_Event], str] = _Event.active,
 ) -> Kind:
-    """The kind of an event with such adjuncts, told once plainly and then in a second way."""
+    """The kind of an event with such adjuncts, described once plainly and then in a second way."""
 
     def kind(draw: Draw) -> Example:
         event = _event(draw, adjuncts)
@@ -418,7 +418,7 @@ def told(draw: Draw) -> Example:
 
 
 def mixed_up(draw: Draw) -> Example:
-    """What the one did is said of somebody else: of who did the other thing, where these are two."""
+    """Ascribes one event to somebody else: to the other event's subject, if that is another person."""
     premise, told, other = _two_clauses(draw)
     subject = draw.other(_PEOPLE, told.subject) if told.subject == other.subject else other.subject
     return (premise, replace(told, subject=subject).active()), 1
@@ -486,7 +486,7 @@ def _not_fitting(draw: Draw, thing: str, container: str, size: str) -> str:
 
 
 def fit(draw: Draw) -> Example:
-    """What does not fit is too big, or what it should go into is too small."""
+    """Something that does not fit is too big, or the container is too small."""
     thing, container, large, label = draw.one(_THINGS), draw.one(_CONTAINERS), draw.chance(0.8), int(draw.chance(0.7))
     size = draw.one(_LARGE if large else _SMALL)
     meant = thing if large == bool(label) else container
@@ -577,10 +577,10 @@ def is_generated(task: Task) -> bool:
 
 
 def check_generated(task: Task) -> None:
-    """Passes if there are generated examples of the task.
+    """Checks that there are generated examples of the task.
 
     Raises:
-        ValueError: there are none.
+        ValueError: it has no generated examples.
     """
     if not is_generated(task):
         menu = ", ".join(_MIXTURES)

@@ -30,8 +30,8 @@ class Task:
     file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
     file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
     label_column: str = "label"  # header name of the label in the TSV files
-    index_columns: tuple[str, ...] = ("index",)  # header names of what numbers the rows, where the file has one
-    headerless: tuple[str, ...] = ()  # columns of the train and dev files where these have no header line
+    index_columns: tuple[str, ...] = ("index",)  # header names of the column that numbers the rows, if there is one
+    headerless: tuple[str, ...] = ()  # columns of the train and dev files if these have no header line
     has_cut_rows: bool = (
         False  # the official files hold rows cut in two by a line break; `nyu-mll/glue` leaves them out
     )
@@ -229,7 +229,7 @@ def find_task(name: str) -> Task:
     """The task of this name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no task has this name.
     """
     if name not in TASKS:
         raise no_such("task", name, TASKS)
@@ -237,7 +237,7 @@ def find_task(name: str) -> Task:
 
 
 def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """How labelled splits differ from the official GLUE, one line each, by rows and by rows of each class.
+    """Differences between labelled splits and the official GLUE, one line each: rows, and rows of each class.
 
     Args:
         labels: of each split that was read, classes (int64) or scores (float32, not compared), shape (rows,).
@@ -269,7 +269,7 @@ def compute_metrics(
     Args:
         predictions: classes or scores, shape (n,).
         labels: the same of the data, shape (n,).
-        splits: the dev split of every example, shape (n,). It matters where a task has several (MNLI): one accuracy
+        splits: the dev split of every example, shape (n,). It matters if a task has several (MNLI): one accuracy
             per split. Without it (a slice of train, which has no such parts) there is one `accuracy`.
     """
     assert len(predictions) == len(labels) > 0
@@ -297,13 +297,13 @@ def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Of class 1; 0 where nothing is of it and nothing is said to be."""
+    """F1 of class 1; 0 if neither labels nor predictions have it."""
     positives = predictions.sum() + labels.sum()
     return float(2 * (predictions * labels).sum() / positives) if positives else 0.0
 
 
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's, of two classes Matthews'; 0 where one side is constant."""
+    """Pearson's correlation, which is Matthews' for two classes; 0 if one side is constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return 0.0
     return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])

@@ -1,4 +1,4 @@
-"""Which names and folders can be a backbone or a tokenizer, checked before anything runs.
+"""Names and folders of backbones and tokenizers, checked before anything runs.
 
 Imports neither torch nor transformers.
 """
@@ -92,7 +92,7 @@ _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
-    """Passes if a backbone and its tokenizer can be loaded from here.
+    """Checks that a backbone and its tokenizer can be loaded from here.
 
     Args:
         tokenizer: hub name or folder of a tokenizer that is used instead of the backbone's own, which need not exist.
@@ -111,12 +111,12 @@ def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
 
 
 def check_spelling(name: str, *, kind: str = "backbone") -> None:
-    """Passes if a name is no near miss of a backbone that is made here or of a hub name without an owner.
+    """Checks that a name is not a near miss of a backbone that is made here or of a hub name without an owner.
 
-    A name with an owner, or one that is like no other, is left to the hub; one in the local cache is what it is.
+    A name with an owner, or one that resembles no other, is left to the hub; one in the local cache is accepted.
 
     Raises:
-        ValueError: it is a near miss; the line has the nearest names.
+        ValueError: it is a near miss; the message has the nearest names.
     """
     bare = hub_revision(name)[0]
     known = BARE_HUB_NAMES if kind == "tokenizer" else (*UNTRAINED, *BARE_HUB_NAMES)
@@ -130,7 +130,7 @@ def check_spelling(name: str, *, kind: str = "backbone") -> None:
 
 
 def check_weights(backbone: str) -> None:
-    """Passes if the model of a backbone can be loaded from here.
+    """Checks that the model of a backbone can be loaded from here.
 
     Raises:
         ValueError: see `check_backbone`.
@@ -142,7 +142,7 @@ def check_weights(backbone: str) -> None:
 
 
 def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
-    """Passes if the backbone has so many layers; 0 is all. `of`: who asks.
+    """Checks that the backbone has so many layers; 0 is all. `of`: who asks.
 
     Raises:
         ValueError: it has fewer.
@@ -153,7 +153,7 @@ def check_depth(backbone: str, num_layers: int, *, of: str) -> None:
 
 
 def check_positions(backbone: str, max_length: object, *, of: str) -> None:
-    """Passes if a backbone of a published size, or a folder's, has a position for every token. `of`: who asks.
+    """Checks that a backbone of a published size, or of a folder, has a position for every token. `of`: who asks.
 
     Raises:
         ValueError: it has fewer.
@@ -169,10 +169,10 @@ def check_positions(backbone: str, max_length: object, *, of: str) -> None:
 
 
 def check_attention(backbone: str, config: EncoderConfig) -> None:
-    """Passes if the backbone can have the attention of the configuration: its family has it, and its convolutions fit.
+    """Checks that the backbone can have the configuration's attention: its family has it, and its convolutions fit.
 
     Raises:
-        ValueError: it cannot, or was pretrained with another.
+        ValueError: the family lacks it, or the backbone was pretrained with another.
     """
     family = family_of(backbone)
     if config.attention == "nystrom" and family not in NYSTROM_FAMILIES:
@@ -182,7 +182,10 @@ def check_attention(backbone: str, config: EncoderConfig) -> None:
 
 
 def check_convolution(kernel: int | None, config: EncoderConfig, *, of: str) -> None:
-    """Passes if convolutions of this size, None if there are none, fit the configuration. `of`: what has them.
+    """Checks that convolutions of this kernel size (None: no convolutions) fit the configuration.
+
+    Args:
+        of: the thing that has them, for the message.
 
     Raises:
         ValueError: they would be left out, or do not fit.
@@ -200,7 +203,7 @@ def pretrained_convolution(backbone: str) -> int | None:
 
 
 def check_tokenizer(name: str) -> None:
-    """Passes if a tokenizer can be loaded from here by its hub name or folder.
+    """Checks that a tokenizer can be loaded from here by its hub name or folder.
 
     Raises:
         ValueError: it is no folder and not on the hub, or holds no tokenizer.
@@ -209,7 +212,7 @@ def check_tokenizer(name: str) -> None:
 
 
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
-    """What identifies the content of a backbone or tokenizer.
+    """The identity of the content of a backbone or tokenizer.
 
     Of a folder the hash of its files; of a hub name `NAME@COMMIT`, by the local cache or else by the hub; of a backbone
     that is made here `NAME@HASH` of the code and settings that make it.
@@ -242,7 +245,7 @@ def pinned(backbone: str, fingerprint: str) -> str:
 
 
 def seen_from_anywhere(backbone: str) -> str:
-    """A backbone or tokenizer with the whole path of a folder: whoever loads it may stand elsewhere."""
+    """A backbone or tokenizer with the absolute path of a folder, for loading from another working directory."""
     return str(Path(backbone).resolve()) if is_folder(backbone) else backbone
 
 
@@ -278,12 +281,12 @@ def family_of(backbone: str) -> str:
 
 
 def _depth(backbone: str) -> int | None:
-    """Number of layers; None where the configuration leaves that to its family's default."""
+    """Number of layers; None if the configuration leaves that to its family's default."""
     return MINI_LAYERS if backbone in MINI_BACKBONES else _configuration(backbone).get("num_hidden_layers")
 
 
 def _sources(backbone: str) -> tuple[str, ...]:
-    """Files of this folder that say what a backbone that is made here is like."""
+    """Files of this folder that define a backbone that is made here."""
     made_by = ("mini_backbones.py", "word_vocabulary.py") if backbone in MINI_BACKBONES else ()
     model = (
         ("sharebert.py", "sharebert_slices.py") if family_of(backbone) == "sharebert" else ()
@@ -307,7 +310,7 @@ def _configuration(backbone: str) -> Mapping[str, Any]:
 
 
 def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> None:
-    """Passes if of each thing that is wanted one of its files is there. `kind`: backbone or tokenizer."""
+    """Checks that one file of each wanted thing is there. `kind`: backbone or tokenizer."""
     files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not files.intersection(names):
@@ -373,7 +376,7 @@ def _cached_files(name: str) -> dict[str, Path]:
 
 
 def _snapshot(name: str) -> Path | None:
-    """The folder of the local cache with the files of a hub name, named by their commit; None where there is none."""
+    """The folder of the local cache with the files of a hub name, named by their commit; None if it has none."""
     return next((path.parent for path in _cached_files(name).values()), None)
 
 

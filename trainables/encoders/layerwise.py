@@ -28,7 +28,7 @@ LARGEST_SHARE = 0.95  # of real tokens; with fewer pads than that they stay
 
 
 def _attend(layer: Any, hidden: Tensor, mask: Any) -> Tensor:
-    """Of BERT, ELECTRA and RoBERTa."""
+    """The attention of BERT, ELECTRA and RoBERTa."""
     return layer.attention(hidden, mask)[0]
 
 
@@ -38,7 +38,7 @@ def _feed_forward(layer: Any, attended: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Where a family keeps what a walk needs."""
+    """The modules of a family that a walk needs."""
 
     project: nn.Module  # from the width of the embeddings to that of the layers
     layers: list[nn.Module]  # in order of use; a shared layer is there several times
@@ -125,13 +125,13 @@ class LayerwiseEncoder(nn.Module):
         return TokenStates(self._fed_forward(index, attended.hidden), attended.mask)
 
     def first_after(self, index: int, attended: TokenStates) -> Tensor:
-        """Of each example's first token alone, (batch, hidden), after the layer `index`."""
+        """The states of each example's first token alone, (batch, hidden), after the layer `index`."""
         return self._fed_forward(index, attended.first())
 
     def first_of_last(self, states: TokenStates) -> Tensor:
-        """Of each example's first token alone, (batch, hidden), after the last layer, from the states below that.
+        """The states of each example's first token alone, (batch, hidden), after the last layer, from those below it.
 
-        Where the layers are of softmax attention, no other token's queries are computed either.
+        If the layers have softmax attention, no other token's queries are computed either.
         """
         last = self.num_layers - 1
         if not self.first_tokens_alone:
@@ -145,7 +145,7 @@ class LayerwiseEncoder(nn.Module):
         return feed_forward(self.layers[self.layer_order[index]], attended)
 
     def as_output(self, first: Tensor) -> Tensor:
-        """What the model would give out for [CLS] if these, (..., hidden), were its states after the last layer."""
+        """The model's output for [CLS] if these, (..., hidden), were its states after the last layer."""
         return self.final_norm(first)
 
     def pool(self, first: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ class LayerwiseEncoder(nn.Module):
         return self.activation(self.pooler(output))
 
     def parameter_depths(self) -> dict[str, int]:
-        """How high each parameter lies: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.
+        """The depth of each parameter: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.
 
         A layer that is used several times (ALBERT) lies where it is used last. ShareBERT's matrices are made of the
         embeddings and lie there.
@@ -271,7 +271,7 @@ def _head_pooler(model: Any) -> nn.Linear:
 
 
 def _head_dropout(model: Any) -> float:
-    """As `transformers` reads it: that of the classifier, or where none is set that of the hidden states."""
+    """The dropout of the classifier, or if that is not set of the hidden states, as `transformers` reads it."""
     rate = model.config.classifier_dropout
     return model.config.hidden_dropout_prob if rate is None else rate
 

@@ -61,7 +61,7 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     """The tokenizer in a folder or on the hub; a tiny backbone has one of the most frequent words of `texts()`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the folder or the hub has no such tokenizer.
     """
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())

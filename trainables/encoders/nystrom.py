@@ -38,7 +38,7 @@ def nystrom_attention(
     convolution: Tensor | None = None,
     iterations: int = ITERATIONS,
 ) -> Tensor:
-    """What attention makes of the values, (batch, heads, tokens, head size); at a pad it means nothing.
+    """The values after attention, (batch, heads, tokens, head size); meaningless at a pad.
 
     Args:
         query: (batch, heads, tokens, head size), already scaled; `key` and `value` of the same shape, unscaled.
@@ -97,7 +97,7 @@ def use_nystrom(model: PreTrainedModel, *, max_length: int, num_landmarks: int, 
 
 
 def with_attention(model: PreTrainedModel, config: EncoderConfig) -> PreTrainedModel:
-    """The model, its attention as the configuration of a trial or of a pretraining says."""
+    """The model, with the attention of the configuration of a trial or of a pretraining."""
     if config.attention == "nystrom":
         assert config.num_landmarks is not None and config.conv_kernel_size is not None
         use_nystrom(
@@ -140,7 +140,7 @@ def _attend(
     scaling: float,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What `transformers` calls: (batch, tokens, heads, head size). Dropout of probabilities has nothing to act on."""
+    """The function that `transformers` calls: (batch, tokens, heads, head size). Dropout has no probabilities here."""
     if attention_mask is None:
         real = torch.ones(len(query), 1, query.shape[-2], dtype=torch.bool, device=query.device)
     else:
@@ -169,7 +169,7 @@ def _in_segments(states: Tensor, length: int) -> Tensor:
 
 
 def _softmax(scores: Tensor, there: Tensor) -> Tensor:
-    """Over the last dimension of (batch, heads, n, m), where `there` (batch, 1, m); alike everywhere if nowhere."""
+    """Softmax over the last dimension of (batch, heads, n, m) where `there` (batch, 1, m); uniform if nowhere."""
     scores = scores.masked_fill(~there[..., None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
 

@@ -32,7 +32,7 @@ class _Part:
 
     @property
     def num_tokens(self) -> int:
-        """That are real."""
+        """Number of real tokens."""
         return self.examples * self.tokens if self.places is None else len(self.places)
 
     def attend(self, attend: Attention, module: nn.Module, states: list[Tensor], more: dict[str, Any]) -> Tensor:
@@ -52,7 +52,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the tokens without pads lie in the padded batch. On a CPU the shortest examples come first."""
+    """Places of the real tokens in the padded batch. On a CPU the shortest examples come first."""
 
     mask: Tensor  # (batch, 1, 1, tokens), bool: true at real tokens
     places: Tensor  # of the real tokens among all of the batch, (real tokens,), int64
@@ -96,7 +96,7 @@ class Places:
 
 @dataclass(frozen=True)
 class FirstTokens:
-    """What attention is given as its mask where queries are of first tokens alone: what they look at."""
+    """The mask of attention whose queries are first tokens alone: the tokens that they look at."""
 
     hidden: Tensor  # as that of `TokenStates`
     mask: Tensor | Places
@@ -112,7 +112,7 @@ class FirstTokens:
 
 @dataclass(frozen=True)
 class TokenStates:
-    """What a layer takes and gives."""
+    """The input and the output of a layer."""
 
     hidden: Tensor  # (batch, tokens, hidden), or of the real tokens alone (1, real tokens, hidden)
     mask: Tensor | Places  # (batch, 1, 1, tokens), bool: true at real tokens; or where those lie
@@ -122,11 +122,11 @@ class TokenStates:
         return TokenStates(layer(self.hidden, self.mask), self.mask)
 
     def first_through(self, layer: Callable[[Tensor, Any], Tensor]) -> Tensor:
-        """What a layer makes of each example's first token, (batch, hidden), and of no other."""
+        """A layer's output for each example's first token, (batch, hidden), and for no other."""
         return layer(self.first()[:, None], FirstTokens(self.hidden, self.mask))[:, 0]
 
     def first(self) -> Tensor:
-        """Of each example's first token, (batch, hidden)."""
+        """The states of each example's first token, (batch, hidden)."""
         return self.hidden[:, 0] if isinstance(self.mask, Tensor) else self.hidden[0, self.mask.firsts]
 
     def padded(self) -> Tensor:
@@ -135,11 +135,11 @@ class TokenStates:
 
     @property
     def num_tokens(self) -> int:
-        """For how many of them a layer computes; with pads where they are there."""
+        """Number of tokens that a layer computes, pads included if there are any."""
         return self.hidden.shape[:2].numel()
 
     def of(self, rows: Tensor | None) -> TokenStates:
-        """Those of some examples, (batch,), bool; None: all."""
+        """The states of some examples, (batch,), bool; None: all."""
         if rows is None:
             return self
         if isinstance(self.mask, Tensor):

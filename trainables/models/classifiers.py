@@ -22,7 +22,7 @@ class LastLayerModel(EarlyExitModel):
         self.classifier = initialised(nn.Linear(encoder.hidden_size, num_labels))
 
     def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
-        """The classifier's logits; of a layer before the last what it would say there, which it was not trained for."""
+        """The classifier's logits, also at layers before the last, which it was not trained for."""
         return self.classifier(self.dropout(self.pooled(first))), None, None
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
@@ -32,7 +32,7 @@ class LastLayerModel(EarlyExitModel):
         return {"loss": self.task_losses(logits, batch["labels"]).mean()}
 
     def pooled(self, first: Tensor) -> Tensor:
-        """What the classifier stands on, as wide as the states of the first token, (..., hidden)."""
+        """The classifier's input, as wide as the states of the first token, (..., hidden)."""
         return self.encoder.pool(first)
 
 
@@ -67,7 +67,7 @@ class ClassifierPerLayer(EarlyExitModel):
         return {"loss": (weights * losses).sum() / weights.sum()}
 
     def sweep_rules(self) -> list[ExitRule]:
-        """Those that it was made with."""
+        """The rules that it was made with."""
         return list(self.swept)
 
 
@@ -96,6 +96,6 @@ class ElectraModel(LastLayerModel):
         return super().pooled(first) if self.uses_pooler else self.encoder.as_output(first)
 
     def decay_steps(self, depth: int) -> int:
-        """In the released code everything below the head lies one step further down."""
+        """Counts as the released code: everything below the head lies one step further down."""
         steps = super().decay_steps(depth)
         return steps + 1 if steps and self.layer_decay_convention == "released" else steps

@@ -1,4 +1,4 @@
-"""What every method's model can do: a loss, all layers' outputs, and inference that stops computing."""
+"""The interface of every method's model: a loss, all layers' outputs, and inference that stops computing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_decayed(parameter: nn.Parameter) -> bool:
 class EarlyExitModel(nn.Module, ABC):
     """An encoder with heads on its layers and a rule for leaving early.
 
-    A subclass says what stands on the layers (`exit_heads`) and how it is trained (`loss`).
+    A subclass defines the heads on the layers (`exit_heads`) and how it is trained (`loss`).
     """
 
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
@@ -129,7 +129,7 @@ class EarlyExitModel(nn.Module, ABC):
         return where if weight_decay == config.weight_decay else f"{where}, no decay", rate, weight_decay
 
     def decay_steps(self, depth: int) -> int:
-        """How many times `layer_decay` is applied at a depth: none to the heads, once to the top layer, and so on."""
+        """Number of times that `layer_decay` applies at a depth: 0 to the heads, 1 to the top layer, and so on."""
         return self.encoder.num_layers + 1 - depth
 
     def _infer(self, batch: Batch, generator: torch.Generator | None) -> ExitResult:
@@ -180,7 +180,7 @@ class EarlyExitModel(nn.Module, ABC):
     def _decide(
         self, first: Tensor, layer: int, going: _Going, generator: torch.Generator | None
     ) -> tuple[Step, _Going]:
-        """What the rule says at a layer (from 1), by the first tokens (layers, batch, hidden) of those up to it."""
+        """The rule's step at a layer (from 1), by the first tokens (layers, batch, hidden) of those up to it."""
         below, num_layers = layer - len(first), self.encoder.num_layers
         logits, exit_logits, carried = self.exit_heads(below, first, going.carried)
         state = self.exit_rule.start(num_layers, logits[0], generator) if going.state is None else going.state
@@ -200,7 +200,7 @@ class _Going:
     state: State | None = None  # of the rule; None before its first step
 
     def of(self, stays: Tensor | None) -> _Going:
-        """Those of them that stay, (going,), bool; None: all."""
+        """The examples that stay, (going,), bool; None: all."""
         if stays is None:
             return self
         carried = None if self.carried is None else self.carried[stays]

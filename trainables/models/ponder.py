@@ -1,4 +1,4 @@
-"""The model of PonderNet and PALBERT: a shared classifier and a head Λ that says how likely it is to leave at a layer.
+"""The model of PonderNet and PALBERT: a shared classifier, and a head Λ for the probability of leaving at a layer.
 
 λ_i = σ(Λ(h_i)), p_i = λ_i Π_{j<i} (1 - λ_j), loss = Σ_i p_i L_i + β KL(prior, posterior). h_i is the pooled [CLS], with
 dropout on what Λ sees of it, as in the released PALBERT code (tinkoff-ai/palbert, src/modeling/palbert_fast.py at
@@ -34,7 +34,7 @@ LAYERS_PER_LOOK = 6  # heads are run, and it is asked whether all examples are c
 
 @dataclass(frozen=True)
 class Lambda:
-    """What Λ looks like and how it is trained."""
+    """The shape of Λ, and its learning rate."""
 
     arch: str  # it sees h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
     num_layers: int  # hidden tanh layers below the output layer, 0 is a bare linear Λ; of rnn: recurrent layers
@@ -121,7 +121,7 @@ class LambdaHead(nn.Module):
     """
 
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
-        """For pooled outputs of this size."""
+        """A head for pooled outputs of this size."""
         super().__init__()
         self.arch = shape.arch
         self.dropout = nn.Dropout(config.classifier_dropout)
@@ -157,7 +157,7 @@ class LambdaHead(nn.Module):
 
 @dataclass(frozen=True)
 class Posterior:
-    """How likely it is to leave at each layer, as training uses it, beside the prior."""
+    """Probabilities of leaving at each layer, as training uses them, beside the prior."""
 
     log_probabilities: Tensor  # (layers, batch)
     log_prior: Tensor  # (layers, batch)
@@ -165,11 +165,11 @@ class Posterior:
     is_reached: Tensor  # (layers, 1), bool: lies not behind the cut of every example
 
     def probabilities(self) -> Tensor:
-        """(layers, batch), 0 where a layer does not count."""
+        """Probabilities, (layers, batch); 0 for a layer that does not count."""
         return self.log_probabilities.exp() * self.counts
 
     def weights(self) -> Tensor:
-        """Of the layers in the task loss, (layers, batch)."""
+        """Probabilities of the layers in the task loss, (layers, batch)."""
         return self.probabilities() * self.is_reached
 
 

@@ -122,7 +122,7 @@ def evaluating(model: EarlyExitModel) -> Iterator[torch.device]:
 def write_predictions(
     path: Path, model: EarlyExitModel, task: Task, examples: Examples, evaluation: Evaluation
 ) -> None:
-    """Write what the model said about every example (npz, nothing pickled).
+    """Write the model's answers for every example (npz, nothing pickled).
 
     Of n examples, with one draw of an exit that is not sampled:
 
@@ -131,7 +131,7 @@ def write_predictions(
       classes: 0.5 MB for the 12 layers and 40,430 dev examples of QQP.
     * `exit_probabilities` (layers, n), float16, of a model with a Λ head: the posterior, whose last layer takes what
       remains. Two bytes per example and layer: 1.0 MB for QQP.
-    * `sweep_rule`, `sweep_setting` (NaN where a rule has none), `sweep_score`, `sweep_mean_layers` (settings,).
+    * `sweep_rule`, `sweep_setting` (NaN if a rule has no setting), `sweep_score`, `sweep_mean_layers` (settings,).
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     results = list(sweep(model.sweep_rules(), outputs))

@@ -1,4 +1,4 @@
-"""How long an example takes: by the settings of a model's exit and by batch size, beside layers and FLOPs."""
+"""The latency of an example by exit setting and batch size, beside layers and FLOPs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Timed:
 
 
 def _exit_latency(timed: list[_Timed]) -> ExitLatency:
-    """Of all batches under one rule."""
+    """The latency of all batches under one rule."""
     rule, sizes = timed[0].answer.rule, dict.fromkeys(own.answer.size for own in timed)
     largest = max((own.answer for own in timed), key=lambda answer: answer.size)
     return ExitLatency(
@@ -98,7 +98,7 @@ def _exit_latency(timed: list[_Timed]) -> ExitLatency:
 
 
 def _timing(timed: list[_Timed]) -> Timing:
-    """Of all batches of one size."""
+    """The timing of all batches of one size."""
     size = timed[0].answer.size
     return Timing(
         batch_size=size,
@@ -115,13 +115,13 @@ def _spread_batches(num_examples: int, batch_size: int, num_batches: int) -> lis
 
 
 def _fewest_seconds(answers: list[_Answer], clock: Callable[[], float]) -> list[float]:
-    """Of each answer over the rounds."""
+    """Seconds of each answer's fastest round."""
     rounds = [[_seconds(answer, clock) for answer in answers] for _ in range(ROUNDS)]
     return [min(seconds) for seconds in zip(*rounds, strict=True)]
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """The thread's own where it computes alone on a CPU, which others may use at the same time; else the wall's."""
+    """The clock of the thread if it computes alone on a CPU, which others may use at the same time; else the wall's."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
     return time.thread_time if is_alone else time.perf_counter
 

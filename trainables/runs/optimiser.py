@@ -26,7 +26,7 @@ _CLAMP = 10.0  # of pytorch-lamb
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRule:
-    """How parameters are updated over a training."""
+    """The settings of all updates of a training."""
 
     optimizer: OptimizerName
     learning_rate: float  # peak
@@ -43,7 +43,7 @@ class Optimiser:
     """Updates a model. With weight decay 0 and a constant rate AdamW is PALBERT's Adam."""
 
     def __init__(self, model: nn.Module, groups: list[dict[str, Any]], rule: UpdateRule) -> None:
-        """Of the model's parameters those in `groups`, each with `params`, `weight_decay` and, if its own, `lr`."""
+        """Updates the parameters in `groups`, each with `params`, `weight_decay` and, if it differs, `lr`."""
         self._model = model
         self._rule = rule
         self._optimizer = _OPTIMIZERS[rule.optimizer](groups, rule)
@@ -51,7 +51,7 @@ class Optimiser:
 
     @classmethod
     def of_trial(cls, model: EarlyExitModel, config: TrainingConfig, *, num_steps: int) -> Optimiser:
-        """For a trial of at most `num_steps` steps."""
+        """The optimiser of a trial of at most `num_steps` steps."""
         rule = UpdateRule(
             optimizer="adamw",
             learning_rate=config.learning_rate,
@@ -66,17 +66,17 @@ class Optimiser:
 
     @property
     def steps(self) -> int:
-        """How many it has made."""
+        """Number of steps so far."""
         return self._schedule.last_epoch
 
     @property
     def peak_learning_rate(self) -> float:
-        """The highest one that is planned."""
+        """The highest planned learning rate."""
         return self._rule.learning_rate
 
     @property
     def learning_rate(self) -> float:
-        """The present one of the parts that have the configured one at the peak."""
+        """The present learning rate of the parts whose peak is the configured one."""
         return self._rule.learning_rate * self._schedule.lr_lambdas[0](self.steps)
 
     def step(self, losses: Iterable[Tensor]) -> Tensor:
@@ -98,7 +98,7 @@ class Optimiser:
         return total
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, beside the model."""
+        """Everything that the next step depends on, beside the model."""
         return {"optimizer": self._optimizer.state_dict(), "schedule": self._schedule.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ STEPS_BETWEEN_CHECKS = 50  # that the loss is finite: reading it waits for the d
 
 
 class FiniteLosses:
-    """The losses of an epoch's steps, looked at now and then."""
+    """The losses of an epoch's steps, checked now and then."""
 
     def __init__(self, first_step: int) -> None:
         """`first_step`: number of the epoch's first step, from 1."""
@@ -166,7 +166,7 @@ class FiniteLosses:
         self._checked = 0
 
     def add(self, loss: Tensor, learning_rate: float) -> None:
-        """Of the next step.
+        """Takes the loss of the next step.
 
         Raises:
             TrainingError: one of the latest steps has a loss that is not finite.
@@ -177,10 +177,10 @@ class FiniteLosses:
             self._check()
 
     def mean(self) -> float:
-        """Over all steps.
+        """The mean loss of all steps.
 
         Raises:
-            TrainingError: one of them is not finite.
+            TrainingError: a loss is not finite.
         """
         self._check()
         return torch.stack(self._losses).mean().item()
@@ -198,14 +198,14 @@ class FiniteLosses:
 
 
 def diverged(optimiser: Optimiser, what: str) -> TrainingError:
-    """What is wrong with a model, after so many steps."""
+    """The error of a model that is of no use after so many steps."""
     step, rate = optimiser.steps, optimiser.peak_learning_rate  # the present one may have come down to 0
     return TrainingError(f"{what} after step {step}, learning rate up to {rate:.3g}; try a lower learning_rate")
 
 
 @contextmanager
 def naming_memory_errors(batch_size: int) -> Iterator[None]:
-    """Where memory does not suffice, says so with the batch size and a smaller one."""
+    """Turns errors of missing memory into one with the batch size and a smaller one."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -282,7 +282,7 @@ def _trust_ratio(weight: Tensor, update: Tensor, max_weight_norm: float) -> Tens
 def training_words(
     model: EarlyExitModel, examples: Examples, *, weight_decay: float
 ) -> Callable[[], AbstractContextManager[None]]:
-    """Makes the context in which a model is trained: `UsedWords.in_place`, where that changes no number."""
+    """The context to train a model in: `UsedWords.in_place` if that changes no number."""
     if weight_decay or not model.encoder.words_are_looked_up:
         return nullcontext
     return UsedWords(model, examples).in_place

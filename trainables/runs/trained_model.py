@@ -73,10 +73,10 @@ class TrainedModel:
 def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
     """The model in `folder` (`model` of an outcome, or exported), with its tokenizer and the trial it comes from.
 
-    A method of one's own is made known before, by `trainables.include`.
+    A method of an included folder must be known before: `trainables.include`.
 
     Raises:
-        ValueError: the folder holds no trained model, or its method is not here.
+        ValueError: the folder holds no trained model, or its method is unknown here.
     """
     folder = Path(folder)
     weights, description = read_exported(folder) if is_exported(folder) else read_model(folder)
@@ -106,8 +106,8 @@ def start_encoder(model: EarlyExitModel, folder: Path) -> None:
     """Give the model the encoder of a trained one.
 
     Raises:
-        Unavailable: there is none in the folder.
-        ValueError: it does not fit.
+        Unavailable: the folder has no trained model.
+        ValueError: its encoder does not fit.
     """
     with available():
         weights, description = read_model(folder)
@@ -171,7 +171,7 @@ def read_exported(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _configuration(trained: TrainedModel) -> PreTrainedConfig:
-    """Of a model of `transformers` with the layers and the labels of the trial."""
+    """The configuration of a model of `transformers` with the layers and the labels of the trial."""
     model, names = trained.model, trained.task.labels or ("score",)
     if trained.config.attention == "nystrom":
         raise ValueError(f"{_NO_NYSTROM}; study.predict answers with it as it is")

@@ -58,7 +58,7 @@ _IDENTITY = ("method", "task", "config", "seed", "selection", "report_dev")
 
 
 class TrialData:
-    """What a trial trains on, what selects its epoch, and the dev set: from the cache that all trials share."""
+    """The data that a trial trains on, that select its epoch, and dev: from the cache that all trials share."""
 
     def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path) -> None:
         """Reads what training needs; dev under `holdout` only when it is asked for.
@@ -79,7 +79,7 @@ class TrialData:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """From the official GLUE, of all that was read so far; empty: none."""
+        """Differences from the official GLUE in everything that was read so far."""
         return differences_from_official(self._task, self._labels)
 
     @cached_property
@@ -115,8 +115,8 @@ class TrainingRun:
             cache: folder of tokenised data, shared by all trials of a machine.
 
         Raises:
-            Unavailable: the spec names something that there is not, or a precision that the device has not.
-            ValueError: it has a value that is not allowed.
+            Unavailable: data, backbone or start are missing, or the device lacks the precision.
+            ValueError: the spec has a value that is not allowed.
         """
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
         self.history: list[EpochRow] = []
@@ -140,11 +140,11 @@ class TrainingRun:
     def resume(cls, folder: Path, *, spec: TrialSpec | None = None, device: str = "cpu", cache: Path) -> TrainingRun:
         """The trial that was saved in `folder`, to continue as if it had never stopped.
 
-        `spec` says where its data, backbone and start lie now; None: where they lay when it was saved.
+        `spec` has the present places of its data, backbone and start; None: they are where they were.
 
         Raises:
-            UnreadableState: no trial is saved there, a damaged one, or another than that of `spec`.
-            Unavailable: the spec names something that there is not.
+            UnreadableState: no trial is saved there, or it is damaged or not the one of `spec`.
+            Unavailable: data, backbone or start are missing.
         """
         state = read_state(folder)
         with readable(folder):
@@ -255,7 +255,7 @@ class TrainingRun:
         remove_other_models(folder, keep=self._saved_model)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """What the trial's record says: every number of the selected epoch, and the costs of the whole trial.
+        """The trial's outcome: every number of the selected epoch, and the costs of the whole trial.
 
         Under `holdout` this reads dev for the first time, if the spec says `report_dev`; if not, the split that is
         reported is the slice of train.
@@ -364,7 +364,7 @@ class TrainingRun:
 
 
 def content_of(run: TrainingRun) -> Content:
-    """What a trial is made of, by the files, rows and code that this process has read."""
+    """Identities of the files, rows and code that the trial is made of, as this process has read them."""
     spec = run.spec
     return Content(
         data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
@@ -376,7 +376,7 @@ def content_of(run: TrainingRun) -> Content:
 
 
 def latency_of(run: TrainingRun) -> Latency:
-    """What answering costs the selected epoch's model, on examples of the split that selected it."""
+    """The latency of the selected epoch's model, on examples of the split that selected it."""
     with _holding(run._model, run._selected_weights):
         return measure_latency(run._model, run._data.selection, timed_rules(run._model), num_batches=TIMED_BATCHES)
 

@@ -1,4 +1,4 @@
-"""What goes into a trial, what comes out of it, and why it cannot go on.
+"""The input of a trial, its output, and the failures that end it.
 
 No torch: decisions and analysis read the same types.
 """
@@ -36,7 +36,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
 
 
 class Content(Typed, frozen=True, kw_only=True):
-    """What a trial is made of, by what it read where it runs. Digests are None where that is not known beforehand."""
+    """Identities of everything that a trial reads where it runs. Digests are None before it has run."""
 
     data_fingerprint: str  # of the files
     tokens_digest: str | None  # of the tokenised rows that it trains on and selects by
@@ -59,13 +59,13 @@ class EpochRow(Typed, frozen=True, kw_only=True):
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
-    best_epoch: AtLeastOne  # selected so far: the best one, or this one where the last is selected
+    best_epoch: AtLeastOne  # selected so far: the best one, or this one if the last is selected
     improved: bool  # whether this epoch is the selected one so far
     finished: bool
 
 
 class Timing(Typed, frozen=True, kw_only=True):
-    """How long answering takes at one batch size."""
+    """The time of an answer at one batch size."""
 
     batch_size: AtLeastOne
     examples: AtLeastOne  # timed
@@ -74,7 +74,7 @@ class Timing(Typed, frozen=True, kw_only=True):
 
 
 class ExitLatency(Typed, frozen=True, kw_only=True):
-    """What answering costs at one setting of the exit."""
+    """The cost of an answer at one setting of the exit."""
 
     rule: str  # as in a predictions file
     setting: float | None  # the number that is swept
@@ -82,12 +82,12 @@ class ExitLatency(Typed, frozen=True, kw_only=True):
     timings: tuple[Timing, ...]  # one per batch size
 
     def timing(self, batch_size: int) -> Timing | None:
-        """At this batch size; None where it was not timed."""
+        """The timing at this batch size; None if it was not timed."""
         return next((timing for timing in self.timings if timing.batch_size == batch_size), None)
 
 
 class Latency(Typed, frozen=True, kw_only=True):
-    """What answering costs a model, as measured once: of two measurements all but layers and FLOPs differ."""
+    """The cost of a model's answers, measured once: two measurements differ in all but layers and FLOPs."""
 
     device: str  # name of the GPU, or model of the CPU
     threads: AtLeastOne  # of PyTorch
@@ -95,17 +95,17 @@ class Latency(Typed, frozen=True, kw_only=True):
 
     @property
     def own(self) -> ExitLatency:
-        """Under the model's own exit."""
+        """The latency under the model's own exit."""
         return self.exits[0]
 
     @property
     def all_layers(self) -> ExitLatency:
-        """Where nobody leaves early."""
+        """The latency without early exits."""
         return next(own for own in self.exits if own.rule == "last")
 
 
 class Outcome(Typed, frozen=True, kw_only=True):
-    """What a finished trial amounts to: numbers of the selected epoch, costs of the whole trial."""
+    """The result of a finished trial: numbers of the selected epoch, costs of the whole trial."""
 
     score: Score
     selection_score: Score
@@ -135,16 +135,16 @@ class OutOfMemory(TrainingError):
 
 
 class Unavailable(ValueError):
-    """Something that a trial is made of (data, backbone, start) is not there, or not whole, where it should be."""
+    """Data, backbone or start of a trial are missing, or incomplete, on this machine."""
 
 
 class UnreadableState(ValueError):
-    """What was saved of a trial is damaged, incomplete or of another trial: it can only be trained anew."""
+    """The saved state of a trial is damaged, incomplete or of another trial: it can only be trained anew."""
 
 
 @contextmanager
 def available() -> Iterator[None]:
-    """What is wrong with the data, the backbone or the start becomes `Unavailable`: it is no fault of the trial."""
+    """Turns errors of data, backbone or start into `Unavailable`: they are not the trial's fault."""
     try:
         yield
     except (ValueError, OSError) as error:

@@ -42,7 +42,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     """The state that `write_state` left in `folder`, on the CPU.
 
     Raises:
-        UnreadableState: there is none, or it is damaged.
+        UnreadableState: the state is missing or damaged.
     """
     if not has_state(folder):
         raise UnreadableState(f"{folder}: no saved trial, {STATE} is missing")
@@ -50,7 +50,7 @@ def read_state(folder: Path) -> dict[str, Any]:
         return torch.load(folder / STATE, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # whatever torch makes of bytes that are none of its own
+    except Exception as error:  # whatever torch makes of foreign bytes
         raise UnreadableState(f"{folder}: {STATE} is damaged: {_first_line(error)}") from error
 
 
@@ -72,7 +72,7 @@ def has_state(folder: Path) -> bool:
 
 
 def model_folder(folder: Path, epoch: int) -> Path:
-    """Where the model of an epoch lies in a trial's folder."""
+    """The folder of an epoch's model in a trial's folder."""
     return folder / f"model-epoch-{epoch}"
 
 
@@ -120,7 +120,7 @@ def remove_other_models(folder: Path, keep: Path | None) -> None:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """torch and safetensors have errors of their own where a file cannot be written: all become `OSError`s."""
+    """Turns torch's and safetensors' errors of a file that cannot be written into `OSError`s."""
     try:
         yield
     except (RuntimeError, SafetensorError) as error:
@@ -129,7 +129,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """What does not fit together in a saved trial makes it unreadable; a disk or a GPU that fails does not."""
+    """Turns errors of a saved trial that does not fit into `UnreadableState`, but not those of a disk or GPU."""
     try:
         yield
     except (torch.OutOfMemoryError, torch.AcceleratorError):
@@ -139,10 +139,10 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def check_same(saved: object, wanted: object, names: Sequence[str]) -> None:
-    """Passes if these fields of a saved spec and of the one that is asked for are equal.
+    """Checks that these fields of a saved spec and of the one that is asked for are equal.
 
     Raises:
-        ValueError: one is not.
+        ValueError: one differs.
     """
     for name in names:
         if getattr(saved, name) != getattr(wanted, name):
