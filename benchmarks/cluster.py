@@ -54,7 +54,7 @@ from study.drivers.provenance import provenance
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.facts.journal import Journal
-from study.launch_stages import command_line, plan_file
+from study.launch import command_line, plan_file
 from study.plans.plan_file import write_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.screen.live_view import LiveView
@@ -236,7 +236,7 @@ def cluster(slots: int, nodes: int) -> Iterator[None]:
 
 
 def run_study(plan: ResolvedPlan, folder: Path, *, slots: int, window: Window) -> None:
-    """One launch as `study.launch_stages` does it, until the window is over; no smoke steps, mirror or tables."""
+    """One launch as `study.launch` does it, until the window is over; no smoke steps, mirror or tables."""
     code = provenance()
     write_plan(folder, plan_file(folder, plan, code))
     for name in ("trials", "predictions"):

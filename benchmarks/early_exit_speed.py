@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
 
+import search_spaces
 from benchmarks.counts import count
 from benchmarks.random_texts import VOCABULARY, random_examples
 from benchmarks.results_file import write_results
-from search_spaces import palbert as palbert_space
 from trainables import palbert
 from trainables.data.examples import Examples
 from trainables.data.tasks import TASKS
@@ -75,7 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
 def random_palbert(layers: int, hidden_size: int) -> PonderModel:
     """PALBERT on a BERT with random weights."""
     torch.manual_seed(0)
-    values = dict(palbert_space.FIXED) | {field: menu[0] for field, menu in palbert_space.PAPER_GRID.items()}
+    space = search_spaces.load("palbert")
+    values = {**space.fixed, **{field: menu[0] for field, menu in space.paper_grid.items()}}
     config = palbert.Config(**values)
     backbone = AutoConfig.for_model(
         "bert",

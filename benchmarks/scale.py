@@ -30,14 +30,13 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
+from study.drivers.provenance import provenance
 from study.facts.events import FILE, Report, TrialEnded
 from study.facts.journal import MemoryJournal
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import RECORDS
-from study.launch import plan_from
+from study.launch import plan_file, plan_from, resolve_in
 from study.launch_options import build_parser
-from study.launch_plan import resolve_in
-from study.launch_stages import plan_file, provenance
 from study.plans.plan_file import write_plan
 from trainables.data.tasks import find_task
 
@@ -164,7 +163,7 @@ def made_study(folder: Path, *, trials: int, epochs: int) -> Path:
     """The folder of a finished study, as one launch would have left it, models and tables left out."""
     options = build_parser().options(asked_for(folder, trials=trials, epochs=epochs))
     plan, _ = plan_from(options)
-    resolved = resolve_in(folder, plan)
+    resolved = resolve_in(folder, plan, None)
     journal, code = MemoryJournal(), provenance()
     run_scheduler(Scheduler(folder.name, resolved, journal, code))
     folder.mkdir()

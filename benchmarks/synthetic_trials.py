@@ -41,7 +41,7 @@ from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.facts.events import Report
 from study.facts.journal import Journal
-from study.launch_stages import command_line, plan_file, start_mirror
+from study.launch import command_line, plan_file, start_mirror
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Arm, ResolvedPlan
@@ -273,7 +273,7 @@ class StudyRun:
 def run_study(
     plan: ResolvedPlan, folder: Path, *, mirrored: bool, on_progress: Callable[[Scheduler], None] | None = None
 ) -> StudyRun:
-    """One launch as `study.launch_stages` does it, tables and report left out, on a Ray cluster of its own."""
+    """One launch as `study.launch` does it, tables and report left out, on a Ray cluster of its own."""
     code = provenance()
     write_plan(folder, plan_file(folder, plan, code))
     for name in ("trials", "predictions"):

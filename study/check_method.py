@@ -76,7 +76,7 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _first(rule: space_rules.Rule, subject: space_rules.Method) -> str | None:
-    return next(rule(subject), None)
+    return next(space_rules.faults_of(rule, subject), None)
 
 
 def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:

@@ -39,7 +39,7 @@ from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T", bound=Typed)
-SEVERAL = ("method", "task")  # options that take a,b,c
+SEVERAL = ("--method", "--task")  # options that take a,b,c
 _OF_NUMBERS = "0123456789.eE+-_"
 
 
@@ -113,8 +113,8 @@ class Parser(argparse.ArgumentParser, Generic[T]):
     def complete(self, **values: Sequence[str]) -> None:
         """Offers these values of options, by name, to a shell that completes a line."""
         for action in self._actions:
-            if action.dest in values:
-                setattr(action, "completer", partial(_completed, values[action.dest]))
+            for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
+                setattr(action, "completer", partial(_completed, values[name]))
 
     def options(self, arguments: Sequence[str] | None) -> T:
         """The options of a command line.
@@ -196,7 +196,7 @@ def _kinds(kind: Any) -> Iterator[Any]:
 def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **_: object) -> list[str]:
     """Names that the word could become; of an option that takes several behind each other, the last of them."""
     before, comma, _last = prefix.rpartition(",")
-    if comma and action.dest not in SEVERAL:
+    if comma and not {*SEVERAL} & {*action.option_strings}:
         return []
     given = before.split(",")
     return [f"{before}{comma}{name}" for name in names if name not in given]

@@ -1,40 +1,99 @@
-"""Starts, continues or extends a study: `python -m study.launch --method palbert`."""
+"""Starts, continues or extends a study: `python -m study.launch --method palbert`.
+
+Ray, torch and the drivers are imported when trials are to be run: a study that is finished needs none of them.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import shlex
+import socket
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from search_spaces import meant_method
-from search_spaces._every_method import ATTENTION
-from study import profiles
-from study.cluster.resources import local_gpus
-from study.command_line import guarded, read_pair, read_setting
-from study.facts.plain_words import on_screen
-from study.launch_options import LaunchOptions, build_parser, check_options
-from study.launch_plan import (
-    check_tensorfloat32,
-    first_line,
-    launched_arms,
-    plan_notes,
-    prepare,
+from study.cluster.resources import Nodes, Resources, ThisMachine, check_room, local_gpus
+from study.command_line import guarded, read_setting
+from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
+from study.decisions.progress import StudyProgress
+from study.decisions.reopening import arms_of_other_code, reopen_failed, to_reopen
+from study.decisions.scheduler import Scheduler
+from study.decisions.specs import Provenance
+from study.drivers.provenance import provenance
+from study.drivers.trial_end import end_unsettled
+from study.drivers.watchdog import Stalled, Watchdog
+from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
+from study.facts.journal import Journal
+from study.facts.plain_words import counted, for_screen, on_screen
+from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
+from study.launch_options import (
+    OUT,
+    LaunchOptions,
+    build_parser,
+    check_options,
+    default_driver,
+    is_installed,
+    plan_from,
 )
+from study.mlflow_mirror.tracking import silence_of
 from study.plans.departures import departures_in_words
-from study.plans.included_folder import include_folder
-from study.plans.plan import EarlyStopping, Plan
-from study.plans.plan_file import require_plan
-from study.plans.resolution import explain
+from study.plans.identity import digest, in_file_names
+from study.plans.included_folder import check_in_one_folder, include_folder
+from study.plans.plan import Plan
+from study.plans.plan_file import FILE as PLAN
+from study.plans.plan_file import (
+    PlanFile,
+    another_study,
+    of_settings_in_file,
+    other_data,
+    plan_as_toml,
+    plan_changes,
+    plan_on_disk,
+    require_plan,
+    write_plan,
+)
+from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan
-from study.plans.toml_file import of_settings_in_file, plan_as_toml, read_toml
 from study.plans.unknown_words import unknown_in_words
-from trainables import base_method, method_files
-from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.schema import Configuration, to_plain
-from trainables.spelling import meant, same
+from study.rebuild import write_files
+from study.screen.terminal import can_redraw, console_on, waiting_for
+from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
+from study.storage.addresses import join, make_writable, masked, storage_address
+from study.storage.study_storage import storage_for
+from trainables import method_files
+from trainables.data import glue
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.encoders.backbones import backbone_fingerprint, is_folder
+from trainables.schema import to_plain
+from trainables.spelling import meant
+
+if TYPE_CHECKING:
+    from study.drivers.driver import Driver
+
+MOST_STUDIES = 3  # that are named in a line
+MOST_FAULTS = 10  # of data, that are told at once
+MOST_ARMS = 5  # that are named in a line
+MIRROR_NICENESS = 10  # over the launch's own: where processors are short, driver and trials go first
+
+
+class Study(NamedTuple):
+    """The study of a command line: what is asked for, joined with what its folder holds already."""
+
+    resolved: ResolvedPlan
+    folder: Path
+    asked: Plan  # by this command alone
+    earlier: PlanFile | None  # the plan that the folder holds
+    why: str  # where the plan is from
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,62 +104,216 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
     check_options(options)
-    plan, why = plan_from(options)
-    if options.dry_run:
-        return dry_run(plan, options, why=why)
-    resolved, folder = _prepared(plan, options)
-    check_tensorfloat32(options, resolved)
-    from study.launch_stages import run_study  # Ray, where trials are to be run
-
-    return run_study(plan, folder, options, why=why)
+    if not options.dry_run:
+        return run_study(open_study(options), options)
+    unchecked: list[str] = []
+    return dry_run(open_study(options, unchecked=unchecked), options, unchecked=unchecked)
 
 
-def plan_from(options: LaunchOptions) -> tuple[Plan, str]:
-    """The plan of the profile, or of the study to go on with, with the command line laid over it; and why that one."""
-    base, why = _base(options)
-    if options.include or not base.include:
-        method_files.include(method_files.read_methods(options.include) if options.include else None)
-    else:
-        include_folder(base.methods, base.include)
-    if options.plan:
-        base = _as_meant(base, options.plan)
-    overrides = {
-        "methods": options.method and _names(options.method, profiles.methods(base.profile), _meant_method),
-        "tasks": options.task and _names(options.task, TRAINABLE_TASKS, _meant_task),
-        "include": options.include and str(Path(options.include).resolve()),
-        "data": options.data,
-        "backbone": options.backbone,
-        "tokenizer": options.tokenizer,
-        "samples": options.samples,
-        "seeds": options.seeds,
-        "epochs": options.epochs,
-        "sampler": options.sampler,
-        "selection": options.selection,
-        "settings": {**_attention(options), **dict(read_setting(text) for text in options.set)} or None,
-        "search_repeats": options.search_repeats,
-        "baseline": options.baseline and meant_method(options.baseline),
-        "search_precision": options.search_precision,
+def open_study(options: LaunchOptions, *, unchecked: list[str] | None = None) -> Study:
+    """The study of a command line; see `prepare`. A fault of a setting in the file of --plan names the file."""
+    earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
+    plan, why = plan_from(options, earlier.plan.asked if earlier else None)
+    try:
+        return prepare(plan, options, earlier=earlier, why=why, unchecked=unchecked)
+    except ValueError as error:
+        if options.plan is None:
+            raise
+        typed = [read_setting(text)[0] for text in options.settings]
+        raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
+
+
+def prepare(
+    plan: Plan,
+    options: LaunchOptions,
+    *,
+    earlier: PlanFile | None = None,
+    why: str = "",
+    unchecked: list[str] | None = None,
+) -> Study:
+    """The study that is asked for. Its plan is resolved here, and nothing is created.
+
+    Args:
+        earlier: the plan of the study of --continue; that of any other folder is read here.
+        unchecked: as in `resolve`.
+
+    Raises:
+        ValueError: the plan cannot be run, or is of another study than the folder's.
+    """
+    folder = Path(options.continue_study or Path(options.out or OUT) / (options.name or default_name(plan)))
+    earlier = earlier or plan_on_disk(folder)
+    if options.retry_failed and earlier is None:
+        raise ValueError(
+            f"--retry-failed is of a study that is there, and {folder} is none; allowed: --continue runs/NAME, or "
+            "leave it out"
+        )
+    resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
+    if options.baseline and resolved.asked.baseline not in resolved.asked.methods:
+        studied = ", ".join(resolved.asked.methods)
+        raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
+    _check_tensorfloat32(options, resolved)
+    return Study(resolved, folder, plan, earlier, why)
+
+
+def default_name(plan: Plan) -> str:
+    """The methods, and digits that anything else changes that decides a number.
+
+    The folder of a backbone or tokenizer counts by its content, wherever it lies; a hub name by itself, at whatever
+    commit it is.
+    """
+    names = plan.methods if len(plan.methods) < 3 else (f"{len(plan.methods)}-methods",)
+    loaded = {
+        kind: backbone_fingerprint(name, kind=kind) if name and is_folder(name) else name
+        for kind, name in (("backbone", plan.backbone), ("tokenizer", plan.tokenizer))
     }
-    plan = replace(base, **{name: value for name, value in overrides.items() if value is not None})
-    if options.start_from:
-        plan = replace(plan, start_from=_starts(options.start_from, plan))
-    if options.early_stopping is not None:
-        plan = replace(plan, early_stopping=EarlyStopping() if options.early_stopping == "asha" else None)
-    return plan, why
+    content = {**plan.of_numbers, **loaded, "data": glue.seen_from_anywhere(plan.data)}
+    return "-".join([*map(in_file_names, names), digest(to_plain(content), length=6)])
 
 
-def _attention(options: LaunchOptions) -> Configuration:
-    """The fields that `--attention` fixes, if it is given."""
-    return {} if options.attention is None else ATTENTION[options.attention]
+def resolve_in(
+    folder: Path,
+    plan: Plan,
+    earlier: PlanFile | None,
+    *,
+    is_continued: bool = False,
+    unchecked: list[str] | None = None,
+) -> ResolvedPlan:
+    """The plan joined with the one that its folder holds; `is_continued`: by --continue.
+
+    Raises:
+        ValueError: the folder holds another study, or some data cannot be read.
+    """
+    if earlier is None:
+        _check_files(plan)
+        return resolve(plan, unchecked=unchecked)
+    had = earlier.plan.asked
+    plan = plan.extended_from(had)
+    if glue.kind_of(plan.data) != glue.kind_of(had.data) and read_facts(folder).trials:  # before data are read
+        raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
+    _check_files(plan)
+    if plan.include is not UNSET:
+        include_folder(plan.methods, plan.include)
+    check_in_one_folder(had.methods, plan, had)
+    resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
+    if not unchecked and plan_changes(earlier.plan, resolved):
+        settled = {trial.started.arm for trial in read_facts(folder).trials.values()}
+        if changed := plan_changes(earlier.plan, resolved, settled=settled):
+            raise another_study(folder, changed, is_continued=is_continued)
+    return resolved
 
 
-def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
-    """Says what would run, what it is expected to cost and where it is not what the papers did; nothing is created."""
+def _check_files(plan: Plan) -> None:
+    """Passes if all rows can be read that trials of the plan train on.
+
+    Raises:
+        ValueError: some cannot; a line for each, `MOST_FAULTS` at most.
+    """
+    tasks = [TASKS[name] for name in plan.tasks if name in TASKS]
+    for task in tasks:
+        glue.check_data(task, plan.data)
+    faults: list[str] = []
+    for task in tasks:
+        if len(faults) < MOST_FAULTS:
+            faults += glue.data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
+    if len(faults) > 1:
+        least = "at least " * (len(faults) >= MOST_FAULTS)
+        faults = [f"--data {plan.data} has {least}{len(faults)} faults; mend them, or choose another folder", *faults]
+    if faults:
+        raise ValueError("\n".join(faults))
+
+
+def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
+    """Rejects TF32 for trials that are known to have no GPU."""
+    asking = [arm for arm in resolved.arms if "tensorfloat32" in (arm.fixed.get("precision"), arm.search_precision)]
+    has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
+    if asking and not has_gpus:
+        raise ValueError(
+            f"trials of {asking[0].name} are to compute in tensorfloat32, but have no GPU; allowed: float32, bfloat16"
+        )
+
+
+def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
+    """Names of the arms whose trials this launch runs: those that --method and --task name, and what they start from.
+
+    Raises:
+        ValueError: arms are left out beside a limit that is shared by all.
+    """
+    arms = study.resolved.arms
+    methods = None if options.methods is None else study.asked.methods
+    tasks = None if options.tasks is None else study.asked.tasks
+    named = [arm for arm in arms if methods is None or arm.method in methods]
+    names = {arm.name for arm in named if tasks is None or arm.task in tasks}
+    sources = {arm.name: arm.start_from for arm in arms}
+    waiting = list(names)
+    while waiting:
+        if (source := sources[waiting.pop()]) is not None and source not in names:
+            names.add(source)
+            waiting.append(source)
+    if options.max_gpu_hours is not None and (left := [arm.name for arm in arms if arm.name not in names]):
+        raise ValueError(
+            f"--max-gpu-hours is shared by all arms of the study, but {left[0]} is not named; leave out --method and "
+            "--task, or --max-gpu-hours"
+        )
+    return frozenset(names)
+
+
+def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+    """Notes on a plan before it is written: what was raised, what stays as it is, and other studies with its arms."""
+    asked = study.resolved.asked
+    raised = [
+        f"--{name} {given}: the study has {'its whole grid' if had is None else had} already, "
+        f"and goes on with {'that' if had is None else had}"
+        for name, given, had in (("samples", options.samples, asked.samples), ("seeds", options.seeds, asked.seeds))
+        if given is not None and given != had
+    ]
+    elsewhere = _same_arms_elsewhere(study) if study.earlier is None else []
+    return [*raised, *_not_launched(study, options, facts, launched=launched), *elsewhere]
+
+
+def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
+    """The arms that this launch runs and the command for the rest, if it leaves some out."""
+    left = [arm.name for arm in study.resolved.arms if arm.name not in launched]
+    if not left:
+        return []
+    given = [name for name, value in (("--method", options.methods), ("--task", options.tasks)) if value is not None]
+    whole = f"leave out {' and '.join(given)}" if options.continue_study else f"--continue {study.folder}"
+    runs = ", ".join(arm.name for arm in study.resolved.arms if arm.name in launched)
+    notes = [f"this launch runs only {runs}; these arms stay as they are: {', '.join(left)}; to run all: {whole}"]
+    progress = StudyProgress(study.resolved, facts, max_gpu_hours=None)
+    had = {name: (len(progress.arm(name).confirmed), len(progress.arm(name).arm.seeds)) for name in left}
+    if fewer := [f"{name} {number} of {wanted}" for name, (number, wanted) in had.items() if 0 < number < wanted]:
+        notes.append(f"of those, these then have fewer seeds than the study asks for: {', '.join(fewer)}")
+    return notes
+
+
+def _same_arms_elsewhere(study: Study) -> list[str]:
+    """A line that names the studies beside a new one that have arms of it, made of the same; none if there is none."""
+    beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
+    having: dict[Path, str] = {}
+    for file in sorted(beside.glob(f"*/{PLAN}")):
+        try:
+            other = require_plan(file.parent).plan
+        except ValueError:  # whoever asks for that study is told
+            continue
+        names = {arm.name for arm in other.arms} & own
+        if names and not plan_changes(other, study.resolved):
+            having[file.parent] = ", ".join(sorted(names))
+    if len(having) > 1:
+        more = len(having) - MOST_STUDIES
+        shown = ", ".join(other.name for other in [*having][:MOST_STUDIES]) + f" and {more} more" * (more > 0)
+        to_add = f"to add to one of them: --continue {beside}/NAME"
+        return [f"{len(having)} studies in {beside} have arms of this one too, under this protocol: {shown}; {to_add}"]
+    return [
+        f"{other} has {arms} too, under this protocol; to add to it: --continue {other}"
+        for other, arms in having.items()
+    ]
+
+
+def dry_run(study: Study, options: LaunchOptions, *, unchecked: Sequence[str]) -> int:
+    """Prints what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
     from study.forecast.forecast import forecast_plan
 
-    unchecked: list[str] = []
-    resolved, folder = _prepared(plan, options, unchecked=unchecked)
-    check_tensorfloat32(options, resolved)
+    resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
@@ -110,15 +323,14 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     if options.toml:
         print(plan_as_toml(resolved.asked), end="")
         return 0
-    forecast = forecast_plan(resolved, folder, with_probe=options.probe)
-    for line in unknown_in_words(resolved):
-        print(on_screen(line, sys.stderr), file=sys.stderr)
+    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe)
+    _warn(unknown_in_words(resolved))
     if options.json:
-        print(json.dumps({"folder": str(folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}, indent=1))
+        facts = {"folder": str(study.folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}
+        print(json.dumps(facts, indent=1))
         return 0
-    launched = launched_arms(plan, options, resolved)
-    notes = plan_notes(options, resolved, folder, launched=launched)
-    for line in [first_line(folder, resolved, why), *notes, *forecast.lines]:
+    notes = plan_notes(study, options, read_facts(study.folder), launched=launched_arms(study, options))
+    for line in [_first_line(study), *notes, *forecast.lines]:
         print(on_screen(line, sys.stdout))
     for line in departures_in_words(resolved):
         print(line)
@@ -129,96 +341,382 @@ def dry_run(plan: Plan, options: LaunchOptions, *, why: str) -> int:
     return 0
 
 
-def _prepared(plan: Plan, options: LaunchOptions, *, unchecked: list[str] | None = None) -> tuple[ResolvedPlan, Path]:
-    """As `prepare`; what is wrong with a setting of the file of --plan is told of that file."""
+def _first_line(study: Study) -> str:
+    return f"study {study.folder} ({study.resolved.protocol_hash}), {study.why}"
+
+
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(on_screen(line, sys.stderr), file=sys.stderr)
+
+
+def run_study(study: Study, options: LaunchOptions) -> int:
+    """The launch's exit status.
+
+    Raises:
+        ValueError: the study cannot be opened, or no trial fits on a node; nothing was run.
+    """
+    if options.tracking_uri is None and not is_installed("mlflow"):
+        _warn(["MLflow is not installed here: the launch goes on with --tracking-uri none"])
+        options = replace(options, tracking_uri="none")
+    until = math.inf if options.max_minutes is None else time.monotonic() + 60 * options.max_minutes
+    folder = study.folder
+    with ExitStack() as stack:
+        if options.address:
+            with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
+                stack.enter_context(_ray(options.address))  # before anything is created
+                _resources(options)
+        if options.storage and study.earlier is None:
+            make_writable(join(storage_address(options.storage), "trials"))
+        make_writable(str(folder / "predictions"))
+        journal = stack.enter_context(closing(Journal(folder)))
+        study = _as_locked(study, is_continued=options.continue_study is not None)
+        code, faults = provenance(), Faults(max_failures=options.max_failures)
+        limit, arms = options.max_gpu_hours, launched_arms(study, options)
+        scheduler = Scheduler(
+            folder.name, study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms
+        )
+        is_over = _is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed)
+        storage = storage_for(None if is_over else options.storage, folder, journal.facts)
+        if not is_over:
+            make_writable(join(storage, "trials"))
+        notes = plan_notes(study, options, journal.facts, launched=arms)
+        _keep_plan(study, code, is_over=is_over)
+        _warn(notes)
+        end_unsettled(scheduler, storage=storage, folder=folder)
+        if is_over:
+            said = f"{_nothing_left(scheduler.progress, folder)}{_not_stored(options.storage, storage)}"
+            _warn([said, *_trained_otherwise(scheduler.progress, folder, code)])
+            table = dev_table(folder) or write_files(folder, scheduler.progress)
+        else:
+            _warn([_first_line(study), *unknown_in_words(study.resolved)])
+            table = _launch(scheduler, journal, folder, storage, options, until=until)
+    return _conclude(scheduler, folder, table, options)
+
+
+def _as_locked(study: Study, *, is_continued: bool) -> Study:
+    """The study now that nobody else can write to its folder; resolved anew if another launch has done so meanwhile."""
+    now = plan_on_disk(study.folder)
+    if now == study.earlier:
+        return study
+    resolved = resolve_in(study.folder, study.asked, now, is_continued=is_continued)
+    return study._replace(resolved=resolved, earlier=now)
+
+
+def _nothing_left(progress: StudyProgress, folder: Path) -> str:
+    """What a launch says that has no trial to run."""
+    failed = progress.failures
+    if not failed:
+        return f"study {folder}: nothing is left to do"
+    arms = ", ".join(dict.fromkeys(record.arm for record in failed))
+    trials = f"{counted(len(failed), 'trial')} of {arms} failed"
+    return f"study {folder}: no trial is left to run, but {trials}; with mended code, or --retry-failed, they run again"
+
+
+def _trained_otherwise(progress: StudyProgress, folder: Path, code: Provenance) -> list[str]:
+    """A line where a study that is over has arms of other code than this: what stands, and what trains anew."""
+    if not (arms := arms_of_other_code(progress, code)):
+        return []
+    named = ", ".join(arms[:MOST_ARMS]) + f" and {len(arms) - MOST_ARMS} more" * (len(arms) > MOST_ARMS)
+    anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
+    return [
+        f"the code is another than that which {named} {'were' if len(arms) > 1 else 'was'} trained with; the numbers "
+        f"are kept; to train anew, as another study: {anew}, then --plan plan.toml --name NEW"
+    ]
+
+
+def _not_stored(asked: str | None, storage: str) -> str:
+    """What is said of a storage that a finished study is given."""
+    if asked is None or storage_address(asked) == storage:
+        return ""
+    return f", and nothing is stored in {asked}: what there is stays in {storage}"
+
+
+def _is_complete(scheduler: Scheduler) -> bool:
+    """Whether every trial has ended, and a launch has seen that: one that was killed left report and mirror behind."""
+    last = scheduler.facts.last_launch
+    seen = last is not None and last.ended is not None and last.ended.status == "complete"
+    return scheduler.progress.is_finished and seen
+
+
+def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
+    """Writes `plan.json`. If nothing is left to do and nothing else is planned, it stays, and its tables too."""
+    is_there = (study.folder / PLAN).exists()
+    if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
+        return
+    if is_over:
+        (study.folder / DEV_TABLE).unlink(missing_ok=True)  # of the plan before
+    write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
+
+
+def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
+    """The content of `plan.json`; `created` stays that of the first launch."""
+    return PlanFile(
+        name=folder.name,
+        created=earlier.created if earlier else utc_now(),
+        command=command_line(),
+        versions=code.versions,
+        git_commit=code.git_commit,
+        code_digest=code.code_digest,
+        protocol_hash=plan.protocol_hash,
+        plan=plan,
+    )
+
+
+def command_line() -> str:
+    """What was typed, for plan, journal and report: passwords are hidden."""
+    return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
+
+
+def _launch(
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
+) -> str:
+    """The dev table, after all that there was to do or until Ctrl-C, or until the monotonic clock reads `until`."""
+    elsewhere = None if storage == str(folder.resolve()) else storage
+    scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
+    reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
+    uri = options.tracking_uri or ""  # the study's own store
+    if silence := silence_of(uri):
+        _warn([f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"])
+    mirror = start_mirror(folder, options.tracking_uri)
+    status = _run_trials(scheduler, journal, folder, storage, options, until=until)
+    table = write_files(folder, scheduler.progress)
+    scheduler.end_launch(status)
+    if mirror and not silence_of(uri):
+        wait_for_mirror(mirror)
+    return table
+
+
+def _run_trials(
+    scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
+) -> LaunchStatus:
+    """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
+    if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
+        return _ended(scheduler)
+    from study.drivers.smoke_steps import SmokeStepsFailed
+
     try:
-        return prepare(plan, options, unchecked=unchecked)
-    except ValueError as error:
-        if options.plan is None:
-            raise
-        typed = [read_setting(text)[0] for text in options.set]
-        raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
-
-
-def _base(options: LaunchOptions) -> tuple[Plan, str]:
-    if options.continue_study is not None:
-        return require_plan(Path(options.continue_study)).plan.asked, "continued"
-    if options.plan is not None:
-        return read_toml(Path(options.plan)), f"plan {options.plan}"
-    profile, why = _profile(options)
-    return profiles.load(profile), why
-
-
-def _profile(options: LaunchOptions) -> tuple[str, str]:
-    asked = meant(options.profile or "auto", ["auto", *profiles.available()], what="profile")
-    if asked != "auto":
-        return asked, f"profile {asked}"
-    if options.address:
-        from study.cluster.ray_cluster import cluster_gpus
-
-        gpus, where = cluster_gpus(options.address), f"the Ray cluster at {options.address}"
-    else:
-        gpus, where = local_gpus(), "this machine"
-    profile = "paper" if gpus else "mini"
-    return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
-
-
-def _as_meant(plan: Plan, file: str) -> Plan:
-    """The plan of a file with the names that are meant."""
-    meanings: dict[str, Callable[[], object]] = {
-        "methods": lambda: tuple(map(meant_method, plan.methods)),
-        "tasks": lambda: tuple(map(_meant_task, plan.tasks)),
-        "baseline": lambda: plan.baseline and meant_method(plan.baseline),
-    }
-    found = dict[str, object]()
-    for field, meaning in meanings.items():
-        try:
-            found[field] = meaning()
-        except ValueError as error:
-            raise ValueError(f"--plan {file}: {field}: {error}") from None
-    return replace(plan, **found)
-
-
-def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    return tuple(dict.fromkeys(menu if "all" in names else map(as_meant, names)))
-
-
-def _meant_method(name: str) -> str:
-    try:
-        return meant_method(name)
-    except ValueError as error:
-        is_known = any(same(base_method(name), known) for known in method_files.names())
-        if not is_known and method_files.included() is None:
-            raise ValueError(f"{error}; a method of your own: --include FOLDER") from None
+        starts_ray = options.driver == "ray" and options.address is None
+        awaited = "Ray to start" if starts_ray else "the trials to start"
+        if not can_redraw(console_on(sys.stderr)):  # elsewhere it is shown how long it takes
+            print(f"waiting for {awaited}", file=sys.stderr, flush=True)
+        with waiting_for(awaited, output=sys.stderr) as no_more:
+            _drive(scheduler, folder, storage, options, until=until, on_start=no_more)
+    except KeyboardInterrupt:
+        return "interrupted"
+    except Stalled as stalled:
+        print(f"study.launch: {stalled}; the launch ends, the same command continues", file=sys.stderr)
+        return "interrupted"
+    except SmokeStepsFailed as failed:
+        for arm, failure in failed.failures.items():
+            config = failed.specs[arm].config
+            journal.append(SmokeStepFailed(time=journal.now(), arm=arm, config=config, failure=failure))
+        scheduler.end_launch("interrupted")
+        raise ValueError(f"{failed}; the traceback: {failures_command(folder)}") from None
+    except ValueError:  # a worker does not find what the plan says, or no trial fits on this machine
+        scheduler.end_launch("interrupted")
         raise
+    if scheduler.progress.is_done:
+        return _ended(scheduler)
+    return "paused" if scheduler.has_given_up else "drained"
 
 
-def _meant_task(name: str) -> str:
-    return meant(name, TRAINABLE_TASKS, what="task")
+def _ended(scheduler: Scheduler) -> LaunchStatus:
+    """How a launch has ended that has done all that it was asked for."""
+    return "complete" if scheduler.progress.is_finished else "partial"
 
 
-def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
-    """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
-    starts = dict[str, str]()
-    for text in texts:
-        pair = read_pair("--start-from", text, "ARM=ARM")
+def _drive(
+    scheduler: Scheduler,
+    folder: Path,
+    storage: str,
+    options: LaunchOptions,
+    *,
+    until: float,
+    on_start: Callable[[], None],
+) -> None:
+    """Runs trials until there is nothing left to do, on the cluster that is connected, else on this machine.
+
+    `until` is as in `Driver`; `on_start` is called before the first line about trials.
+
+    Raises:
+        SmokeStepsFailed: a method cannot take a step; no trial was started.
+        Stalled: nothing moves any more.
+    """
+    with ExitStack() as stack:
+        if options.address is None and options.driver == "ray":
+            stack.enter_context(_ray(None))
+        from study.drivers.smoke_steps import SmokeSteps
+        from study.screen.live_view import LiveView
+
+        resources = _resources(options)
+        driver = _driver(options)  # takes seconds to import
+        on_start()
+        view = stack.enter_context(LiveView(scheduler, slots=resources.slots, output=sys.stderr))
+        if waiting := check_room(resources, address=options.address):
+            view.say(waiting)
+        driver(
+            scheduler,
+            folder=folder.resolve(),
+            storage=storage,
+            resources=resources,
+            on_progress=view.update,
+            watchdog=Watchdog(max_idle_hours=options.max_idle_hours, say=view.say),
+            smoke=SmokeSteps(scheduler, resources),
+            until=until,
+        ).run()
+
+
+@contextmanager
+def _ray(address: str | None) -> Iterator[None]:
+    """The Ray cluster at the address, else a Ray of the launch's own; a terminal is shown how long that takes to stop.
+
+    Raises:
+        ValueError: no cluster answers there.
+    """
+    from study.cluster.ray_cluster import ray_cluster
+
+    with ExitStack() as stack:
+        stack.enter_context(ray_cluster(address))
         try:
-            arm, source = map(_arm_or_task, pair)
-        except ValueError as error:
-            raise ValueError(f"--start-from {text}: {error}") from None
-        method, _, task = arm.rpartition("/")
-        if task not in plan.tasks or method not in ("", *plan.methods):
-            raise ValueError(
-                f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
-            )
-        starts[arm] = source
-    return starts
+            yield
+        finally:
+            if address is None:
+                with waiting_for("Ray to stop", output=sys.stderr):
+                    stack.close()
 
 
-def _arm_or_task(name: str) -> str:
-    method, slash, task = name.rpartition("/")
-    return f"{meant_method(method) if slash else ''}{slash}{_meant_task(task)}"
+def _driver(options: LaunchOptions) -> type[Driver]:
+    if options.driver == "local":
+        from study.drivers.local_driver import LocalDriver
+
+        return LocalDriver
+    from study.drivers.tune_driver import TuneDriver
+
+    return TuneDriver
+
+
+def _resources(options: LaunchOptions) -> Resources:
+    """What a trial holds on the connected cluster, or on this machine.
+
+    Raises:
+        ValueError: no trial fits on a node, and none can come.
+    """
+    nodes: Nodes = ThisMachine()
+    if options.driver == "ray":
+        from study.cluster.ray_cluster import RayNodes
+
+        nodes = RayNodes()
+    cpus, gpus = options.cpus_per_trial, options.gpus_per_trial
+    resources = Resources.of(nodes, cpus=cpus, gpus=gpus, address=options.address)
+    check_room(resources, address=options.address)
+    return resources
+
+
+def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
+    """The process that follows the journal into MLflow; None with `--tracking-uri none`."""
+    if uri == "none":
+        return None
+    (folder / BROWSE).unlink(missing_ok=True)  # of the launch before
+    command = [sys.executable, "-m", "study.mirror", str(folder), "--follow"]
+    with (folder / "mirror.log").open("a") as log:
+        mirror = subprocess.Popen(
+            command + (["--tracking-uri", uri] if uri else []),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is the launcher's: the mirror ends when it has seen the launch end
+        )
+    os.setpriority(os.PRIO_PROCESS, mirror.pid, os.getpriority(os.PRIO_PROCESS, 0) + MIRROR_NICENESS)
+    return mirror
+
+
+def wait_for_mirror(mirror: subprocess.Popen) -> None:
+    _warn(["writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."])
+    try:
+        with waiting_for("MLflow", output=sys.stderr):
+            status = mirror.wait()
+        if status != 0:
+            print("not all of it is in MLflow; mirror.log in the study's folder says why", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("MLflow is still being written; see mirror.log in the study's folder", file=sys.stderr)
+
+
+def browse(folder: Path, tracking_uri: str | None) -> list[str]:
+    """How to look at the runs, as `study.mirror` has written it; if the server is away, how they come there later."""
+    uri = tracking_uri or ""
+    if silence := silence_of(uri):
+        later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
+        return [f"not all of it is in MLflow: {_unanswered(uri, silence)}", f"mirror it:   {later}"]
+    path = folder / BROWSE
+    return path.read_text().splitlines() if uri != "none" and path.exists() else []
+
+
+def _unanswered(uri: str, silence: str) -> str:
+    return f"{masked(uri)} does not answer ({silence})"
+
+
+def _broken_off(scheduler: Scheduler) -> list[str]:
+    """What faults of the machine have left undone, a line each."""
+    if not scheduler.has_given_up:
+        return []
+    trials = scheduler.facts.under_way.values()
+    lines = [f"set aside: {describe_retries(t)}" for t in trials if scheduler.faults.is_set_aside(t.key)]
+    if scheduler.faults.patience_is_over:
+        minutes = f"{PATIENCE_SECONDS / 60:g}"
+        lines.append(f"no trial got on for {minutes} minutes, none has failed by that: {scheduler.faults.last_error}")
+    return lines
+
+
+def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOptions) -> int:
+    """Prints the table and the ways on; the launch's exit status."""
+    progress = scheduler.progress
+    failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
+    status = 1 if failed or missing else 0
+    if options.json:
+        facts = {"study": folder.name, "folder": str(folder), "complete": not status}
+        trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
+        print(json.dumps({**facts, **trials}, indent=1))
+        return status
+    if progress.facts.records:  # else the table has published numbers alone
+        print(f"\n{for_screen(table, sys.stdout)}")
+    for line in failed:
+        print(on_screen(f"failed: {line}", sys.stdout))
+    if failed:
+        print(f"tracebacks:  {failures_command(folder)}")
+        print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
+    if not progress.is_done:
+        for line in _broken_off(scheduler):
+            print(on_screen(line, sys.stdout))
+        word = "paused" if scheduler.has_given_up else "interrupted"
+        print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
+    if (folder / "report.html").exists():
+        print(f"report:      {folder / 'report.html'}")
+    for line in browse(folder, options.tracking_uri):
+        print(line)
+    print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
+    if not status:
+        print(f"extend:      {extension(progress.plan.asked, folder, options)}")
+    return status
+
+
+def extension(asked: Plan, folder: Path, options: LaunchOptions) -> str:
+    """A command that extends the study, on the same cluster and with the same MLflow: by as much again of its searches,
+    or of its seeds, where the searches have their whole grid."""
+    more = f"--seeds {asked.seeds + 5}" if asked.samples is None else f"--samples {2 * asked.samples}"
+    return _continued(folder, options, more)
+
+
+def _continued(folder: Path, options: LaunchOptions, more: str) -> str:
+    """A command that goes on with the study, on the same cluster and with the same MLflow."""
+    where = {
+        "driver": options.driver if options.driver != default_driver() else None,
+        "address": options.address,
+        "tracking-uri": options.tracking_uri,
+        "gpus-per-trial": options.gpus_per_trial,
+    }
+    given = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in where.items() if value is not None]
+    return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), more, *given])
 
 
 if __name__ == "__main__":

@@ -1,24 +1,27 @@
-"""The options of `study.launch`, typed, and which of them fit each other and this machine."""
+"""The options of `study.launch`, which of them fit each other and this machine, and the plan that they ask for."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import field
+from msgspec.structs import replace
 
+from search_spaces import meant_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import local_gpus
-from study.command_line import Grouped, Parser, option
+from study.command_line import Grouped, Parser, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
-from study.plans.included_folder import INCLUDE
-from study.plans.plan import Sampler, SearchRepeats
-from study.plans.plan_file import require_plan
+from study.plans.included_folder import INCLUDE, include_folder
+from study.plans.plan import EarlyStopping, Plan, Sampler, SearchRepeats
+from study.plans.plan_file import read_toml
 from study.storage.addresses import (
     TRACKING_DEFAULT,
     TRACKING_WORDS,
@@ -30,8 +33,12 @@ from study.storage.addresses import (
     tracking_address,
 )
 from study.storage.output_places import check_folder
-from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
+from trainables import base_method, method_files
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision, TrainingConfig
+from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
+from trainables.schema import Configuration
+from trainables.spelling import meant, same
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
 configuration with fresh seeds, and writes the median table. The same command again continues a study that was
@@ -77,7 +84,11 @@ _MAX_MINUTES = "end the launch after X minutes as after one Ctrl-C, to be contin
 
 
 class StudyOptions(Grouped, frozen=True, kw_only=True):
-    """The options that say what is studied; None: as the profile has it."""
+    """The options that say what is studied; None: as the profile has it.
+
+    An option with the name of a field of `Plan` is that field. Every other one with the name of a field of
+    `TrainingConfig` fixes that field for all methods, as --set does.
+    """
 
     group = "what to study (defaults come from the profile, or from the study of --continue)"
 
@@ -85,10 +96,10 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     plan: Annotated[
         str | None, option("what to study, as --dry-run --toml prints it; options over it", "FILE.toml")
     ] = None
-    method: Annotated[list[str] | None, option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME")] = (
-        None
-    )
-    task: Annotated[list[str] | None, option(_NAMES.format("all", _defaults("tasks")), "NAME")] = None
+    methods: Annotated[
+        list[str] | None, option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME", flag="--method")
+    ] = None
+    tasks: Annotated[list[str] | None, option(_NAMES.format("all", _defaults("tasks")), "NAME", flag="--task")] = None
     profile: Annotated[
         str | None, option("default: auto, which is paper where there are GPUs, else mini", _PROFILES)
     ] = None
@@ -106,7 +117,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     ] = None
     search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
-    set: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE")] = []
+    settings: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE", flag="--set")] = []
     start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
     search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
         None
@@ -186,8 +197,6 @@ def check_options(options: LaunchOptions) -> None:
             "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
             "makes another trial; allowed: one of the two"
         )
-    if options.continue_study is not None:
-        _check_continued(options, Path(options.continue_study))
     if options.plan is not None and options.profile is not None:
         raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
     if options.name is not None:
@@ -200,20 +209,6 @@ def check_options(options: LaunchOptions) -> None:
         tracking_address(options.tracking_uri)
         if not is_installed("mlflow"):
             raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
-
-
-def _check_continued(options: LaunchOptions, folder: Path) -> None:
-    """Of what the study that is continued says by itself."""
-    said = f"--continue {options.continue_study}"
-    plan = require_plan(folder).plan
-    for name, own in {"profile": plan.asked.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
-        value = getattr(options, name)
-        if value == own:
-            raise ValueError(f"--{name} is what {said} says already; leave it out")
-        if value is not None:
-            raise ValueError(f"--{name} is {value}, but that of {said} is {own}; leave one of them out")
-    if options.plan is not None:
-        raise ValueError(f"--plan is {options.plan}, but {said} has a plan of its own; leave one of them out")
 
 
 def _check_local(options: LaunchOptions) -> None:
@@ -233,3 +228,142 @@ def _check_name(name: str) -> None:
 def _check_at_most(name: str, value: float | None, most: float) -> None:
     if value is not None and not value <= most:
         raise ValueError(f"--{name} is {value:g}; allowed: at most the {most:g} of this machine")
+
+
+def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:
+    """The plan that is asked for and where it is from: a profile, a file, or the plan of the study that is continued.
+
+    The command line is laid over it.
+
+    Args:
+        earlier: the plan of the study of --continue.
+
+    Raises:
+        ValueError: an option names what there is not, or says again what the study of --continue says.
+    """
+    base, why = _base(options, earlier)
+    if options.include or not base.include:
+        method_files.include(method_files.read_methods(options.include) if options.include else None)
+    else:
+        include_folder(base.methods, base.include)
+    if options.plan:
+        base = _as_meant(base, options.plan)
+    names = [name for name in Plan.__struct_fields__ if name != "profile"]
+    given = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
+    readers: dict[str, Callable[[Any], object]] = {
+        "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
+        "tasks": lambda texts: _names(texts, TRAINABLE_TASKS, _meant_task),
+        "include": lambda folder: str(Path(folder).resolve()),
+        "early_stopping": lambda rule: EarlyStopping() if rule == "asha" else None,
+        "baseline": meant_method,
+    }
+    read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
+    if settings := _settings(options):
+        read["settings"] = settings
+    plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
+    if options.start_from:
+        plan = replace(plan, start_from=_starts(options.start_from, plan))
+    return plan, why
+
+
+def _settings(options: StudyOptions) -> Configuration:
+    """The fields of the methods that options fix: --attention, options of their names, and --set over these."""
+    names = [name for name in TrainingConfig.__struct_fields__ if name not in ("attention", *Plan.__struct_fields__)]
+    named = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    attention = {} if options.attention is None else ATTENTION[options.attention]
+    return {**attention, **named, **dict(map(read_setting, options.settings))}
+
+
+def _base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
+    if earlier is not None:
+        _check_continued(options, earlier)
+        return earlier, "continued"
+    if options.plan is not None:
+        return read_toml(Path(options.plan)), f"plan {options.plan}"
+    profile, why = _profile(options)
+    return profiles.load(profile), why
+
+
+def _check_continued(options: LaunchOptions, plan: Plan) -> None:
+    """Rejects what the study that is continued says by itself."""
+    folder, said = Path(options.continue_study or ""), f"--continue {options.continue_study}"
+    for name, own in {"profile": plan.profile, "name": folder.resolve().name, "out": str(folder.parent)}.items():
+        value = getattr(options, name)
+        if value == own:
+            raise ValueError(f"--{name} is what {said} says already; leave it out")
+        if value is not None:
+            raise ValueError(f"--{name} is {value}, but that of {said} is {own}; leave one of them out")
+    if options.plan is not None:
+        raise ValueError(f"--plan is {options.plan}, but {said} has a plan of its own; leave one of them out")
+
+
+def _profile(options: LaunchOptions) -> tuple[str, str]:
+    asked = meant(options.profile or "auto", ["auto", *profiles.available()], what="profile")
+    if asked != "auto":
+        return asked, f"profile {asked}"
+    if options.address:
+        from study.cluster.ray_cluster import cluster_gpus
+
+        gpus, where = cluster_gpus(options.address), f"the Ray cluster at {options.address}"
+    else:
+        gpus, where = local_gpus(), "this machine"
+    profile = "paper" if gpus else "mini"
+    return profile, f"profile {profile}: {where} has {gpus or 'no'} GPUs"
+
+
+def _as_meant(plan: Plan, file: str) -> Plan:
+    """The plan of a file with the names that are meant."""
+    meanings: dict[str, Callable[[], object]] = {
+        "methods": lambda: tuple(map(meant_method, plan.methods)),
+        "tasks": lambda: tuple(map(_meant_task, plan.tasks)),
+        "baseline": lambda: plan.baseline and meant_method(plan.baseline),
+    }
+    found = dict[str, object]()
+    for name, meaning in meanings.items():
+        try:
+            found[name] = meaning()
+        except ValueError as error:
+            raise ValueError(f"--plan {file}: {name}: {error}") from None
+    return replace(plan, **found)
+
+
+def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    return tuple(dict.fromkeys(menu if "all" in names else map(as_meant, names)))
+
+
+def _meant_method(name: str) -> str:
+    try:
+        return meant_method(name)
+    except ValueError as error:
+        is_known = any(same(base_method(name), known) for known in method_files.names())
+        if not is_known and method_files.included() is None:
+            raise ValueError(f"{error}; a method of your own: --include FOLDER") from None
+        raise
+
+
+def _meant_task(name: str) -> str:
+    return meant(name, TRAINABLE_TASKS, what="task")
+
+
+def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
+    """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
+    starts = dict[str, str]()
+    for text in texts:
+        pair = read_pair("--start-from", text, "ARM=ARM")
+        try:
+            arm, source = map(_arm_or_task, pair)
+        except ValueError as error:
+            raise ValueError(f"--start-from {text}: {error}") from None
+        method, _, task = arm.rpartition("/")
+        if task not in plan.tasks or method not in ("", *plan.methods):
+            raise ValueError(
+                f"--start-from {text}: {arm} is not studied; allowed: {', '.join(plan.tasks)}, METHOD/TASK"
+            )
+        starts[arm] = source
+    return starts
+
+
+def _arm_or_task(name: str) -> str:
+    method, slash, task = name.rpartition("/")
+    return f"{meant_method(method) if slash else ''}{slash}{_meant_task(task)}"

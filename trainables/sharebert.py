@@ -2,7 +2,7 @@
 
 The original is jchenghu/sharebert at 6530e06: run_glue.py, by the one command of its README. That script scores CoLA by
 QQP's metric, accuracy with F1 (lines 438 to 440), so a CoLA number of its is no Matthews correlation. The weights lie
-on no hub: pretrain them (study/profiles/sharebert.py), or the backbone is a random one.
+on no hub: pretrain them (study/profiles.py), or the backbone is a random one.
 """
 
 from __future__ import annotations

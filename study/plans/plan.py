@@ -91,8 +91,9 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     @property
     def of_numbers(self) -> dict[str, Any]:
-        """The fields that decide what any one number is: all but those that may grow or change."""
-        return {name: getattr(self, name) for name, mark in _marks().items() if mark in (None, "protocol")}
+        """The fields that are set and decide what any one number is: all but those that may grow or change."""
+        names = [name for name, mark in _marks().items() if mark in (None, "protocol")]
+        return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str) -> str | None:
         """The name of the arm whose model is the start of this one."""

@@ -1,20 +1,27 @@
-"""`plan.json` of a study's folder: its one reader and writer, and what may change when a study is extended."""
+"""The files of a plan: `plan.json` of a study's folder, and the TOML that a person writes for --plan.
+
+Also what may change when a study is extended: `plan_changes`.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from study import profiles
 from study.facts.events import LaunchBegan, read_events
 from study.plans.identity import digest
 from study.plans.plan import Plan
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.atomic_files import write_json
 from trainables.schema import Typed, from_plain, to_plain
-from trainables.spelling import nearest_in_words
+from trainables.spelling import nearest_in_words, no_such
 
 FILE = "plan.json"
+NONE = "none"  # TOML has no word for it
 MOST_NAMED = 5  # studies, in a message
 
 # Facts of an arm that may not change when a study is extended: what its numbers are made of.
@@ -125,22 +132,60 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
     )
 
 
-def check_same_study(
-    resolved: ResolvedPlan,
-    earlier: ResolvedPlan,
-    folder: Path,
-    *,
-    settled: Collection[str] | None = None,
-    is_continued: bool = False,
-) -> None:
-    """Passes if both plans have one protocol, and their common arms the same facts; `settled` as in `plan_changes`.
-    `is_continued`: by --continue.
+def plan_as_toml(plan: Plan) -> str:
+    """What the file of a plan says: every field that has a value, or whose profile has one."""
+    import tomli_w
+
+    default = to_plain(profiles.load(plan.profile))
+    fields = {
+        name: NONE if value is None else value
+        for name, value in to_plain(plan).items()
+        if value is not None or default.get(name) is not None
+    }
+    return tomli_w.dumps(fields)
+
+
+def read_toml(path: Path) -> Plan:
+    """The plan of a file; what it does not say is as its profile has it, `mini` where it names none.
 
     Raises:
-        ValueError: they do not; every field that differs is named.
+        ValueError: it cannot be read, is no TOML, or says something else than a plan has.
     """
-    if changed := plan_changes(earlier, resolved, settled=settled):
-        raise another_study(folder, changed, is_continued=is_continued)
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
+        raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
+    for name in fields:
+        if name not in Plan.__struct_fields__:
+            raise ValueError(f"--plan {path}: {no_such('field', name, Plan.__struct_fields__)}")
+    profile = fields.get("profile", "mini")
+    if not isinstance(profile, str):
+        raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
+    try:
+        default = to_plain(profiles.load(profile))
+    except ValueError as error:
+        raise ValueError(f"--plan {path}: profile: {error}") from None
+    said = {name: None if value == NONE else value for name, value in fields.items()}
+    try:
+        return from_plain(Plan, {**default, **said}, where=f"--plan {path}")
+    except ValueError as error:  # in the words of TOML
+        raise ValueError(str(error).replace(" or null", ' or "none"').replace(" an object", " a table")) from None
+
+
+def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
+    """What is wrong with a plan, with file and field where it is of a setting that the file says.
+
+    Args:
+        fault: in the words of options: `--set NAME: ...`, or `METHOD: NAME is ...`.
+        typed: the settings that the command line has laid over the file.
+    """
+    found = re.match(rf"(?:--set (\w+)|(?:{'|'.join(map(re.escape, plan.methods))}): (\w+) is\b)", fault)
+    field = found and (found[1] or found[2])
+    if found is None or field not in plan.settings or field in typed:
+        return fault
+    rest = fault.removeprefix(f"--set {field}: ")
+    return f"--plan {path}: {f'settings.{field}: ' if found[1] else 'settings: '}{rest}"
 
 
 def other_data(earlier: Plan, later: Plan) -> str:

@@ -183,7 +183,7 @@ def test_method_files_are_importable_without_torch(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_launch_needs_no_ray_before_trials_are_to_be_run(tmp_path: Path) -> None:
     heavy = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
-    run = run_blocked("import study.launch, study.launch_stages", blocked=heavy, cwd=tmp_path)
+    run = run_blocked("import study.launch", blocked=heavy, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 
@@ -216,7 +216,7 @@ def test_quick_commands_import_none_of_the_heavy_packages(command: tuple[str, ..
 @pytest.mark.slow
 def test_importing_every_module_does_nothing_else(tmp_path: Path) -> None:
     # blocked below, for all the others to show it
-    without = importers("ray") | {"study.launch_trials", "study.mlflow_mirror.served_model"}
+    without = importers("ray") | {"study.mlflow_mirror.served_model"}
     names = [name for root in PACKAGES for name in modules(root) if name not in without]
     code = f"""
 import importlib, logging, os

@@ -14,9 +14,8 @@ from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
+from study.launch import plan_file, prepare
 from study.launch_options import LaunchOptions, build_parser
-from study.launch_plan import prepare
-from study.launch_stages import plan_file
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
@@ -81,7 +80,7 @@ def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
     with closing(Journal(folder)) as journal:
         Scheduler("mine", before, journal, NO_PROVENANCE).begin_launch(command="", host="", pid=0)
     file.write_text(file.read_text().replace("\tnot_entailment", "\tentailment", 1))
-    mended, _ = prepare(plan_on(data), options_for(folder))
+    mended, *_ = prepare(plan_on(data), options_for(folder))
     assert mended.arms[0].data_fingerprint != before.arms[0].data_fingerprint
 
     trial = {"key": "a" * 16, "method": "albert", "task": "rte", "phase": "search", "trial": 0, "seed": 42}

@@ -8,9 +8,9 @@ from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch
+from study.facts.study_facts import read_facts
+from study.launch import extension, launched_arms, plan_notes
 from study.launch_options import LaunchOptions, build_parser
-from study.launch_plan import launched_arms, plan_notes
-from study.launch_stages import extension
 from study.plans.plan_file import plan_changes, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -20,17 +20,13 @@ def options_of(*arguments: str) -> LaunchOptions:
 
 
 def prepared(*arguments: str) -> ResolvedPlan:
-    options = options_of(*arguments)
-    plan, _ = launch.plan_from(options)
-    resolved, _ = launch.prepare(plan, options)
-    return resolved
+    return launch.open_study(options_of(*arguments)).resolved
 
 
 def launched(*arguments: str) -> set[str]:
     options = options_of(*arguments)
-    plan, _ = launch.plan_from(options)
-    resolved, _ = launch.prepare(plan, options)
-    return {*launched_arms(plan, options, resolved)}
+    made = launch.open_study(options)
+    return {*launched_arms(made, options)}
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +96,8 @@ def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)
-        plan, _ = launch.plan_from(options)
-        resolved, _ = launch.prepare(plan, options)
-        return plan_notes(options, resolved, study, launched=launched_arms(plan, options, resolved))
+        made = launch.open_study(options)
+        return plan_notes(made, options, read_facts(study), launched=launched_arms(made, options))
 
     names = [arm.name for arm in require_plan(study).plan.arms]
     own, others = ([name for name in names if name.endswith("/rte") is wanted] for wanted in (True, False))
@@ -144,23 +139,21 @@ def test_a_launch_runs_the_arms_that_it_names_and_no_others(study):
 def test_an_arm_is_launched_with_those_that_it_starts_from(tmp_path):
     asked = ["--method", "palbert", "--task", "rte,mnli", "--start-from", "rte=mnli", "--out", str(tmp_path)]
     options = options_of(*asked)
-    plan, _ = launch.plan_from(options)
-    resolved, _ = launch.prepare(plan, options)
+    made = launch.open_study(options)
     again = options_of("--task", "rte", "--start-from", "rte=mnli", "--out", str(tmp_path))
-    assert launched_arms(plan, again, resolved) == {"palbert/rte", "palbert/mnli"}
+    assert launched_arms(made._replace(asked=launch.plan_from(again)[0]), again) == {"palbert/rte", "palbert/mnli"}
 
 
 def test_a_limit_that_all_arms_share_is_refused_beside_some_of_them(study):
     options = options_of("--continue", str(study), "--task", "rte", "--max-gpu-hours", "1")
-    plan, _ = launch.plan_from(options)
-    resolved, _ = launch.prepare(plan, options)
+    made = launch.open_study(options)
     with pytest.raises(ValueError, match="--max-gpu-hours is shared by all arms of the study, but .* is not named"):
-        launched_arms(plan, options, resolved)
+        launched_arms(made, options)
 
 
 def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on_as_if_they_had_waited():
     plan, _ = launch.plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte,cola"))
-    resolved, _ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    resolved, *_ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
     whole = Simulation(resolved).launch()
     simulation = Simulation(resolved)
     first = simulation.launch(launched={"pabee/rte"})
@@ -177,7 +170,7 @@ def test_arms_that_are_not_launched_stay_as_they_are_and_the_next_launch_goes_on
 
 def test_trials_under_way_of_other_arms_are_left_under_way():
     plan, _ = launch.plan_from(options_of("--profile", "mini", "--method", "palbert,pabee", "--task", "rte"))
-    resolved, _ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
+    resolved, *_ = launch.prepare(plan, options_of("--name", "s", "--out", "/nowhere"))
     simulation = Simulation(resolved)
     assert simulation.launch(kill_at=12) is None
     under_way = {trial.started.arm for trial in simulation.journal.facts.under_way.values()}

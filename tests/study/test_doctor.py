@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from study import doctor, launch
+from study import doctor, launch, launch_options
 from study.cluster import node_checks
 from study.cluster.node_checks import Finding
 from study.contract import space_rules
@@ -134,7 +134,7 @@ def test_a_new_task_has_no_generated_data_and_the_others_go_on(
 ) -> None:
     new = replace(TASKS["rte"], name="boolq", title="BoolQ", folder="BoolQ")
     monkeypatch.setitem(TASKS, "boolq", new)
-    for module in (launch, tasks, glue, resolution, space_rules):
+    for module in (launch, launch_options, tasks, glue, resolution, space_rules):
         monkeypatch.setattr(module, "TRAINABLE_TASKS", (*tasks.TRAINABLE_TASKS, "boolq"))
     said = ["--method", "albert", "--profile", "mini", "--out", str(tmp_path), "--dry-run", "--task"]
     assert launch.main([*said, "boolq"]) == 2

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from study.decisions.specs import Provenance
 from study.facts.events import read_events
+from study.launch import prepare, run_study
 from study.launch_options import build_parser
-from study.launch_stages import run_study
 from study.plans.plan_file import require_plan
 
 pytestmark = pytest.mark.slow
@@ -21,9 +21,9 @@ def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_p
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
     analysed = pretend_to_analyse(monkeypatch)
     options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
-    assert run_study(asked, folder, options, why="") == 0
+    assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder] and read_events(folder)[-1].status == "complete"
-    assert run_study(asked, folder, options, why="") == 0
+    assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder] and "nothing is left to do" in capsys.readouterr().err
 
 
@@ -48,20 +48,20 @@ def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path
     analysed = pretend_to_analyse(monkeypatch)
     options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
-    assert run_study(asked, folder, options, why="") == 0
+    assert run_study(prepare(asked, options), options) == 0
     assert analysed == [] and table in capsys.readouterr().out
     assert (folder / "plan.json").read_bytes() == plan
     (folder / "tables" / "dev.md").unlink()
-    assert run_study(asked, folder, options, why="") == 0
+    assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder]
 
 
 def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, str]:
     """What a launch of this code says, that has nothing to do for the study: on both streams."""
     pretend_to_analyse(monkeypatch)
-    monkeypatch.setattr("study.launch_stages.provenance", lambda: code)
+    monkeypatch.setattr("study.launch.provenance", lambda: code)
     options = build_parser().options(["--continue", str(folder), "--tracking-uri", "none"])
-    run_study(require_plan(folder).plan.asked, folder, options, why="")
+    run_study(prepare(require_plan(folder).plan.asked, options), options)
     printed = capsys.readouterr()
     return printed.out, printed.err
 
@@ -100,9 +100,9 @@ def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, m
     options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
         killed.setattr("study.rebuild.analyse", interrupt)
-        run_study(asked, folder, options, why="")
+        run_study(prepare(asked, options), options)
     analysed = pretend_to_analyse(monkeypatch)
-    assert run_study(asked, folder, options, why="") == 0
+    assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder] and require_plan(folder).plan.asked.baseline == "pondernet"
 
 

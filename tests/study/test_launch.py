@@ -12,12 +12,11 @@ from helpers.simulation import NO_PROVENANCE
 from msgspec.structs import replace
 
 import search_spaces.albert
-from study import launch, launch_plan
+from study import launch
 from study.cluster.resources import local_gpus
 from study.facts.events import read_events
+from study.launch import plan_file, resolve_in, run_study
 from study.launch_options import LaunchOptions, build_parser
-from study.launch_plan import resolve_in
-from study.launch_stages import plan_file, run_study
 from study.plans.plan import Plan
 from study.plans.plan_file import plan_on_disk, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
@@ -135,7 +134,7 @@ def test_bad_input_is_answered_in_one_line_with_what_is_allowed(capsys, tmp_path
 
 def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, tmp_path):
     plan = plan_from("--task", "rte", "--epochs", "2")
-    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
@@ -147,7 +146,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
 @pytest.mark.parametrize("edited", [{"command": "other"}, {"plan": {}}, {"name": "x"}, {"digest": "0"}])
 def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
     plan = plan_from("--task", "rte")
-    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     content = json.loads((folder / "plan.json").read_text())
     write_json(folder / "plan.json", content | edited)
@@ -158,13 +157,12 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     options = build_parser().options(["--task", "rte", "--name", "s", "--out", str(tmp_path)])
-    plan, why = launch.plan_from(options)
-    _, folder = launch.prepare(plan, options_in(tmp_path, "s"))  # as a launch that is stopped in its import
+    made = launch.open_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
-    launched_study(folder, other)
+    launched_study(made.folder, other)
     with pytest.raises(ValueError, match="is another than this command asks for.*epochs 2 against"):
-        run_study(plan, folder, options, why=why)
-    assert require_plan(folder).plan == other
+        run_study(made, options)
+    assert require_plan(made.folder).plan == other
 
 
 def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
@@ -174,14 +172,14 @@ def test_a_lost_plan_is_rebuilt_from_the_journal(tmp_path):
     rebuilt = plan_on_disk(launched)
     assert rebuilt.plan == before.plan and rebuilt.protocol_hash == before.protocol_hash
     with pytest.raises(ValueError, match="is another than this command asks for"):
-        resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"))
-    resolved = resolve_in(launched, before.plan.asked)
+        resolve_in(launched, plan_from("--method", "albert", "--task", "rte", "--set", "learning_rate=0.5"), rebuilt)
+    resolved = resolve_in(launched, before.plan.asked, rebuilt)
     write_plan(launched, plan_file(launched, resolved, NO_PROVENANCE))
     assert require_plan(launched).plan == before.plan
 
 
 def test_a_study_is_not_made_smaller_and_says_so(tmp_path, capsys):
-    resolved, folder = launch.prepare(plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s"))
+    resolved, folder, *_ = launch.prepare(plan_from("--task", "rte", "--samples", "4"), options_in(tmp_path, "s"))
     write(folder, resolved)
     fewer = ["--task", "rte", "--samples", "1", "--name", "s", "--out", str(tmp_path), "--dry-run"]
     assert launch.main(fewer) == 0
@@ -254,7 +252,7 @@ def test_the_name_of_a_study_knows_a_backbone_by_its_content(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     def name_of(*arguments: str) -> str:
-        return launch_plan.default_name(resolve(plan_from("--profile", "mini", *arguments)))
+        return launch.default_name(plan_from("--profile", "mini", *arguments))
 
     names = [name_of("--backbone", backbone) for backbone in ("./one", str(tmp_path / "one"), "./other", "./third")]
     assert names[0] == names[1] == names[2] != names[3]
@@ -273,7 +271,7 @@ def hub_names(monkeypatch, commit: str) -> None:
 def prepared(tmp_path: Path) -> ResolvedPlan:
     """The plan of a launch that uses the hub's ALBERT, written as a launch does."""
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte", "--backbone", "albert/albert-base-v2")
-    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
     write(folder, resolved)
     return resolved
 
@@ -303,7 +301,7 @@ def test_a_study_that_has_its_commits_needs_no_hub(tmp_path, monkeypatch):
 @pytest.mark.parametrize("other", ["mini-bert", "the code"])
 def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypatch, other):
     plan = plan_from("--profile", "mini", "--method", "albert", "--task", "rte")
-    resolved, folder = launch.prepare(plan, options_in(tmp_path, "s"))
+    resolved, folder, *_ = launch.prepare(plan, options_in(tmp_path, "s"))
     launched_study(folder, resolved)
     if other == "mini-bert":
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
@@ -329,8 +327,8 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("trial k on host is not what the plan says")
 
-    monkeypatch.setattr("study.launch_trials.run_trials", refuse)
+    monkeypatch.setattr("study.launch._drive", refuse)
     options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
-        run_study(more, folder, options, why="")
+        run_study(launch.prepare(more, options), options)
     assert read_events(folder)[-1].status == "interrupted"

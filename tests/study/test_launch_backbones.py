@@ -11,8 +11,8 @@ from helpers.simulation import NO_PROVENANCE
 from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
+from study.launch import plan_file
 from study.launch_options import LaunchOptions, build_parser
-from study.launch_stages import plan_file
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.pretraining_file import pretraining_of

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from study import launch_trials
-from study.launch_options import build_parser
+from study import launch
 from study.rebuild import analyse
 
 
@@ -44,6 +43,6 @@ def test_a_terminal_is_shown_that_ray_stops(monkeypatch, capsys):
         shown.append(capsys.readouterr().err)
 
     monkeypatch.setattr("study.cluster.ray_cluster.ray_cluster", ray_cluster)
-    with launch_trials._machines(build_parser().options([])):
+    with launch._ray(None):
         assert capsys.readouterr().err == ""
     assert "waiting for Ray to stop" in shown[0]

@@ -104,7 +104,6 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     monkeypatch.setitem(search_spaces.albert.SPACE, "precision", CategoricalDistribution(["float32", "bfloat16"]))
     monkeypatch.setitem(search_spaces.albert.PAPER_GRID, "precision", ["float32", "bfloat16"])
     monkeypatch.setattr(search_spaces.albert, "PUBLISHED", {})
-    monkeypatch.delitem(search_spaces.albert.FIXED, "precision")
     with pytest.raises(ValueError, match="--search-precision is bfloat16, but albert/rte tunes precision; leave it"):
         resolved_from(*OPTION)
 
@@ -123,7 +122,7 @@ def test_it_is_refused_where_a_method_tunes_its_precision(monkeypatch):
     ],
 )
 def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
-    for module in ("launch", "launch_plan", "launch_options"):
+    for module in ("launch", "launch_options"):
         monkeypatch.setattr(f"study.{module}.local_gpus", lambda: 0)
     assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
     said = capsys.readouterr().err
@@ -131,7 +130,7 @@ def test_a_launch_refuses_in_one_line(arguments, message, capsys, monkeypatch):
 
 
 def test_where_a_gpu_may_be_tensorfloat32_is_not_refused(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("study.launch_plan.local_gpus", lambda: 1)
+    monkeypatch.setattr("study.launch.local_gpus", lambda: 1)
     asked = ["--profile", "mini", "--task", "rte", "--search-precision", "tensorfloat32", "--out", str(tmp_path)]
     assert launch.main([*asked, "--dry-run"]) == 0
     assert "search in tensorfloat32 (" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from study import launch, profiles, status
 from study.facts.events import EpochReported, LaunchBegan, SearchClosed, SmokeStepFailed, TrialEnded, read_events
 from study.facts.journal import Journal
-from study.launch_stages import plan_file
+from study.launch import plan_file
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
 from study.screen.words import python

@@ -81,7 +81,7 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
 
     clock = SimpleNamespace(monotonic=lambda: 1e9 if epochs() >= limit else 0.0)
     monkeypatch.setattr("study.drivers.driver.time", clock)
-    monkeypatch.setattr("study.launch_stages.time", clock)
+    monkeypatch.setattr("study.launch.time", clock)
     for limit, status in ((1, 1), (4, 1), (1000, 0)):  # each within a trial
         before = epochs()
         assert launch.main([*arguments, "--max-minutes", "60"]) == status

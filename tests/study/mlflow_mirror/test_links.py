@@ -17,7 +17,7 @@ from helpers.mlflow_stores import free_port, planned, stored_runs
 
 from study import mirror as mirroring
 from study.facts.study_folder import BROWSE
-from study.launch_stages import browse
+from study.launch import browse
 from study.mirror import ARMS, BEST, FAILURES, LINKS, SEEDS, links_with_runs, main, mirror
 from study.mlflow_mirror.tracking import default_uri
 from study.status import read_progress

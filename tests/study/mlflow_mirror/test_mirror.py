@@ -15,7 +15,7 @@ from helpers.mlflow_stores import content, curves, free_port, planned, stored_ru
 from msgspec.structs import replace
 
 from study.facts.events import TrialEnded
-from study.launch_stages import MIRROR_NICENESS, start_mirror
+from study.launch import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.mlflow_mirror.tracking import default_uri, masked

@@ -5,7 +5,7 @@ import pytest
 from study import launch, profiles
 from study.launch_options import build_parser
 from study.plans.plan import Plan
-from study.plans.toml_file import plan_as_toml, read_toml
+from study.plans.plan_file import plan_as_toml, read_toml
 
 
 def plan_from(*arguments: str) -> Plan:

@@ -58,6 +58,6 @@ def test_it_is_told_once_by_a_dry_run_and_by_a_launch(tmp_path, capsys, monkeypa
     assert launch.main([*asked, "--dry-run"]) == 0
     printed = capsys.readouterr()
     assert printed.err.count("does not know") == printed.err.count("\n") == 1 and "does not know" not in printed.out
-    monkeypatch.setattr("study.launch_stages._launch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("study.launch._launch", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     assert launch.main(asked) == 1
     assert capsys.readouterr().err.count("does not know") == 1

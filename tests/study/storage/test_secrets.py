@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from study.drivers.causes import failure_of, lost_process
-from study.launch_stages import command_line
+from study.launch import command_line
 from study.storage.addresses import masked, tracking_address
 
 
