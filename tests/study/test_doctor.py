@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from study import doctor, launch, launch_options
-from study.cluster import node_checks
-from study.cluster.node_checks import Finding
 from study.contract import space_rules
+from study.doctor import Finding
 from study.plans import resolution
 from trainables.data import glue, tasks
 from trainables.data.tasks import TASKS
@@ -29,14 +28,14 @@ def only(findings: list[Finding]) -> Finding:
 
 
 def test_the_packages_of_these_tests_are_in_order() -> None:
-    finding = only(node_checks.check_packages())
+    finding = only(doctor.check_packages())
     assert not finding.is_fault and "torch" in finding.text
 
 
 def test_a_package_outside_its_bounds_is_named_with_both() -> None:
-    assert node_checks._missing("numpy<1") is not None and "wanted <1" in str(node_checks._missing("numpy<1"))
-    assert node_checks._missing("no-such-package>=1") == "no-such-package is not installed"
-    assert node_checks._missing("numpy>=1") is None
+    assert doctor._missing("numpy<1") is not None and "wanted <1" in str(doctor._missing("numpy<1"))
+    assert doctor._missing("no-such-package>=1") == "no-such-package is not installed"
+    assert doctor._missing("numpy>=1") is None
 
 
 def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
@@ -44,7 +43,7 @@ def test_a_gpu_under_a_cpu_build_of_torch_is_a_fault() -> None:
 
     if torch.version.cuda is not None:
         pytest.skip("this torch has CUDA")
-    finding = only(node_checks.check_gpus(1.0))
+    finding = only(doctor.check_gpus(1.0))
     assert finding.is_fault and "CPU build" in finding.text
 
 
@@ -53,13 +52,13 @@ def test_the_tasks_of_a_folder_are_listed_and_the_absent_ones_too(tmp_path: Path
     for split in ("train", "dev"):
         rows = "index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is wet.\tentailment\n"
         (tmp_path / "RTE" / f"{split}.tsv").write_text(rows)
-    finding = only(node_checks.check_data(str(tmp_path)))
+    finding = only(doctor.check_data(str(tmp_path)))
     assert not finding.is_fault
     assert ": rte; without" in finding.text and "cola" in finding.text
 
 
 def test_data_without_a_task_is_a_fault(tmp_path: Path) -> None:
-    finding = only(node_checks.check_data(str(tmp_path)))
+    finding = only(doctor.check_data(str(tmp_path)))
     assert finding.is_fault and "holds no task" in finding.text
 
 
@@ -67,22 +66,22 @@ def test_broken_data_is_named_by_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "RTE").mkdir()
     for split in ("train", "dev"):
         (tmp_path / "RTE" / f"{split}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tmaybe\n")
-    finding = only(node_checks.check_data(str(tmp_path)))
+    finding = only(doctor.check_data(str(tmp_path)))
     assert finding.is_fault and "dev.tsv, line 2" in finding.text
 
 
 def test_storage_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
-    assert not only(node_checks.check_storage(tmp_path / "runs", None)).is_fault
+    assert not only(doctor.check_storage(tmp_path / "runs", None)).is_fault
     assert list(tmp_path.iterdir()) == []
 
 
 def test_storage_that_cannot_be_written_is_a_fault() -> None:
-    finding = only(node_checks.check_storage(Path("/proc/runs"), None))
+    finding = only(doctor.check_storage(Path("/proc/runs"), None))
     assert finding.is_fault and "choose another --storage" in finding.text
 
 
 def test_storage_that_other_nodes_do_not_see_is_a_fault(tmp_path: Path) -> None:
-    finding = only(node_checks.check_storage(tmp_path, tmp_path / "marker of the driver"))
+    finding = only(doctor.check_storage(tmp_path, tmp_path / "marker of the driver"))
     assert finding.is_fault and "shared folder" in finding.text
 
 
@@ -102,7 +101,7 @@ def test_a_check_that_breaks_is_a_finding_too() -> None:
     def broken() -> list[Finding]:
         raise ImportError("libcudart.so not found")
 
-    finding = only(node_checks._guarded("GPUs", broken))
+    finding = only(doctor._guarded("GPUs", broken))
     assert finding.is_fault and "libcudart.so" in finding.text
 
 
@@ -143,5 +142,5 @@ def test_a_new_task_has_no_generated_data_and_the_others_go_on(
     assert error.count("\n") == 1
     assert launch.main([*said, "rte"]) == 0
     assert list(glue.vocabulary_texts(TASKS["rte"], "mini"))
-    finding = only(node_checks.check_data("mini"))
+    finding = only(doctor.check_data("mini"))
     assert not finding.is_fault and finding.text.endswith("; without boolq")
