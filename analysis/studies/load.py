@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections import Counter
@@ -10,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.studies.record_checks import check_record
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.events import FILE as JOURNAL
 from study.facts.record import Record
@@ -20,13 +20,14 @@ from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol
-from trainables.data.tasks import find_task
+from trainables.data.tasks import TASKS, find_task, score
 from trainables.schema import to_plain
 
 if TYPE_CHECKING:
     import pandas
 
 RUNS = Path(__file__).parents[2] / "runs"
+TOLERANCE = 1e-6  # of a score against the mean of its metrics, and of layers
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,48 @@ def load_study(folder: Path | str) -> Study:
         names = ", ".join(strangers)
         warnings.warn(f"{folder}: records of arms that the plan does not have are left out: {names}", stacklevel=2)
     return study
+
+
+def check_record(record: Record) -> list[str]:
+    """The defects of the record's scores and metrics, one line each; empty if there is none.
+
+    A trial that ended with a score has every metric of its task, its score is their mean, and all of them are shares:
+    0.725, not 72.5. Nothing is asked of the numbers of a failed trial; of a stopped one, only what selected it.
+    """
+    if record.task not in TASKS:
+        return [f"task is {record.task!r}; allowed: {', '.join(TASKS)}"]
+    if record.status == "failed":
+        return []
+    lines = _not_a_share("selection_score", record.selection_score)
+    if record.status == "stopped" and record.score is None:
+        return lines
+    lines += _not_a_share("score", record.score)
+    missing = [name for name in TASKS[record.task].metrics if name not in record.metrics]
+    if missing:
+        return [*lines, f"metrics lack {', '.join(missing)}; {record.task} has {', '.join(TASKS[record.task].metrics)}"]
+    found = {name: record.metrics[name] for name in TASKS[record.task].metrics}
+    lines += [line for name, value in found.items() for line in _not_a_share(f"metrics.{name}", value)]
+    mean = score(TASKS[record.task], found)
+    if not lines and record.score is not None and abs(mean - record.score) > TOLERANCE:
+        lines.append(f"score is {record.score}; the mean of {', '.join(found)} is {mean:.6f}")
+    return lines + _layers(record)
+
+
+def _layers(record: Record) -> list[str]:
+    """A model runs at least one layer per example and at most all that it has."""
+    run, depth = record.mean_layers, record.num_layers
+    if run is None or depth is None or 1 - TOLERANCE <= run <= depth + TOLERANCE:
+        return []
+    return [f"mean_layers is {run}; allowed: 1 to {depth}, the model's num_layers"]
+
+
+def _not_a_share(name: str, value: float | None) -> list[str]:
+    if value is None:
+        return [f"{name} is null; allowed: a number in [-1, 1]"]
+    if math.isfinite(value) and -1 <= value <= 1:
+        return []
+    percent = f"; {value:g} percent is {value / 100:g}" if 1 < abs(value) <= 100 else ""
+    return [f"{name} is {value}; allowed: a number in [-1, 1]{percent}"]
 
 
 def _check_content(study: Study, arm: Arm) -> None:

@@ -1,4 +1,4 @@
-"""python -m pytest tests/analysis/test_record_checks.py"""
+"""python -m pytest tests/analysis/test_load.py"""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from helpers.made_studies import record
 from msgspec.structs import replace
 
-from analysis.studies.record_checks import check_record
+from analysis.studies.load import check_record
 from study.facts.record import Record
 
 
