@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
-from analysis.layouts.notes import pretraining_in_words
+from analysis.layouts.notes import pretraining_in_words, provenance
 from analysis.layouts.table import POINTS
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
@@ -44,7 +44,7 @@ def explain(study: Study, name: str) -> str:
     cell = cell_of(study, method, task)
     parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell), f"in MLflow: tags.arm = '{name}'"]
     if cell.records:
-        parts += [f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}", *_provenance_lines(cell)]
+        parts += [f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}", *_origin_lines(cell)]
     return "\n".join(parts) + "\n"
 
 
@@ -91,49 +91,30 @@ def _failure_lines(cell: Cell) -> list[str]:
     return lines
 
 
+def _origin_lines(cell: Cell) -> list[str]:
+    """What made the numbers."""
+    facts = {"backbone": cell.arm.pinned_backbone, "protocol": cell.studies[0].protocol_hash}
+    facts |= provenance(cell.records)
+    return [*pretraining_in_words(cell.studies), *(f"{name}: {value}" for name, value in facts.items())]
+
+
 def _record_lines(study: Study, record: Record) -> list[str]:
-    result = (
-        f"failed: {record.error}"
-        if record.score is None
-        else f"{POINTS.text(record.score)} points at epoch {record.epoch}"
-    )
+    """A confirm trial: what came of it, its key, where it ran, what it left, and its lines in the journal."""
     predictions = predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
         "layers": f"{record.mean_layers:.2f} of {record.num_layers}" if record.mean_layers else "",
         "predictions": str(predictions) if predictions.exists() else "",
-    }
-    lines = _told(study, record, result, details)
-    return lines + [f"    {line}" for line in journal_lines(study, record.key)]
-
-
-def _told(study: Study, record: Record, result: str, details: dict[str, str]) -> list[str]:
-    """A trial: what came of it, its key, and where it ran and what it left."""
-    details = {
-        **details,
         "model": where_it_lies(record, study.folder).model or "",
         "ran": f"{to_second(record.started)} to {to_second(record.ended)} on {record.host} ({record.device})",
         "in MLflow": f"tags.key = '{record.key}'",
     }
-    lines = [f"  seed {record.seed}: {result}; key {record.key}"]
-    return lines + [f"    {name}: {value}" for name, value in details.items() if value]
-
-
-def _provenance_lines(cell: Cell) -> list[str]:
-    """What made the numbers."""
-    return [f"backbone: {cell.arm.pinned_backbone}", *pretraining_in_words(cell.studies), *_made_with(cell.records)]
-
-
-def _made_with(records: Sequence[Record]) -> list[str]:
-    """A line for each fact, with every value that the trials do not share."""
-    values_by_name = {
-        "protocol": {record.protocol_hash for record in records},
-        "commit": {record.git_commit or "unknown" for record in records},
-        "code, digest of the sources": {record.code_digest for record in records},
-        "data fingerprint": {record.data_fingerprint for record in records},
-        "versions": {json.dumps(to_plain(record.versions), sort_keys=True) for record in records},
-    }
-    return [f"{name}: {' | '.join(sorted(values))}" for name, values in values_by_name.items() if values]
+    score = None if record.score is None else f"{POINTS.text(record.score)} points at epoch {record.epoch}"
+    return [
+        f"  seed {record.seed}: {score or f'failed: {record.error}'}; key {record.key}",
+        *(f"    {name}: {value}" for name, value in details.items() if value),
+        *(f"    {line}" for line in journal_lines(study, record.key)),
+    ]
 
 
 class Options(Typed, frozen=True, kw_only=True):

@@ -20,7 +20,14 @@ from markupsafe import Markup
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import departures, other_data, pretraining_in_words, seed_notes
+from analysis.layouts.notes import (
+    departures,
+    other_data,
+    pretraining_in_words,
+    protocol_in_words,
+    provenance,
+    seed_notes,
+)
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import Table
 from analysis.page.findings import caveats, completeness, findings, headline, sentence
@@ -28,11 +35,9 @@ from analysis.page.sections import Part, linked, run_tables, sections
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
 from analysis.studies.load import Study, load_study
-from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, argument, guarded
 from study.facts.plain_words import counted
-from study.facts.record import Record
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
@@ -140,23 +145,11 @@ def _provenance(study: Study) -> dict[str, str]:
         "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.file.plan.arms})),
         "pretraining": " ".join(pretraining_in_words([study])),
         "command line": study.file.command,
-        "commits": ", ".join(sorted({record.git_commit for record in records if record.git_commit})),
-        "code, digests of the sources": ", ".join(sorted({record.code_digest for record in records})),
-        "data fingerprints": ", ".join(
-            sorted({f"{TASKS[record.task].title} {record.data_fingerprint}" for record in records})
-        ),
-        "devices": ", ".join(sorted({f"{record.host} {record.device}" for record in records})),
-        "versions": " | ".join(sorted({_versions_in_words(record) for record in records})),
-        "ran": f"{min(record.started for record in records)} to {max(record.ended for record in records)}"
-        if records
-        else "",
+        **provenance(records),
+        "ran": f"{min(one.started for one in records)} to {max(one.ended for one in records)}" if records else "",
         "journal, SHA-256": study.journal.describe(),
     }
     return {name: str(value) for name, value in facts.items() if value}
-
-
-def _versions_in_words(record: Record) -> str:
-    return ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))
 
 
 class Options(Typed, frozen=True, kw_only=True):

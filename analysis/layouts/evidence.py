@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from analysis.layouts.notes import origin_in_words, pretraining_facts, seed_notes
+from analysis.layouts.notes import origin_in_words, pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.comparisons import Comparison, baseline_row, compare
 from analysis.statistics.exits import Exits, read_exits
@@ -17,7 +17,6 @@ from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.statistics.searches import Optimism, optimism_of_search
 from analysis.studies.cells import Cell, Row, names_of, rows_of
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import seeds_in_words
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from msgspec import UNSET
 
 from analysis.layouts.published import Pair
 from analysis.layouts.table import POINTS
@@ -19,17 +22,45 @@ from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample, not_shown_above_constant
 from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
-from analysis.studies.protocol_words import protocol_in_words, setting_notes
 from study.facts.other_code import code_in_words, first_code, other_code_of
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
+SELECTION = {
+    "dev": "stopped, selected and reported on the dev set",
+    "holdout": "stopped and selected on a slice of train, dev read once for the reported number",
+}
+
 
 def origin_in_words(studies: Sequence[Study]) -> str:
     """How the numbers of a table were made: the protocol, and of backbones that were pretrained here their making."""
     return " ".join([protocol_in_words(studies), *pretraining_in_words(studies)])
+
+
+def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
+    """The seeds of the table's protocol: the most that a cell has, if some have fewer."""
+    seeds = table_seeds(studies)
+    has_fewer = any(cell.state == "fewer seeds" for row in rows for cell in row.cells.values())
+    return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+
+
+def protocol_in_words(studies: Sequence[Study]) -> str:
+    """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
+    rules, asked = studies[0].protocol, [study.file.plan.asked for study in studies]
+    asha = rules.early_stopping
+    sentences = [
+        f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({SELECTION[rules.selection]})",
+        f"sampler {rules.sampler}",
+        f"early stopping of search trials {f'by ASHA (grace {asha.grace}, factor {asha.factor})' if asha else 'none'}",
+        f"profile {', '.join(dict.fromkeys(plan.profile for plan in asked))}",
+        f"data {', '.join(dict.fromkeys(plan.data for plan in asked))}",
+    ]
+    if rules.search_precision is not UNSET:
+        repeated = "the best configuration repeated in the precision that its method fixes"
+        sentences.insert(3, f"search trials in {rules.search_precision}, {repeated}")
+    return "; ".join(sentences) + "."
 
 
 def pretraining_in_words(studies: Sequence[Study]) -> list[str]:
@@ -111,31 +142,46 @@ def departures(studies: Sequence[Study]) -> dict[str, list[str]]:
 
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
-    notes = setting_notes(studies) + repeat_notes(rows) + _search_notes(rows)
-    notes += [f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()]
-    notes += _code_notes(studies, rows) + _device_notes(studies, rows)
-    if len(studies) > 1:
-        named = zip(names_of(studies), studies, strict=True)
-        notes += [f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}" for name, study in named]
-    return notes
+    named = list(zip(names_of(studies), studies, strict=True))
+    return [
+        *(f"{name}: {', '.join(told)}" for name, study in named if (told := _settings(study))),
+        *_search_notes(rows),
+        *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
+        *_code_notes(studies, rows),
+        *_device_notes(studies, rows),
+        *(
+            f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}"
+            for name, study in named
+            if len(studies) > 1
+        ),
+    ]
 
 
-def repeat_notes(rows: list[Row]) -> list[str]:
-    """That tables show the first search, where a search was repeated."""
-    numbers = {len(repeats_of(cell)) for row in rows for cell in row.cells.values()} - {1}
-    if not numbers:
-        return []
-    told = " or ".join(map(str, sorted(numbers)))
-    return [f"each number is of the first of {told} searches, as in a study of one; table search_repeats has all"]
+def _settings(study: Study) -> list[str]:
+    """The values that the study was asked for instead of its methods' own."""
+    asked = study.file.plan.asked
+    made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
+    fields = {"epochs, at most": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
+    return [
+        *(f"{field} {value}" for field, value in fields.items() if value is not None),
+        *(f"{field} {json.dumps(value)}" for field, value in asked.settings.items()),
+        *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
+        *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
+    ]
 
 
 def _search_notes(rows: list[Row]) -> list[str]:
-    """How many configurations each row was chosen from; said where rows differ."""
+    """Which search tables show if searches were repeated; how many configurations rows had if they differ in it."""
+    cells = [cell for row in rows for cell in row.cells.values()]
     samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
-    if len({tuple(numbers) for numbers in samples.values()}) < 2:
-        return []
-    told = [f"{label} {' or '.join(map(str, numbers))}" for label, numbers in samples.items()]
-    return [f"rows were chosen from unlike numbers of configurations per task: {', '.join(told)}"]
+    notes = []
+    if numbers := sorted({len(repeats_of(cell)) for cell in cells} - {1}):
+        told = " or ".join(map(str, numbers))
+        notes = [f"each number is of the first of {told} searches, as in a study of one; table search_repeats has all"]
+    if len({tuple(own) for own in samples.values()}) > 1:
+        told = ", ".join(f"{label} {' or '.join(map(str, own))}" for label, own in samples.items())
+        notes.append(f"rows were chosen from unlike numbers of configurations per task: {told}")
+    return notes
 
 
 def _code_notes(studies: list[Study], rows: list[Row]) -> list[str]:
@@ -284,3 +330,19 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     order = ("reproduced", "not reproduced", "undecided", "without a verdict")
     told = ", ".join(f"{words[word]} {word}" for word in order if words[word])
     return [f"of {len(pairs)} published numbers beside ours: {told} (table verdicts; within 1 point is reproduced)"]
+
+
+def provenance(records: Iterable[Record]) -> dict[str, str]:
+    """What made the numbers of these trials, with every value that they do not share."""
+    facts: dict[str, set[str]] = {}
+    for record in records:
+        versions = ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))
+        for name, value in {
+            "commit": record.git_commit or "unknown",
+            "code, digest of the sources": record.code_digest,
+            "data fingerprint": f"{TASKS[record.task].title} {record.data_fingerprint}",
+            "device": f"{record.host} {record.device}",
+            "versions": versions,
+        }.items():
+            facts.setdefault(name, set()).add(value)
+    return {name: " | ".join(sorted(values)) for name, values in facts.items()}

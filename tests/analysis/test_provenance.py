@@ -16,7 +16,7 @@ def test_explain_leads_from_the_cell_to_its_runs(study):
     text = explain(load_study(study), "palbert/rte")
     record = load_study(study).records[0]
     assert f"seed 42: {100 * record.score:.1f} points at epoch 3; key {record.key}" in text
-    for told in ('"learning_rate": 1e-05', "commit: 0123abc", "data fingerprint: f00d", '"torch": "2.13.0"'):
+    for told in ('"learning_rate": 1e-05', "commit: 0123abc", "data fingerprint: RTE f00d", "versions: torch 2.13.0"):
         assert told in text
     assert f"{study}/events.jsonl:2: trial_started" in text
     assert "search: 4 trials, 3 completed" in text

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from optuna.distributions import CategoricalDistribution
 
 import search_spaces.albert
+from analysis.layouts.notes import protocol_in_words
 from analysis.studies.load import load_study
-from analysis.studies.protocol_words import protocol_in_words
 from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
