@@ -1,6 +1,5 @@
 """Tables, statistics, pictures and reports of finished or running studies. Needs neither torch nor Ray."""
 
-from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -9,5 +8,5 @@ _spec = spec_from_file_location("own_packages", Path(__file__).parents[1] / "stu
 assert _spec is not None and _spec.loader is not None
 _own_packages = module_from_spec(_spec)
 _spec.loader.exec_module(_own_packages)
+_own_packages.end_in_one_line()
 _own_packages.require_own("search_spaces", "study", "trainables")
-import_module("study.early_interrupt").end_in_one_line()

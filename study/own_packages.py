@@ -1,12 +1,36 @@
-"""Whether Python finds our packages, or somebody else's of the same names first. This imports next to nothing."""
+"""What a command sees to before it imports the rest, so this imports next to nothing.
+
+Ctrl-C ends it in one line from its first moment on, and somebody else's packages of the names of ours are refused.
+"""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # where our packages lie
+ROOT = Path(__file__).resolve().parents[1]  # where our packages lie
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
 CONSOLE = "glue-study"  # the name under which all commands can be called
+
+
+def end_in_one_line() -> None:
+    """From now on Ctrl-C ends a command of ours at once, in one line, with status 1; `guarded` takes it over.
+
+    The packages call this as the first thing when they are imported, for what a command imports takes a while. Where
+    another process imports them, nothing is changed.
+    """
+    command = _command()
+    if command is None:
+        return
+
+    def interrupted(*_: object) -> None:
+        os.write(2, f"{command}: interrupted, nothing was begun\n".encode())
+        os._exit(1)  # noqa: SLF001  what is half imported is not to be tidied up
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # in the background of a script
+            signal.signal(number, interrupted)
 
 
 def check_own(*names: str, path: Sequence[str] | None = None) -> None:
@@ -17,12 +41,12 @@ def check_own(*names: str, path: Sequence[str] | None = None) -> None:
     """
     for name in names:
         found = _found(name, sys.path if path is None else path)
-        if found and not os.path.realpath(found).startswith(os.path.join(ROOT, name, "")):
-            folder = os.path.dirname(found if found.endswith(f"{name}.py") else os.path.dirname(found))
+        if found and not found.resolve().is_relative_to(ROOT / name):
+            folder = found.parents[1] if found.name == "__init__.py" else found.parent
             way = f"take {folder} from PYTHONPATH"
-            if os.path.realpath(folder) == os.path.realpath(os.curdir):
+            if folder.resolve() == Path.cwd():
                 way = "run the command in another folder"
-            ours = f"{os.path.join(ROOT, name)}, the package {name} of glue-exit-study"
+            ours = f"{ROOT / name}, the package {name} of glue-exit-study"
             raise ValueError(f"{found} is found before {ours}; {way}, or rename the first")
 
 
@@ -35,15 +59,26 @@ def require_own(*names: str) -> None:
     try:
         check_own(*names)
     except ValueError as error:
-        if os.path.basename(sys.argv[0]) in ("-m", CONSOLE):  # the first while Python locates what `-m` names
+        if Path(sys.argv[0]).name in ("-m", CONSOLE):  # the first while Python locates what `-m` names
             raise SystemExit(f"{CONSOLE}: {error}") from None
         raise ImportError(str(error)) from None
 
 
-def _found(name: str, path: Sequence[str]) -> str | None:
-    """The file, or the folder without one, that an import of a package would begin with."""
+def _command() -> str | None:
+    """The command that this process was started as, `study.launch` or the console's; None if it is none of ours."""
+    name = Path(sys.argv[0]).name
+    if name not in ("-m", CONSOLE):  # the first while Python locates what `-m` names
+        return None
+    started_as = sys.orig_argv[-len(sys.argv) :][0]  # what stands before the arguments; of its workers something else
+    if name == CONSOLE:
+        return CONSOLE if Path(started_as).name == CONSOLE else None
+    package, _, module = started_as.removeprefix("-m").partition(".")
+    return f"{package}.{module}" if package in ("analysis", "study") and module.isidentifier() else None
+
+
+def _found(name: str, path: Sequence[str]) -> Path | None:
+    """The file that an import of a package would begin with, or its folder if it has no such file."""
     for finder in sys.meta_path:
-        spec = finder.find_spec(name, path)
-        if spec is not None:
-            return os.path.abspath(spec.origin or os.path.join([*(spec.submodule_search_locations or "")][0], ""))
+        if spec := finder.find_spec(name, path):
+            return Path(spec.origin or next(iter(spec.submodule_search_locations or [""]))).absolute()
     return None

@@ -185,8 +185,9 @@ class Tracking:
     def _create(self, run: Run) -> str:
         tags = {"study_id": self.study_id, "key": run.key, **self._parent_tag(run)}
         created = self.client.create_run(self.experiment_id, start_time=run.started, tags=tags, run_name=run.name)
-        self.run_ids[run.key] = created.info.run_id
-        return created.info.run_id
+        run_id: str = created.info.run_id
+        self.run_ids[run.key] = run_id
+        return run_id
 
     def _send_batches(self, run: Run, run_id: str, digest: str) -> None:
         """Sends what is new. The tag `content` goes last: where it stands, all the rest stands too."""
