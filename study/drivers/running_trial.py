@@ -91,7 +91,7 @@ class RunningTrial:
 
     def _take_up(self) -> None:
         """Goes on where the trial is: a new one, or one that was saved."""
-        from trainables.runs.training import TrainingRun, content_of
+        from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
 
         check_marks(self._assigned.marks)
@@ -109,7 +109,7 @@ class RunningTrial:
             if has_state(self._folder) or self._assigned.epochs:
                 self._restarted = str(error)
             self._run = self._new_run()
-        self._attested = attest(content_of(self._run), method=spec.method)
+        self._attested = attest(self._run.content(), method=spec.method)
         self._run.spec = spec  # what is saved says where the start lies for everybody
         self._known.extend(self._run.history)
         self._epochs_before = len(self._known)
@@ -135,8 +135,6 @@ class RunningTrial:
 
     def _outcome(self) -> Outcome:
         """The run's outcome; if its model stays, with that model's address and latency."""
-        from trainables.runs.training import latency_of
-
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions
@@ -145,7 +143,7 @@ class RunningTrial:
         if predictions is None:
             return replace(outcome, model=None)
         assert outcome.model is not None
-        latency = latency_of(self._run)
+        latency = self._run.measure_latency()
         return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
 
     def _report(self, row: EpochRow, outcome: Outcome | None) -> Report:

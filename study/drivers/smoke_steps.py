@@ -146,10 +146,10 @@ def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | Non
 def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
     """How the method fails; None where it does not, or something else is in the way."""
     try:
-        from trainables.runs.training import TrainingRun, try_out
+        from trainables.runs.training import TrainingRun
         from trainables.sources import cache_folder
 
-        try_out(TrainingRun(spec, device=device, cache=cache_folder()))
+        TrainingRun(spec, device=device, cache=cache_folder()).try_out()
     except TrainingError:  # what this configuration comes to is a trial's to find out
         return None
     except Exception as error:  # the journal has it

@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 import trainables
 from trainables.data.examples import ARRAYS, Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.glue import fingerprint
-from trainables.data.tasks import TASKS, Task, differences_from_official, find_task
+from trainables.data.tasks import Task, differences_from_official, find_task
 from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
@@ -303,6 +303,28 @@ class TrainingRun:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         return evaluation
 
+    def content(self) -> Content:
+        """Identities of the files, rows and code that the trial is made of, as this process has read them."""
+        spec = self.spec
+        return Content(
+            data_fingerprint=fingerprint(self._task, spec.data),
+            tokens_digest=self._data.tokens_digest,
+            backbone_fingerprint=backbone_fingerprint(spec.backbone),
+            backbone_digest=backbone_digest(spec.backbone),
+            tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+        )
+
+    def measure_latency(self) -> Latency:
+        """The latency of the selected epoch's model, on examples of the split that selected it."""
+        with _holding(self._model, self._selected_weights):
+            rules = timed_rules(self._model)
+            return measure_latency(self._model, self._data.selection, rules, num_batches=TIMED_BATCHES)
+
+    def try_out(self, *, rows: int = 2) -> None:
+        """A step and an evaluation on so few rows: whether the method's code works. The run is of no use then."""
+        self.train_on([self._training_batches(1)[0][:rows]], 1)
+        self._evaluate(self._data.selection.take(np.arange(rows)), 1)
+
     def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> float:
         """A step on each of these batches of rows of the training data: the mean loss. `run_epoch` takes all rows.
 
@@ -361,30 +383,6 @@ class TrainingRun:
             "selection_score": selected.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),
         }
-
-
-def content_of(run: TrainingRun) -> Content:
-    """Identities of the files, rows and code that the trial is made of, as this process has read them."""
-    spec = run.spec
-    return Content(
-        data_fingerprint=fingerprint(TASKS[spec.task], spec.data),
-        tokens_digest=run._data.tokens_digest,
-        backbone_fingerprint=backbone_fingerprint(spec.backbone),
-        backbone_digest=backbone_digest(spec.backbone),
-        tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
-    )
-
-
-def latency_of(run: TrainingRun) -> Latency:
-    """The latency of the selected epoch's model, on examples of the split that selected it."""
-    with _holding(run._model, run._selected_weights):
-        return measure_latency(run._model, run._data.selection, timed_rules(run._model), num_batches=TIMED_BATCHES)
-
-
-def try_out(run: TrainingRun, *, rows: int = 2) -> None:
-    """A step and an evaluation on so few rows: whether the method's code works. The run is of no use then."""
-    run.train_on([run._training_batches(1)[0][:rows]], 1)
-    run._evaluate(run._data.selection.take(np.arange(rows)), 1)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from helpers.trials import run_to_the_end, spec_of
 from trainables.models.exit_rules import LastLayer, Patience, Threshold
 from trainables.runs import latency
 from trainables.runs.latency import count_flops, measure_latency, timed_rules
-from trainables.runs.training import TrainingRun, latency_of
+from trainables.runs.training import TrainingRun
 from trainables.runs.trial import Latency
 from trainables.schema import Reader
 
@@ -78,7 +78,7 @@ def test_a_latency_is_written_as_it_is_read(run):
 @pytest.mark.slow
 def test_all_but_the_times_come_out_again_of_a_sampled_exit_too(cache):
     run = run_to_the_end(spec_of("pondernet", config={"epochs": 1, "num_hidden_layers": 4}), cache)
-    first, second = (latency_of(run) for _ in range(2))
+    first, second = (run.measure_latency() for _ in range(2))
     untimed = [
         [(own.rule, own.flops, [timing.mean_layers for timing in own.timings]) for own in found.exits]
         for found in (first, second)
@@ -95,7 +95,7 @@ def test_the_selected_epoch_is_timed_and_the_run_keeps_its_own_weights(cache, mo
         "trainables.runs.training.measure_latency",
         lambda model, *_, **__: timed.append(max(value.abs().max().item() for value in model.state_dict().values())),
     )
-    latency_of(run)
+    run.measure_latency()
     assert timed == [0.0]
     assert all(torch.equal(before[name], value) for name, value in run._model.state_dict().items())
 
