@@ -28,7 +28,7 @@ from study.storage.stored_models import where_it_lies
 from trainables import method_files
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Typed, to_plain
-from trainables.spelling import meant
+from trainables.spelling import resolve_name
 
 
 def explain(study: Study, name: str) -> str:
@@ -39,7 +39,7 @@ def explain(study: Study, name: str) -> str:
     """
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
     known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in TRAINABLE_TASKS]
-    name = meant(name, names, what=f"cell of {study.folder}", known=known)
+    name = resolve_name(name, names, what=f"cell of {study.folder}", known=known)
     method, task = name.split("/")
     cell = cell_of(study, method, task)
     parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell), f"in MLflow: tags.arm = '{name}'"]

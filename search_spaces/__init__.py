@@ -17,7 +17,7 @@ from search_spaces._every_method import NEUTRAL
 from trainables import VARIANT, base_method, method_files
 from trainables.method_files import MethodFile
 from trainables.schema import Configuration, Value
-from trainables.spelling import meant, no_such
+from trainables.spelling import no_such, resolve_name
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -68,9 +68,9 @@ def meant_method(name: str) -> str:
     """
     base, colon, given = name.partition(VARIANT)
     method_files.check_whole(base)
-    method = meant(base, available(), what="method")
+    method = resolve_name(base, available(), what="method")
     variant = f"{method}{colon}{given}"
-    return meant(variant, variants(method), what=f"variant of {method}") if colon else method
+    return resolve_name(variant, variants(method), what=f"variant of {method}") if colon else method
 
 
 def check(method: str) -> None:

@@ -17,7 +17,7 @@ from study.storage.stored_models import model_exists, where_it_lies
 from study.storage.trial_places import keeps_model
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed
-from trainables.spelling import meant, same
+from trainables.spelling import is_same_name, resolve_name
 
 MOST_NAMED = 10  # in one line
 _TRIAL = "the trial whose model it is; default: of the winner's seeds the one with the best dev score"
@@ -93,9 +93,9 @@ def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelCho
         raise ValueError("the study has no completed confirm trial yet")
     methods, tasks = ({name.split("/")[place]: None for name in models} for place in (0, 1))
     if choice.method is not None:
-        meant(choice.method, methods, what="method with a model", known=trainables.available())
+        resolve_name(choice.method, methods, what="method with a model", known=trainables.available())
     if choice.task is not None:
-        meant(choice.task, tasks, what="task with a model", known=TASKS)
+        resolve_name(choice.task, tasks, what="task with a model", known=TASKS)
     wanted = [name for name in models if _fits(name, choice)]
     if not wanted:
         asked = f"{choice.method or 'any method'} on {choice.task or 'any task'}"
@@ -107,7 +107,9 @@ def _best_of_arm(plan: ResolvedPlan, records: Sequence[Record], choice: ModelCho
 
 def _fits(arm: str, choice: ModelChoice) -> bool:
     method, _, task = arm.partition("/")
-    return (choice.method is None or same(choice.method, method)) and (choice.task is None or same(choice.task, task))
+    return (choice.method is None or is_same_name(choice.method, method)) and (
+        choice.task is None or is_same_name(choice.task, task)
+    )
 
 
 def _named(records: Sequence[Record]) -> str:

@@ -75,7 +75,7 @@ from trainables.data import glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
-from trainables.spelling import meant
+from trainables.spelling import resolve_name
 
 if TYPE_CHECKING:
     from study.drivers.driver import Driver
@@ -317,7 +317,7 @@ def dry_run(study: Study, options: LaunchOptions, *, unchecked: Sequence[str]) -
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
-        method, _, task = meant(options.explain, names, what="arm of this study", known=known).partition("/")
+        method, _, task = resolve_name(options.explain, names, what="arm of this study", known=known).partition("/")
         print(explain(resolved.asked, method, task))
         return 0
     if options.toml:

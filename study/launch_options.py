@@ -38,7 +38,7 @@ from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, P
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration
-from trainables.spelling import meant, same
+from trainables.spelling import is_same_name, resolve_name
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
 configuration with fresh seeds, and writes the median table. The same command again continues a study that was
@@ -298,7 +298,7 @@ def _check_continued(options: LaunchOptions, plan: Plan) -> None:
 
 
 def _profile(options: LaunchOptions) -> tuple[str, str]:
-    asked = meant(options.profile or "auto", ["auto", *profiles.available()], what="profile")
+    asked = resolve_name(options.profile or "auto", ["auto", *profiles.available()], what="profile")
     if asked != "auto":
         return asked, f"profile {asked}"
     if options.address:
@@ -336,14 +336,14 @@ def _meant_method(name: str) -> str:
     try:
         return meant_method(name)
     except ValueError as error:
-        is_known = any(same(base_method(name), known) for known in method_files.names())
+        is_known = any(is_same_name(base_method(name), known) for known in method_files.names())
         if not is_known and method_files.included() is None:
             raise ValueError(f"{error}; a method of your own: --include FOLDER") from None
         raise
 
 
 def _meant_task(name: str) -> str:
-    return meant(name, TRAINABLE_TASKS, what="task")
+    return resolve_name(name, TRAINABLE_TASKS, what="task")
 
 
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:

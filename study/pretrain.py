@@ -42,7 +42,7 @@ from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
-from trainables.spelling import meant, nearest_in_words
+from trainables.spelling import nearest_in_words, resolve_name
 
 Attention = Literal["softmax", "nystrom"]
 MOST_SENTENCES = 5_000  # of a corpus, to see which words are its most frequent ones
@@ -133,7 +133,7 @@ def resolve(options: Options) -> Request:
     Raises:
         ValueError: no such objective; --set names a field that it does not have.
     """
-    objective = meant(options.objective, objectives.available(), what="objective")
+    objective = resolve_name(options.objective, objectives.available(), what="objective")
     recipe = recipes.load(objective)
     given = dict(read_setting(text) for text in options.set)
     for name in given:

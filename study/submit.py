@@ -36,7 +36,7 @@ from trainables.atomic_files import write_atomically
 from trainables.data.glue import kind_of, load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits
 from trainables.schema import Typed
-from trainables.spelling import meant
+from trainables.spelling import resolve_name
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def best_models(plan: ResolvedPlan, records: list[Record], method: str | None, f
         raise ValueError("the study has no completed confirm trial yet")
     if method is None and len(methods) > 1:
         raise ValueError(f"--method is needed, the study has several: {', '.join(methods)}")
-    method = meant(
+    method = resolve_name(
         method or methods[0], methods, what="method with completed confirm trials", known=trainables.available()
     )
     own = [record for record in confirmed if record.method == method]

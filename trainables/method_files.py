@@ -186,7 +186,7 @@ def place_of_function(function: Callable[..., object], method: str) -> str | Non
     return f"{own.path}:{code.co_firstlineno}" if own and code else None
 
 
-def told(error: Exception, method: str) -> str:
+def describe_error(error: Exception, method: str) -> str:
     """Describes an error of a method in one line, with the line of its file if that is known."""
     place = next((place for file in files_of(method) if (place := _place_in(error, file.path))), None)
     if place is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def meant(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = ()) -> str:
+def resolve_name(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = ()) -> str:
     """The name of the menu that is meant, however it is written: case, `-`, `_` and spaces count for nothing.
 
     Args:
@@ -19,7 +19,7 @@ def meant(name: str, menu: Iterable[str], *, what: str, known: Iterable[str] = (
     names = list(menu)
     if name in names:
         return name
-    found = next((known for known in names if same(known, name)), None)
+    found = next((known for known in names if is_same_name(known, name)), None)
     if found is None:
         raise no_such(what, name, names, known=known)
     return found
@@ -29,7 +29,7 @@ def no_such(what: str, name: str, menu: Iterable[str], *, known: Iterable[str] =
     """The error of an unknown name: the menu and, unless the name is a known one, the nearest one."""
     names = list(menu)
     menu_in_words = ", ".join(names) or "none"
-    if any(same(other, name) for other in known):
+    if any(is_same_name(other, name) for other in known):
         return ValueError(f"{name!r} is no {what}; available: {menu_in_words}")
     return ValueError(f"no {what} named {name!r}; available: {menu_in_words}{nearest_in_words(name, names)}")
 
@@ -41,7 +41,7 @@ def nearest_in_words(name: str, menu: Iterable[str]) -> str:
     return f"; did you mean {letters[near[0]]}?" if near else ""
 
 
-def same(name: str, other: str) -> bool:
+def is_same_name(name: str, other: str) -> bool:
     """Whether both are the same name, however they are written."""
     return _letters(name) == _letters(other)
 

@@ -198,7 +198,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
     except ValueError:
         raise
     except Exception as error:  # whatever a person's code may do wrong
-        raise ValueError(method_files.told(error, arm.base_method)) from error
+        raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, is the 0.0 that it is elsewhere
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
 

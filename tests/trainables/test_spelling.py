@@ -1,32 +1,32 @@
 import pytest
 
 from trainables.data.tasks import TASKS
-from trainables.spelling import meant, no_such, same
+from trainables.spelling import is_same_name, no_such, resolve_name
 
 
 @pytest.mark.parametrize(
     ("written", "name"), [("RTE", "rte"), ("SST-2", "sst2"), ("STS-B", "stsb"), ("s_s_t 2", "sst2")]
 )
 def test_a_name_is_known_however_it_is_written(written, name):
-    assert meant(written, TASKS, what="task") == name
-    assert same(written, name)
+    assert resolve_name(written, TASKS, what="task") == name
+    assert is_same_name(written, name)
 
 
 def test_every_title_in_a_table_is_a_name():
-    assert [meant(task.title, TASKS, what="task") for task in TASKS.values()] == [*TASKS]
+    assert [resolve_name(task.title, TASKS, what="task") for task in TASKS.values()] == [*TASKS]
 
 
 def test_a_name_that_is_none_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"^no task named 'RTEE'; available: sst2, rte; did you mean rte\?$"):
-        meant("RTEE", ["sst2", "rte"], what="task")
+        resolve_name("RTEE", ["sst2", "rte"], what="task")
 
 
 def test_a_known_name_is_no_slip_of_another_one():
     known = ["palbert", "pabee"]
     with pytest.raises(ValueError, match="^'PABEE' is no method; available: palbert$"):
-        meant("PABEE", ["palbert"], what="method", known=known)
+        resolve_name("PABEE", ["palbert"], what="method", known=known)
     with pytest.raises(ValueError, match=r"; available: palbert; did you mean palbert\?$"):
-        meant("pabert", ["palbert"], what="method", known=known)
+        resolve_name("pabert", ["palbert"], what="method", known=known)
 
 
 def test_nothing_is_offered_where_nothing_is_near():

@@ -28,7 +28,6 @@ from trainables.encoders.layerwise import LayerwiseEncoder, initialised
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitRule, every_threshold
 
-LAMBDA_ARCHS = ("linear", "linear_cat", "linear_diff", "rnn")
 LAYERS_PER_LOOK = 6  # heads are run, and it is asked whether all examples are cut, once for so many layers
 
 
