@@ -30,11 +30,10 @@ from benchmarks.debian_books import write_books
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
 from trainables import objectives
-from trainables.corpora.masking import IGNORED
-from trainables.corpora.tokenised_corpus import TokenisedCorpus, tokenise_corpus
+from trainables.corpora.packing import TokenisedCorpus, tokenise_corpus
+from trainables.corpora.pretraining_batches import IGNORED, PretrainingData
 from trainables.encoders.backbones import check_tokenizer
 from trainables.encoders.loading import quiet_transformers
-from trainables.runs.pretraining_data import PretrainingData
 from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.schema import Value

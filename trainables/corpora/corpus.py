@@ -1,17 +1,33 @@
-"""What an encoder can be pretrained on: `mini`, `mini-shuffled`, a data set of the hub, or a folder of text."""
+"""Text to pretrain on: documents of sentences from a folder, from a data set of the hub, or generated.
+
+    mini, mini-shuffled   pairs of sentences in mini-GLUE's words that belong together, and a control without order
+    hub:NAME              `hub:NAME[@REVISION][:CONFIGURATION]`, streamed: a row of its train split is a document, its
+                          column `text` holds the lines; for example hub:wikimedia/wikipedia:20231101.en
+    FOLDER                every `.txt` below it, UTF-8, a sentence or a paragraph a line; a blank line ends a document,
+                          and so does the end of a file
+
+The generated text is made of the same kinds of example as mini-GLUE, without any text of its dev and test splits. It is
+the same in every process and every version of Python.
+"""
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from trainables.corpora import hub_corpus, mini_corpus, text_folder
-from trainables.corpora.sentences import Document
-from trainables.data import glue
+from trainables.data import glue, mini_glue
+from trainables.data.mini_glue import Draw
 from trainables.data.tasks import TASKS
+from trainables.sources import HUB_SECONDS, hash_of_file, hub_errors, reach_or_work_offline
 
+Document = tuple[str, ...]  # its sentences, none empty
 Kind = Literal["mini", "mini-shuffled", "hub", "folder"]
+PREFIX = "hub:"  # of a data set of the hub
+COLUMN = "text"
 PAIRED = ("sentence_pairs", "random_lines")  # ways of packing that make pairs of a document's sentences
 
 
@@ -19,7 +35,7 @@ def kind_of(corpus: str) -> Kind:
     """What kind of place a corpus is."""
     if corpus == "mini" or corpus == "mini-shuffled":
         return corpus  # type: ignore[return-value]
-    return "hub" if corpus.startswith(hub_corpus.PREFIX) else "folder"
+    return "hub" if corpus.startswith(PREFIX) else "folder"
 
 
 def is_generated(corpus: str) -> bool:
@@ -34,7 +50,7 @@ def check_corpus(corpus: str) -> None:
         ValueError: a folder is none, has no text file, or none with two documents; a file is not UTF-8.
     """
     if kind_of(corpus) == "folder":
-        text_folder.check_folder(Path(corpus))
+        check_folder(Path(corpus))
 
 
 def check_pairs(corpus: str, packing: str) -> None:
@@ -70,8 +86,8 @@ def corpus_fingerprint(corpus: str) -> str:
     if is_generated(corpus):
         return _generated_fingerprint(corpus)
     if kind_of(corpus) == "hub":
-        return hub_corpus.hub_fingerprint(corpus)
-    return text_folder.folder_fingerprint(Path(corpus))
+        return hub_fingerprint(corpus)
+    return folder_fingerprint(Path(corpus))
 
 
 def documents(corpus: str) -> Iterator[Document]:
@@ -82,13 +98,13 @@ def documents(corpus: str) -> Iterator[Document]:
     """
     match kind_of(corpus):
         case "mini":
-            yield from mini_corpus.mini_documents()
+            yield from mini_documents()
         case "mini-shuffled":
-            yield from mini_corpus.shuffled_documents()
+            yield from shuffled_documents()
         case "hub":
-            yield from hub_corpus.hub_documents(corpus)
+            yield from hub_documents(corpus)
         case "folder":
-            yield from text_folder.folder_documents(Path(corpus))
+            yield from folder_documents(Path(corpus))
 
 
 def vocabulary_texts(corpus: str) -> Iterator[str]:
@@ -106,3 +122,237 @@ def vocabulary_texts(corpus: str) -> Iterator[str]:
 @lru_cache(maxsize=None)
 def _generated_fingerprint(corpus: str) -> str:
     return hashlib.sha256(repr(list(documents(corpus))).encode()).hexdigest()[:16]
+
+
+# ---- lines of text as documents of sentences
+
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9])"
+)  # a mark, and what looks like a beginning
+
+
+def documents_of_lines(lines: Iterable[str]) -> Iterator[Document]:
+    """Documents are what stands between blank lines, as in the input of google-research/albert and electra."""
+    sentences: list[str] = []
+    for line in lines:
+        if line.strip():
+            sentences += sentences_of_line(line)
+        elif sentences:
+            yield tuple(sentences)
+            sentences = []
+    if sentences:
+        yield tuple(sentences)
+
+
+def sentences_of_line(line: str) -> list[str]:
+    """A line is a sentence, or a paragraph that is cut where one ends: `Mr. X` is cut too, which does little harm."""
+    return [sentence for part in _SENTENCE_END.split(line) if (sentence := " ".join(part.split()))]
+
+
+# ---- a folder of text files
+
+
+def text_files(folder: Path) -> list[Path]:
+    """The files of a corpus, in the order of their names.
+
+    Raises:
+        ValueError: it is no folder, or has none.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"corpus {str(folder)!r} is not a folder; allowed: mini, mini-shuffled, hub:NAME, a folder")
+    files = sorted(path for path in folder.rglob("*.txt") if path.is_file())
+    if not files:
+        raise ValueError(
+            f"corpus {str(folder)!r} has no .txt file; allowed: UTF-8 text, a blank line between documents"
+        )
+    return files
+
+
+def check_folder(folder: Path) -> None:
+    """Passes if the files can be read, and hold at least two documents: one is held out.
+
+    Raises:
+        ValueError: see `folder_documents`; there are fewer.
+    """
+    num_documents = sum(_num_documents(file) for file in text_files(folder))
+    if num_documents < 2:
+        raise ValueError(
+            f"corpus {str(folder)!r} has {num_documents} document(s); allowed: at least 2, for one is held out; "
+            "a blank line ends a document"
+        )
+
+
+def _num_documents(file: Path) -> int:
+    """Stretches of lines that are not blank."""
+    number, is_inside = 0, False
+    for line in _lines(file):
+        number += bool(line.strip()) and not is_inside
+        is_inside = bool(line.strip())
+    return number
+
+
+def folder_fingerprint(folder: Path) -> str:
+    """Hash of the names and bytes of its files; 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for file in text_files(folder):
+        digest.update(f"{file.relative_to(folder)} {hash_of_file(file)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def folder_documents(folder: Path) -> Iterator[Document]:
+    """All documents of all files.
+
+    Raises:
+        ValueError: see `text_files`; a file is not UTF-8, with its line.
+    """
+    for file in text_files(folder):
+        yield from documents_of_lines(_lines(file))
+
+
+def _lines(file: Path) -> Iterator[str]:
+    with file.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{file}, line {number}: not UTF-8, byte {line[error.start]:#04x}") from None
+
+
+# ---- a data set of the hub
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+def hub_documents(corpus: str) -> Iterator[Document]:
+    """All documents, as they arrive; rows without text are left out.
+
+    Raises:
+        HubUnreachable: the hub cannot be asked, or does not have it.
+        ValueError: its rows have no column `text`.
+    """
+    from datasets import load_dataset
+
+    name, revision, configuration = _parts(corpus)
+    with _hub_errors(corpus):
+        reach_or_work_offline()
+        rows = iter(load_dataset(name, configuration, split="train", revision=revision, streaming=True))
+    while True:
+        with _hub_errors(corpus):
+            row = next(rows, None)
+        if row is None:
+            return
+        if COLUMN not in row:
+            raise ValueError(f"corpus {corpus!r} has no column {COLUMN!r}; its columns are {', '.join(row)}")
+        sentences = [sentence for line in row[COLUMN].split("\n") for sentence in sentences_of_line(line)]
+        if sentences:
+            yield tuple(sentences)
+
+
+def hub_fingerprint(corpus: str) -> str:
+    """What identifies its content: itself, at the commit that it stands for now.
+
+    Raises:
+        HubUnreachable: the hub cannot be asked.
+        ValueError: it has no such data set, or no such revision of it.
+    """
+    from huggingface_hub import HfApi
+
+    name, revision, configuration = _parts(corpus)
+    if revision is None or not _COMMIT.fullmatch(revision):
+        with _hub_errors(corpus):
+            reach_or_work_offline()
+            revision = str(HfApi().dataset_info(name, revision=revision, timeout=HUB_SECONDS).sha)
+    return f"{PREFIX}{name}@{revision}" + (f":{configuration}" if configuration else "")
+
+
+def _parts(corpus: str) -> tuple[str, str | None, str | None]:
+    """Name, revision and configuration."""
+    place, _, configuration = corpus.removeprefix(PREFIX).partition(":")
+    name, _, revision = place.partition("@")
+    if not name:
+        raise ValueError(f"corpus {corpus!r} names no data set; write hub:NAME or hub:NAME:CONFIGURATION")
+    return name, revision or None, configuration or None
+
+
+def _hub_errors(corpus: str) -> AbstractContextManager[None]:
+    menu = "hub:NAME, hub:NAME:CONFIGURATION, hub:NAME@REVISION, mini, a folder"
+    return hub_errors(f"corpus {corpus!r}", allowed=menu, offline="give a folder of .txt files")
+
+
+# ---- the generated corpus
+
+NUM_DOCUMENTS = 30_000
+SEED = 0
+
+_OPINIONS = (mini_glue.plain_opinion, mini_glue.negated_opinion, mini_glue.contrasting_opinion)
+_GRAMMATICAL = (
+    mini_glue.word_form,
+    mini_glue.noun_phrase_agreement,
+    mini_glue.word_order,
+    mini_glue.near_agreement,
+    mini_glue.far_agreement,
+)
+
+
+@lru_cache(maxsize=1)
+def mini_documents() -> tuple[Document, ...]:
+    """Two sentences each: half are events retold, a quarter opinions that agree, a quarter correct sentences."""
+    draw, excluded = Draw(f"{SEED} corpus"), _evaluated_texts()
+    kinds = (_retold, _longer_retold, _opinions, _correct_sentences)
+    documents: dict[Document, None] = {}
+    while len(documents) < NUM_DOCUMENTS:
+        document = draw.one(kinds)(draw)
+        if len(set(document)) == len(document) and not excluded.intersection(document):
+            documents[document] = None
+    return tuple(documents)
+
+
+def shuffled_documents() -> tuple[Document, ...]:
+    """The control: all words of the corpus in random order, in documents and sentences as long as they were.
+
+    Within documents alone it would be none: that two sentences share words is what retelling teaches.
+    """
+    words = iter(_mixed([word for document in mini_documents() for text in document for word in text.split()]))
+    return tuple(
+        tuple(" ".join(islice(words, len(text.split()))) for text in document) for document in mini_documents()
+    )
+
+
+def _retold(draw: Draw) -> Document:
+    return mini_glue.paraphrase(draw)[0]
+
+
+def _longer_retold(draw: Draw) -> Document:
+    return mini_glue.told(draw)[0]
+
+
+def _opinions(draw: Draw) -> Document:
+    polarity = int(draw.chance(0.5))
+    return _one_labelled(draw, _OPINIONS, polarity), _one_labelled(draw, _OPINIONS, polarity)
+
+
+def _correct_sentences(draw: Draw) -> Document:
+    return _one_labelled(draw, _GRAMMATICAL, 1), _one_labelled(draw, _GRAMMATICAL, 1)
+
+
+def _one_labelled(draw: Draw, kinds: tuple[mini_glue.Kind, ...], wanted: int) -> str:
+    """A sentence of this label."""
+    texts, label = draw.one(kinds)(draw)
+    while label != wanted:
+        texts, label = draw.one(kinds)(draw)
+    return texts[0]
+
+
+def _mixed(words: list[str]) -> list[str]:
+    """In random order, by Fisher and Yates."""
+    draw = Draw(f"{SEED} shuffled")
+    for last in range(len(words) - 1, 0, -1):
+        other = draw.one(range(last + 1))
+        words[last], words[other] = words[other], words[last]
+    return words
+
+
+def _evaluated_texts() -> set[str]:
+    """All texts of dev and test splits."""
+    splits = [(task, split) for task in TASKS.values() for split in task.splits if split != task.train_split]
+    return {text for task, split in splits for _, texts, _ in mini_glue.generate(task, split) for text in texts}

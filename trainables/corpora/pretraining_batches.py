@@ -1,18 +1,28 @@
-"""Batches of packed examples: a step's batch is a function of seed and step, so that a resumed run sees the same."""
+"""Batches of packed examples: a step's batch is a function of seed and step, so that a resumed run sees the same.
+
+Special tokens and padding are never masked. `token`, `whole_word` and `n_gram` mask clamp(round(probability x length),
+1, max_predictions) tokens, the length with special tokens, as google-research/albert and electra do; `bernoulli`
+(lmtuners) decides for every token by itself.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+import hashlib
+from dataclasses import fields
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from trainables.corpora import masking
-from trainables.corpora.example_packing import PackedExamples
-from trainables.corpora.tokenised_corpus import TokenisedCorpus
+from trainables.corpora.corpus import vocabulary_texts
+from trainables.corpora.packing import PackedExamples, TokenisedCorpus, pack, tokenise_corpus
+from trainables.encoders.loading import load_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig
+from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.random_numbers import own_numpy_generator
+from trainables.runs.trial import available
 
 Arrays = dict[str, np.ndarray]
 Order = Literal["kept", "random"]  # of an example's two segments
@@ -76,15 +86,15 @@ class PretrainingBatches:
         swapped = generator.random(len(rows)) < 0.5 if self._order == "random" else np.zeros(len(rows), bool)
         arrays, maskable, begins_word = self._laid_out(rows, swapped)
         original, lengths = arrays["input_ids"], arrays["attention_mask"].sum(axis=1)
-        chosen = masking.choose(maskable, begins_word, lengths, self._config, generator)
+        chosen = choose(maskable, begins_word, lengths, self._config, generator)
         vocab_size, mask_token = len(self._tokenizer), self._tokenizer.mask_token_id
-        corrupted = masking.corrupt(
+        corrupted = corrupt(
             original, chosen, self._config, mask_token=mask_token, vocab_size=vocab_size, generator=generator
         )
         return arrays | {
             "input_ids": corrupted,
             "original_ids": original,
-            "labels": np.where(chosen, original, masking.IGNORED),
+            "labels": np.where(chosen, original, IGNORED),
             "noise": generator.random(original.shape, dtype=np.float32),
             "sentence_order": swapped.astype(np.int64),
         }
@@ -118,3 +128,136 @@ class PretrainingBatches:
 @lru_cache(maxsize=2)  # a batch may take from two
 def _order_of_pass(seed: int, number: int, size: int) -> np.ndarray:
     return own_numpy_generator(seed, "order", number).permutation(size)
+
+
+# ---- masking: pure functions of a generator
+
+IGNORED = -100  # label of tokens that are not to be predicted
+LONGEST_N_GRAM = 3  # words; n is drawn with a probability in proportion to 1/n (google-research/albert, README)
+
+
+def choose(
+    maskable: np.ndarray,
+    begins_word: np.ndarray,
+    lengths: np.ndarray,
+    config: PretrainingConfig,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """Which tokens are to be predicted, (batch, tokens) bool.
+
+    Args:
+        maskable: (batch, tokens) bool, false for special tokens and padding.
+        begins_word: (batch, tokens) bool, whether a token is the first of its word.
+        lengths: (batch,), tokens of each example with special ones.
+    """
+    if config.masking == "bernoulli":
+        return maskable & (generator.random(maskable.shape) < config.mask_probability)
+    wanted = np.maximum(1, np.round(config.mask_probability * lengths).astype(int))
+    budgets = np.minimum(np.minimum(wanted, config.max_predictions or wanted), maskable.sum(axis=1))
+    if config.masking == "token":
+        return _tokens(maskable, budgets, generator)
+    longest = LONGEST_N_GRAM if config.masking == "n_gram" else 1
+    rows = zip(maskable, begins_word, budgets, strict=True)
+    return np.stack([_n_grams(*row, longest, generator) for row in rows])
+
+
+def corrupt(
+    input_ids: np.ndarray,
+    chosen: np.ndarray,
+    config: PretrainingConfig,
+    *,
+    mask_token: int,
+    vocab_size: int,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """The tokens with those that are to be predicted hidden, replaced or left, (batch, tokens)."""
+    drawn = generator.random(input_ids.shape)
+    random_tokens = generator.integers(vocab_size, size=input_ids.shape)
+    hidden = chosen & (drawn < config.mask_token_share)
+    replaced = chosen & ~hidden & (drawn < config.mask_token_share + config.random_token_share)
+    return np.where(hidden, mask_token, np.where(replaced, random_tokens, input_ids))
+
+
+def _tokens(maskable: np.ndarray, budgets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """So many tokens of each example, all alike, none twice."""
+    keys = np.where(maskable, generator.random(maskable.shape), 2.0)
+    ranks = keys.argsort(axis=1).argsort(axis=1)
+    return maskable & (ranks < budgets[:, None])
+
+
+def _n_grams(
+    maskable: np.ndarray, begins_word: np.ndarray, budget: int, longest: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Runs of whole words of one example, (tokens,) bool, in random order until the budget is used up.
+
+    A run that does not fit any more, overlaps another or meets a special token is made shorter by words, or left out.
+    """
+    starts = np.flatnonzero(maskable & begins_word)
+    stops = np.append(np.flatnonzero(~maskable | begins_word), len(maskable))
+    ends = stops[np.searchsorted(stops, starts, side="right")]
+    chances = 1 / np.arange(1, longest + 1)
+    numbers = generator.choice(longest, p=chances / chances.sum(), size=len(starts)) + 1
+    chosen = np.zeros_like(maskable)
+    left = int(budget)
+    for word in generator.permutation(len(starts)):
+        end = _end_of_run(chosen, starts, ends, word, numbers[word], left)
+        chosen[starts[word] : end] = True
+        left -= end - starts[word]
+        if not left:
+            break
+    return chosen
+
+
+def _end_of_run(chosen: np.ndarray, starts: np.ndarray, ends: np.ndarray, word: int, number: int, left: int) -> int:
+    """Where the longest run of at most so many words from this one on ends that is free and fits; its start if none."""
+    start = end = starts[word]
+    for place in range(word, min(word + number, len(starts))):
+        is_next = starts[place] == end
+        if not is_next or ends[place] - start > left or chosen[starts[place] : ends[place]].any():
+            break
+        end = ends[place]
+    return int(end)
+
+
+# ---- the data of a run
+
+
+class PretrainingData:
+    """What a run trains on and what its held-out scores are of, from the cache that all runs of a machine share."""
+
+    def __init__(self, spec: PretrainingSpec, config: PretrainingConfig, *, order: Order, cache: Path) -> None:
+        """Reads the corpus, and packs it.
+
+        Raises:
+            Unavailable: the corpus or the tokenizer are not there, or not as they should be.
+        """
+        with available():
+            self.tokenizer = _tokenizer(spec)
+            self._corpus = tokenise_corpus(spec.corpus, self.tokenizer, cache=cache)
+            self._parts = pack(
+                spec.corpus,
+                self._corpus,
+                self.tokenizer,
+                packing=config.packing,
+                max_length=config.max_length,
+                cache=cache,
+            )
+            self.train, self.held_out = (
+                PretrainingBatches(self._corpus, part, self.tokenizer, config, order=order) for part in self._parts
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the tokens and of how they are packed; 16 hexadecimal digits."""
+        digest = hashlib.sha256()
+        for part in (self._corpus, *self._parts):
+            for field in fields(part):
+                array = getattr(part, field.name)
+                digest.update(f"{field.name} {array.dtype} {array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()[:16]
+
+
+def _tokenizer(spec: PretrainingSpec) -> PreTrainedTokenizerBase:
+    """Of a tiny backbone: of the words of `vocabulary_texts`."""
+    return load_tokenizer(spec.tokenizer or spec.backbone, texts=lambda: vocabulary_texts(spec.corpus))

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from trainables.corpora.masking import IGNORED
-from trainables.corpora.pretraining_batches import Arrays
+from trainables.corpora.pretraining_batches import IGNORED, Arrays
 from trainables.models.early_exit import Batch
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from trainables.corpora.masking import IGNORED
+from trainables.corpora.pretraining_batches import IGNORED
 from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import (
     Mean,

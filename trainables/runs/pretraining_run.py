@@ -23,7 +23,7 @@ from torch import Tensor
 from trainables import objectives
 from trainables.atomic_files import add_files
 from trainables.corpora.corpus import corpus_fingerprint
-from trainables.corpora.pretraining_batches import Arrays
+from trainables.corpora.pretraining_batches import Arrays, PretrainingData
 from trainables.data.examples import on_device
 from trainables.devices import check_precision, computing_in, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
@@ -33,7 +33,6 @@ from trainables.models.early_exit import Batch
 from trainables.models.pretraining_model import PretrainingModel, Totals
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
-from trainables.runs.pretraining_data import PretrainingData
 from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingRow, PretrainingSpec
 from trainables.runs.processes import Processes
 from trainables.runs.random_numbers import own_random_numbers

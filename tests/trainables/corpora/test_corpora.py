@@ -11,11 +11,20 @@ from helpers.corpora import random_documents, write_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.corpora import tokenised_corpus
-from trainables.corpora.corpus import PAIRED, check_corpus, check_pairs, corpus_fingerprint, documents
-from trainables.corpora.mini_corpus import NUM_DOCUMENTS, mini_documents, shuffled_documents
-from trainables.corpora.sentences import documents_of_lines, sentences_of_line
-from trainables.corpora.tokenised_corpus import HELD_OUT_SHARE, tokenise_corpus
+from trainables.corpora import packing
+from trainables.corpora.corpus import (
+    NUM_DOCUMENTS,
+    PAIRED,
+    check_corpus,
+    check_pairs,
+    corpus_fingerprint,
+    documents,
+    documents_of_lines,
+    mini_documents,
+    sentences_of_line,
+    shuffled_documents,
+)
+from trainables.corpora.packing import HELD_OUT_SHARE, tokenise_corpus
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.encoders.mini_backbones import word_tokenizer
@@ -129,14 +138,14 @@ def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
 
 def test_a_document_of_one_sentence_is_refused_where_pairs_are_made(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, [["One two. Three."], ["four"]])
-    for packing in PAIRED:
-        with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {packing} needs two in each$"):
-            check_pairs(corpus, packing)
+    for kind in PAIRED:
+        with pytest.raises(ValueError, match=f": document 2, 'four', has one sentence; {kind} needs two in each$"):
+            check_pairs(corpus, kind)
     check_pairs(corpus, "full")
 
 
 def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenised_corpus, "_CHUNK", 7)  # entries are written in several parts
+    monkeypatch.setattr(packing, "_CHUNK", 7)  # entries are written in several parts
     corpus = write_corpus(tmp_path / "text", random_documents(20))
     tokenizer = tokenizer_of(corpus)
     tokenised = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
@@ -152,7 +161,7 @@ def test_the_second_call_reads_the_cache(tmp_path: Path, monkeypatch: pytest.Mon
     corpus = write_corpus(tmp_path / "text", random_documents(5))
     tokenizer = tokenizer_of(corpus)
     first = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
-    monkeypatch.delattr("trainables.corpora.tokenised_corpus.documents")
+    monkeypatch.delattr("trainables.corpora.packing.documents")
     second = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
     assert (first.tokens == second.tokens).all() and isinstance(second.tokens, np.memmap)
     write_corpus(tmp_path / "text", random_documents(5, seed=1))
@@ -169,7 +178,7 @@ def test_who_is_held_out_depends_on_what_documents_say(order: list[int]) -> None
 
     def held_out(values: np.ndarray) -> set[int]:
         nothing = np.zeros(0)
-        corpus = tokenised_corpus.TokenisedCorpus(nothing, nothing, nothing, nothing, values)
+        corpus = packing.TokenisedCorpus(nothing, nothing, nothing, nothing, values)
         return set(values[corpus.held_out].tolist())
 
     assert held_out(hashes) == held_out(hashes[order])

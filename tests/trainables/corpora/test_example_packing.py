@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.corpora.corpus import documents
-from trainables.corpora.example_packing import (
+from trainables.corpora.packing import (
     _PACKINGS,
     PAIR_SPECIALS,
     SINGLE_SPECIALS,
     PackedExamples,
     Packing,
+    TokenisedCorpus,
     _examples,
     pack,
+    tokenise_corpus,
 )
-from trainables.corpora.tokenised_corpus import TokenisedCorpus, tokenise_corpus
 from trainables.encoders.mini_backbones import word_tokenizer
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from helpers.corpora import pretraining_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.corpora import masking
+from trainables.corpora import pretraining_batches as masking
 
 NUM_SEQUENCES = 10_000
 LENGTH = 20  # tokens of each, special ones included

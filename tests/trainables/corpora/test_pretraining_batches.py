@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.corpora.corpus import documents
-from trainables.corpora.example_packing import pack
-from trainables.corpora.masking import IGNORED
-from trainables.corpora.pretraining_batches import PretrainingBatches
-from trainables.corpora.tokenised_corpus import tokenise_corpus
+from trainables.corpora.packing import pack, tokenise_corpus
+from trainables.corpora.pretraining_batches import IGNORED, PretrainingBatches
 from trainables.encoders.mini_backbones import word_tokenizer
 
 
