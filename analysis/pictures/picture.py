@@ -289,4 +289,6 @@ def _stretches(signs: np.ndarray) -> list[tuple[int, int, int]]:
 
 def sentences_by_task(texts: Mapping[str, Sequence[str]]) -> str:
     """One sentence per task, from the texts of each."""
-    return " ".join(f"{TASKS[task].title}: {'; '.join(filter(None, own))}." for task, own in texts.items() if any(own))
+    return " ".join(
+        f"{TASKS[task].title}: {'; '.join(filter(None, parts))}." for task, parts in texts.items() if any(parts)
+    )

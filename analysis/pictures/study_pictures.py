@@ -75,16 +75,16 @@ def forest_picture(evidence: Evidence) -> Picture | None:
         return None
     labels = [row.label for row in evidence.rows if row.label != baseline]
     tests = {label: by_task(comparisons, label, baseline) for label in labels}
-    tasks = [task for task in TASKS if any(task in own for own in tests.values())]
-    lines = {label: _with_mean(own, tasks) for label, own in tests.items() if own}
+    tasks = [task for task in TASKS if any(task in row_tests for row_tests in tests.values())]
+    lines = {label: _with_mean(row_tests, tasks) for label, row_tests in tests.items() if row_tests}
     if not lines:
         return None
-    names = [name for name in (*tasks, MEAN) if any(name in own for own in lines.values())]
+    names = [name for name in (*tasks, MEAN) if any(name in row_tests for row_tests in lines.values())]
     styles, marked = choose_styles(evidence.rows), marks(evidence.rows, comparisons)
     figure, axes = _forest_panel(names, len(lines))
     offsets = np.linspace(-0.5, 0.5, len(lines)) * SPREAD * (len(lines) - 1) / len(lines)
-    for (label, own), offset in zip(lines.items(), offsets, strict=True):
-        for name, test in own.items():
+    for (label, row_tests), offset in zip(lines.items(), offsets, strict=True):
+        for name, test in row_tests.items():
             style, place = styles[label], names.index(name) + offset
             look = _forest_look(style, is_mean=name == MEAN, is_marked=(label, name) in marked)
             axes.hlines(place, 100 * test.low, 100 * test.high, style.colour, lw=2.6 if name == MEAN else 1.1, zorder=2)
@@ -101,7 +101,7 @@ def forest_picture(evidence: Evidence) -> Picture | None:
         f"level (Holm over all comparisons with {baseline}); hollow: not. The intervals are not adjusted. Mean: "
         "over all of these tasks; it has no mark."
     )
-    alt = " ".join(_describe_forest(label, own, marked) for label, own in lines.items())
+    alt = " ".join(_describe_forest(label, row_tests, marked) for label, row_tests in lines.items())
     return lay_out("forest", f"Differences to {baseline}", caption, alt, figure)
 
 
@@ -159,15 +159,16 @@ def seeds_picture(evidence: Evidence) -> Picture | None:
     styles = choose_styles(evidence.rows)
     seen = {}
     for task, axes in panels.items():
-        own = [(label, cell) for label, cell in cells if cell.task == task]
+        task_cells = [(label, cell) for label, cell in cells if cell.task == task]
         texts = []
-        for place, (label, cell) in enumerate(own):
+        for place, (label, cell) in enumerate(task_cells):
             style, scores = styles[label], [100 * score for score in cell.scores]
             axes.plot(place + np.linspace(-0.18, 0.18, len(scores)), scores, ms=5, **style.mark)
             axes.hlines(100 * cell.median, place - 0.3, place + 0.3, color=style.colour, lw=2)
             texts.append(f"{label} {100 * cell.median:.1f} ({min(scores):.1f} to {max(scores):.1f})")
-        axes.set_xticks(range(len(own)), [label for label, _ in own], rotation=25, ha="right", rotation_mode="anchor")
-        axes.set_xlim(-0.6, len(own) - 0.4)
+        labels = [label for label, _ in task_cells]
+        axes.set_xticks(range(len(labels)), labels, rotation=25, ha="right", rotation_mode="anchor")
+        axes.set_xlim(-0.6, len(labels) - 0.4)
         seen[task] = [f"median and range of {joined(texts)}"]
     caption = "The confirm score of every seed (marks) and their median (bar). Each panel has its own scale."
     return lay_out("seeds", "Scores of every seed", caption, sentences_by_task(seen), figure)
@@ -207,14 +208,14 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
     ends: dict[str, list[End]] = {task: [] for task in panels}
-    for (label, task), own in curves.items():
+    for (label, task), cell_curves in curves.items():
         axes, style = panels[task], styles[label]
-        for curve in own:
+        for curve in cell_curves:
             axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=0.15, lw=0)
             axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
             ends[task].append(End(label, style, float(curve.layers[-1]), float(curve.median[-1])))
         axes.plot(*own_exits[label, task], ms=7, zorder=4, **style.mark)
-        if not own:
+        if not cell_curves:
             ends[task].append(End(label, style, *own_exits[label, task]))
     share_x(panels.values())
     for task, axes in panels.items():
@@ -253,17 +254,15 @@ def _describe_curves(
     task: str, curves: dict[Place, list[Curve]], own_exits: dict[Place, tuple[float, float]]
 ) -> list[str]:
     at = "{:.1f} layers"
-    own = {label: curve for (label, other), several in curves.items() if other == task for curve in several}
+    task_curves = {label: curve for (label, other), several in curves.items() if other == task for curve in several}
     marked = {label: mark for (label, other), mark in own_exits.items() if other == task}
-    texts = [describe_trend(label, curve.layers, curve.median, at=at) for label, curve in own.items()]
+    texts = [describe_trend(label, curve.layers, curve.median, at=at) for label, curve in task_curves.items()]
     texts += [f"{label} is marked at {score:.1f}, {at.format(layers)}" for label, (layers, score) in marked.items()]
-    best = max(own, key=lambda label: marked[label][1], default=None)
-    texts += [
-        compare_lines(label, (curve.layers, curve.median), best, (own[best].layers, own[best].median), at=at)
-        for label, curve in own.items()
-        if best is not None and label != best
-    ]
-    return texts
+    if not task_curves:
+        return texts
+    lines = {label: (curve.layers, curve.median) for label, curve in task_curves.items()}
+    best = max(lines, key=lambda label: marked[label][1])
+    return texts + [compare_lines(label, lines[label], best, lines[best], at=at) for label in lines if label != best]
 
 
 # Where examples leave.
@@ -392,8 +391,8 @@ def calibration_picture(evidence: Evidence) -> Picture | None:
 
 def _calibrated_exits(cell: Cell) -> list[LayerCalibration]:
     """The layers that enough examples leave at; none without predictions of classes, or where all leave at one."""
-    found = calibration(predictions_of(cell))
-    exits = found.exits if found and len(found.exits) > 1 else ()
+    calibrated = calibration(predictions_of(cell))
+    exits = calibrated.exits if calibrated and len(calibrated.exits) > 1 else ()
     return [layer for layer in exits if layer.examples >= FEWEST_EXAMPLES]
 
 

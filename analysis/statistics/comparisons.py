@@ -63,9 +63,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """For a table's sidecar."""
-        own = {"row": self.row, "other": self.other, "task": self.task, "family": self.family, **asdict(self.test)}
+        facts = {"row": self.row, "other": self.other, "task": self.task, "family": self.family, **asdict(self.test)}
         with_search = self.test_with_search and asdict(self.test_with_search)
-        return own | {
+        return facts | {
             "adjusted_p_value": self.adjusted_p_value,
             "holds": self.holds,
             "with_search": with_search,
@@ -91,9 +91,9 @@ def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
         "others": [pair for pair in pairs if pair not in marked],
     }
     compared = {
-        (found.row, found.other, found.task): found
+        (comparison.row, comparison.other, comparison.task): comparison
         for family, members in families.items()
-        for found in _compare_family(family, members, samples)
+        for comparison in _compare_family(family, members, samples)
     }
     return [compared[pair] for pair in pairs]
 
@@ -232,13 +232,13 @@ def macro_test(tests: Mapping[str, PairedTest]) -> PairedTest:
 
 def by_task(comparisons: Sequence[Comparison], row: str, other: str) -> dict[str, PairedTest]:
     """The tests of `row` minus `other` by task, whichever way round they were compared."""
-    found = {}
+    tests = {}
     for comparison in comparisons:
         if (comparison.row, comparison.other) == (row, other):
-            found[comparison.task] = comparison.test
+            tests[comparison.task] = comparison.test
         elif (comparison.row, comparison.other) == (other, row):
-            found[comparison.task] = _turn(comparison.test)
-    return found
+            tests[comparison.task] = _turn(comparison.test)
+    return tests
 
 
 def probability_of_improvement(

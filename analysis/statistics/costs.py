@@ -37,9 +37,9 @@ class Compute:
     def in_words(self, unit: TimeUnit | None = None) -> str:
         """In the unit of what it stands beside; in its own where it stands alone."""
         unit = unit or unit_of([self])
-        told = [f"{time_in_words(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
-        told += [f"{time_in_words(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
-        return " and ".join(told) or time_in_words(0.0, unit)
+        parts = [f"{time_in_words(self.gpu_seconds, unit)} of GPU"] * (self.gpu_seconds > 0)
+        parts += [f"{time_in_words(self.cpu_seconds, unit)} by the clock on CPU"] * (self.cpu_seconds > 0)
+        return " and ".join(parts) or time_in_words(0.0, unit)
 
 
 @dataclass(frozen=True)
@@ -167,15 +167,15 @@ def _pretraining_warnings(entries: list[Entry]) -> list[str]:
     unlike = [
         kind
         for kind in UNITS
-        if uncertainty.largest_excess([getattr(own, kind) for own in wholes.values()]) > LARGEST_EXCESS
+        if uncertainty.largest_excess([getattr(whole, kind) for whole in wholes.values()]) > LARGEST_EXCESS
     ]
     if not unlike:
         return []
     unit = unit_of(wholes.values())
-    told = ", ".join(
+    costs = ", ".join(
         f"{entry.row} {wholes[entry.row].in_words(unit) if entry.pretrained else 'none'}" for entry in entries
     )
-    return [f"warning: the pretraining of the rows' backbones differs by more than 20 %{_doubt(unlike)}: {told}"]
+    return [f"warning: the pretraining of the rows' backbones differs by more than 20 %{_doubt(unlike)}: {costs}"]
 
 
 def _doubt(kinds: Collection[str]) -> str:
@@ -184,14 +184,14 @@ def _doubt(kinds: Collection[str]) -> str:
 
 
 def _warnings(computes: dict[str, Compute]) -> list[str]:
-    computes = {row: own for row, own in computes.items() if own.gpu_seconds or own.cpu_seconds}
+    computes = {row: compute for row, compute in computes.items() if compute.gpu_seconds or compute.cpu_seconds}
     if len(computes) < 2:
         return []
     unit = unit_of(computes.values())
     devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
     if len(set(devices.values())) > 1:
-        told = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
-        return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {told}"]
+        costs = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
+        return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
     warnings = []
     for kind in UNITS:
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
@@ -256,36 +256,38 @@ def latencies_of(cell: Cell) -> list[Latency]:
 def measured_exits(cell: Cell) -> list[MeasuredExit]:
     """Every setting that was timed, the models' own first; empty where nothing was."""
     latencies = latencies_of(cell)
-    settings = dict.fromkeys((own.rule, own.setting) for latency in latencies for own in latency.exits)
+    settings = dict.fromkeys((timed.rule, timed.setting) for latency in latencies for timed in latency.exits)
     return [_measured_exit(latencies, *setting) for setting in settings]
 
 
 def devices_in_words(cells: Iterable[Cell]) -> str:
     """What the cells' models were timed on; empty where nothing was."""
     latencies = [latency for cell in cells for latency in latencies_of(cell)]
-    return " or ".join(dict.fromkeys(f"{own.device}, {counted(own.threads, 'thread')}" for own in latencies))
+    return " or ".join(
+        dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
+    )
 
 
 def _measured_exit(latencies: list[Latency], rule: str, setting: float | None) -> MeasuredExit:
     pairs = [
-        (own, latency.all_layers)
+        (timed, latency.all_layers)
         for latency in latencies
-        for own in latency.exits
-        if (own.rule, own.setting) == (rule, setting)
+        for timed in latency.exits
+        if (timed.rule, timed.setting) == (rule, setting)
     ]
-    sizes = dict.fromkeys(timing.batch_size for own, _ in pairs for timing in own.timings)
+    sizes = dict.fromkeys(timing.batch_size for timed, _ in pairs for timing in timed.timings)
     return MeasuredExit(
-        rule, setting, _median(own.flops for own, _ in pairs), {size: _timed_exit(pairs, size) for size in sizes}
+        rule, setting, _median(timed.flops for timed, _ in pairs), {size: _timed_exit(pairs, size) for size in sizes}
     )
 
 
 def _timed_exit(pairs: list[tuple[ExitLatency, ExitLatency]], batch_size: int) -> TimedExit:
-    found = [(own.timing(batch_size), whole.timing(batch_size)) for own, whole in pairs]
-    timings = [(own, whole) for own, whole in found if own and whole]
+    measured = [(timed.timing(batch_size), whole.timing(batch_size)) for timed, whole in pairs]
+    timings = [(timed, whole) for timed, whole in measured if timed and whole]
     return TimedExit(
-        milliseconds=_median(own.milliseconds for own, _ in timings),
-        time_ratio=_median(whole.milliseconds / own.milliseconds for own, whole in timings),
-        layer_ratio=_median(whole.mean_layers / own.mean_layers for own, whole in timings),
+        milliseconds=_median(timed.milliseconds for timed, _ in timings),
+        time_ratio=_median(whole.milliseconds / timed.milliseconds for timed, whole in timings),
+        layer_ratio=_median(whole.mean_layers / timed.mean_layers for timed, whole in timings),
     )
 
 
@@ -321,5 +323,5 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
 def speed_up(facts: Sequence[Mapping[str, Any]]) -> float | None:
     """All layers / layers run over the cells with these `speed_facts`, both summed; None without any."""
-    pairs = [(own["num_layers"], own["mean_layers"]) for own in facts if own["num_layers"] and own["mean_layers"]]
+    pairs = [(cell["num_layers"], cell["mean_layers"]) for cell in facts if cell["num_layers"] and cell["mean_layers"]]
     return sum(depth for depth, _ in pairs) / sum(run for _, run in pairs) if pairs else None

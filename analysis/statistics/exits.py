@@ -241,9 +241,10 @@ def _calibrate_posterior(stored: Sequence[Predictions]) -> tuple[LayerCalibratio
 
 
 def _calibrate_exits(stored: Sequence[Predictions]) -> tuple[LayerCalibration, ...]:
-    confidence = np.concatenate([special.softmax(own.logits, axis=2).max(axis=2).ravel() for own in stored])
-    correct = np.concatenate([(own.answers == own.labels).ravel() for own in stored])
-    layers = np.concatenate([own.exit_layers.ravel() for own in stored])
+    probabilities = [special.softmax(predictions.logits, axis=2) for predictions in stored]
+    confidence = np.concatenate([each.max(axis=2).ravel() for each in probabilities])
+    correct = np.concatenate([(predictions.answers == predictions.labels).ravel() for predictions in stored])
+    layers = np.concatenate([predictions.exit_layers.ravel() for predictions in stored])
     return tuple(
         _calibrate_layer(layer, confidence[layers == layer], correct[layers == layer])
         for layer in np.unique(layers).tolist()
@@ -253,9 +254,9 @@ def _calibrate_exits(stored: Sequence[Predictions]) -> tuple[LayerCalibration, .
 def _calibrate_layer(layer: int, confidence: np.ndarray, right: np.ndarray) -> LayerCalibration:
     places = np.minimum((confidence * BINS).astype(int), BINS - 1)
     bins = tuple(
-        ReliabilityBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
+        ReliabilityBin(float(confidence[members].mean()), float(right[members].mean()), int(members.sum()))
         for number in range(BINS)
-        if (own := places == number).any()
+        if (members := places == number).any()
     )
     error = sum(abs(each.confidence - each.share) * each.examples for each in bins) / len(confidence)
     return LayerCalibration(layer, len(confidence), float(confidence.mean()), float(right.mean()), error, bins)

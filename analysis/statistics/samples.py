@@ -56,10 +56,10 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
         ValueError: the score of stored predictions is not their record's.
     """
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
-    stored = {place: found for place, cell in cells.items() if (found := _stored(cell))}
+    stored = {place: predictions for place, cell in cells.items() if (predictions := _stored(cell))}
     groups: dict[tuple[str, str], list[Place]] = {}
-    for place, found in stored.items():
-        groups.setdefault((place[1], found[0].examples), []).append(place)
+    for place, predictions in stored.items():
+        groups.setdefault((place[1], predictions[0].examples), []).append(place)
     samples = {}
     for (task, _), places in groups.items():
         noises = {place: measure_search_noise(cells[place]) for place in places}
@@ -89,10 +89,12 @@ def _stored(cell: Cell) -> list[Predictions]:
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
     """The predictions, if their score is the record's."""
-    found, recorded = predictions.score, record.score
-    if recorded is None or abs(recorded - found) > TOLERANCE:
+    recomputed, recorded = predictions.score, record.score
+    if recorded is None or abs(recorded - recomputed) > TOLERANCE:
         path = predictions_file(cell.study_of(record).folder, record.key)
-        raise ValueError(f"{path} does not belong to its record: its score is {found:.6f}, the record's {recorded}")
+        raise ValueError(
+            f"{path} does not belong to its record: its score is {recomputed:.6f}, the record's {recorded}"
+        )
     return predictions
 
 
@@ -100,20 +102,20 @@ def _resample(
     task: str, stored: dict[Place, list[Predictions]], searches: dict[Place, SearchNoise | None]
 ) -> dict[Place, Sample]:
     """The samples of several rows that answered the same examples, all models on the same resamples."""
-    models = [predictions for found in stored.values() for predictions in found]
+    models = [predictions for seeds in stored.values() for predictions in seeds]
     answers = np.concatenate([predictions.answers for predictions in models])  # (draws of all models, n)
     draws = [predictions.draws for predictions in models]
     data = (TASKS[task], answers, models[0].labels, models[0].split)
     resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), draws)
-    ends = np.cumsum([len(found) for found in stored.values()])
+    ends = np.cumsum([len(seeds) for seeds in stored.values()])
     return {
         place: Sample(
-            found,
-            [predictions.score for predictions in found],
-            resampled[:, end - len(found) : end],
+            seeds,
+            [predictions.score for predictions in seeds],
+            resampled[:, end - len(seeds) : end],
             searches[place],
         )
-        for (place, found), end in zip(stored.items(), ends, strict=True)
+        for (place, seeds), end in zip(stored.items(), ends, strict=True)
     }
 
 
@@ -176,10 +178,11 @@ def resampled_scores(
     per_split = []
     for number, name in enumerate(np.unique(splits)):
         rng = np.random.default_rng(seed + number)
-        chosen, own = predictions[:, splits == name], labels[splits == name]
-        step = max(1, _WEIGHTS_AT_ONCE // len(own))
+        chosen, split_labels = predictions[:, splits == name], labels[splits == name]
+        n = len(split_labels)
+        step = max(1, _WEIGHTS_AT_ONCE // n)
         parts = [
-            weighted_scores(task, _draw_weights(rng, min(step, resamples - start), len(own)), chosen, own)
+            weighted_scores(task, _draw_weights(rng, min(step, resamples - start), n), chosen, split_labels)
             for start in range(0, resamples, step)
         ]
         per_split.append(np.concatenate(parts))

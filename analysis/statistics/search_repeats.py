@@ -30,11 +30,11 @@ class Repeats:
     @property
     def medians(self) -> list[float]:
         """Of each repeat, as tables print it."""
-        return [float(np.median(own)) for own in self.scores]
+        return [float(np.median(scores)) for scores in self.scores]
 
     @property
     def means(self) -> list[float]:
-        return [float(np.mean(own)) for own in self.scores]
+        return [float(np.mean(scores)) for scores in self.scores]
 
     @property
     def deviation(self) -> float:
@@ -46,7 +46,7 @@ class Repeats:
         """What of it the seeds do not account for: 0 where they account for all; None with single seeds."""
         if min(map(len, self.scores)) < 2:
             return None
-        of_seeds = np.mean([np.var(own, ddof=1) / len(own) for own in self.scores])
+        of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.scores])
         return float(max(0.0, self.deviation**2 - of_seeds) ** 0.5)
 
     def to_json(self) -> dict[str, Any]:
@@ -78,35 +78,35 @@ class RepeatedComparison:
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
     """Of every cell of which at least two searches have all their confirm trials, the first among them."""
     cells = {(row.label, task): _complete(cell) for row in rows for task, cell in row.cells.items()}
-    cells = {place: own for place, own in cells.items() if len(own) > 1}
+    cells = {place: searches for place, searches in cells.items() if len(searches) > 1}
     flat = [
         Row(f"{label}@{number}", cell.method, {task: cell})
-        for (label, task), own in cells.items()
-        for number, cell in enumerate(own)
+        for (label, task), searches in cells.items()
+        for number, cell in enumerate(searches)
     ]
     samples = draw_samples(flat)
     repeats = {}
-    for (label, task), own in cells.items():
-        found = [samples.get((f"{label}@{number}", task)) for number in range(len(own))]
-        stored = [sample for sample in found if sample is not None]
-        whole = len(stored) == len(own) and len({sample.predictions[0].examples for sample in stored}) == 1
+    for (label, task), searches in cells.items():
+        drawn = [samples.get((f"{label}@{number}", task)) for number in range(len(searches))]
+        stored = [sample for sample in drawn if sample is not None]
+        whole = len(stored) == len(searches) and len({sample.predictions[0].examples for sample in stored}) == 1
         means = np.stack([sample.resampled.mean(axis=1) for sample in stored], axis=1) if whole else None
         examples = stored[0].predictions[0].examples if whole else ""
-        repeats[label, task] = Repeats([cell.scores for cell in own], means, examples)
+        repeats[label, task] = Repeats([cell.scores for cell in searches], means, examples)
     return repeats
 
 
 def _complete(cell: Cell) -> list[Cell]:
     """The repeats of the cell that are whole; none where the first is not."""
-    found = repeats_of(cell)
-    return [own for own in found if own.state == "complete"] if found[0].state == "complete" else []
+    searches = repeats_of(cell)
+    return [search for search in searches if search.state == "complete"] if searches[0].state == "complete" else []
 
 
 def compare_repeats(repeats: dict[Place, Repeats], baseline: str | None) -> list[RepeatedComparison]:
     """Every row against the baseline's, where both have predictions of the same examples for every repeat."""
     pairs = [
-        (place, own, repeats[baseline, place[1]])
-        for place, own in repeats.items()
+        (place, one, repeats[baseline, place[1]])
+        for place, one in repeats.items()
         if baseline is not None and place[0] != baseline and (baseline, place[1]) in repeats
     ]
     pairs = [(place, one, other) for place, one, other in pairs if one.examples == other.examples != ""]

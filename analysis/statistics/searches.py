@@ -140,11 +140,11 @@ def at_equal_budget(rows: Sequence[Row], unit: Unit) -> list[EqualBudget]:
     are of one kind of device is for the reader to know.
     """
     tasks = list(dict.fromkeys(task for row in rows for task in row.cells))
-    found = (
+    budgets = (
         _at_equal_budget(task, {row.label: row.cells[task] for row in rows if task in row.cells}, unit)
         for task in tasks
     )
-    return [budget for budget in found if budget is not None]
+    return [budget for budget in budgets if budget is not None]
 
 
 def _at_equal_budget(task: str, cells: dict[str, Cell], unit: Unit) -> EqualBudget | None:
@@ -154,8 +154,8 @@ def _at_equal_budget(task: str, cells: dict[str, Cell], unit: Unit) -> EqualBudg
     on_gpu = all(any(record.gpu_seconds > 0 for record in records) for records in arms.values())
     scores = {label: completed_scores(records) for label, records in arms.items()}
     costs = {label: _cost(records, unit, on_gpu=on_gpu) / len(scores[label]) for label, records in arms.items()}
-    budget = min(costs[label] * len(own) for label, own in scores.items())
-    best = {label: _score_at(own, budget, costs[label]) for label, own in scores.items()}
+    budget = min(costs[label] * len(arm_scores) for label, arm_scores in scores.items())
+    best = {label: _score_at(arm_scores, budget, costs[label]) for label, arm_scores in scores.items()}
     return EqualBudget(task, unit, budget, best)
 
 

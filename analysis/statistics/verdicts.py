@@ -115,10 +115,10 @@ def variance_of_median(number: int) -> float:
 
 def _variances(scores: Sequence[float], published: PublishedStatistic, deviation: float | None) -> list[Variance]:
     factors = [_variance_factor(published.statistic, seeds) for seeds in (len(scores), published.seeds)]
-    own, freedom = float(np.var(scores, ddof=1)), len(scores) - 1
+    variance, freedom = float(np.var(scores, ddof=1)), len(scores) - 1
     if deviation is None or published.seeds < 2:
-        return [Variance(own * sum(factors), freedom)]
-    return [Variance(own * factors[0], freedom), Variance(deviation**2 * factors[1], published.seeds - 1)]
+        return [Variance(variance * sum(factors), freedom)]
+    return [Variance(variance * factors[0], freedom), Variance(deviation**2 * factors[1], published.seeds - 1)]
 
 
 def _variance_factor(statistic: Statistic, seeds: int) -> float:
