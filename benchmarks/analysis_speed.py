@@ -24,16 +24,27 @@ from msgspec.structs import replace
 
 from benchmarks.results_file import write_results
 from study import profiles
-from study.facts.record import Phase, Record
+from study.facts.events import (
+    FILE,
+    FORMAT,
+    EpochReported,
+    LaunchBegan,
+    Process,
+    TrialEnded,
+    TrialStarted,
+)
+from study.facts.record import Phase
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.runs.trial import EpochRow, Outcome
 
 ROOT = Path(__file__).parents[1]
 METHODS = ("albert", "electra-small", "pabee", "palbert", "pondernet")
 EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")
 SEEDS = (42, 43, 44, 45, 46)
+BEGAN = "2026-01-01T00:00:00.000000+00:00"
 NUM_RECORDS = 10_000
 NUM_EXAMPLES = 1_000
 LIMIT_SECONDS, LIMIT_MEGABYTES = 3.0, 500.0
@@ -44,27 +55,21 @@ def write_study(folder: Path, *, with_predictions: bool) -> None:
     rng = np.random.default_rng(0)
     arms = [(method, task) for method in METHODS for task in EIGHT]
     per_arm = NUM_RECORDS // len(arms)
-    records: list[Record] = []
+    events: list[Any] = [launch_of(per_arm - len(SEEDS))]
     (folder / "predictions").mkdir(parents=True)
     for method, task in arms:
         for trial, seed in enumerate(SEEDS):
             arrays = predictions(task, rng)
             answers = predictions_from_logits(TASKS[task], arrays["logits"][0])
             metrics = compute_metrics(TASKS[task], answers, arrays["labels"], arrays["split"])
-            config = {"learning_rate": 1e-5, "batch_size": 32, "epochs": 25}
-            found = record(method, task, "confirm", trial, seed, config, score(TASKS[task], metrics), metrics)
-            records.append(found)
+            events += trial_of(method, task, "confirm", trial, seed, {"learning_rate": 1e-5}, metrics)
             if with_predictions:
-                np.savez(folder / "predictions" / f"{found.key}.npz", **arrays)
-        best = max(found.score or 0.0 for found in records[-len(SEEDS) :])
+                np.savez(folder / "predictions" / f"{events[-1].key}.npz", **arrays)
         for trial in range(per_arm - len(SEEDS)):
-            config = {"learning_rate": 1e-5 + 1e-8 * trial, "batch_size": 32, "epochs": 25}
-            value = best - 1e-4 * trial
-            records.append(
-                record(method, task, "search", trial, trial, config, value, dict.fromkeys(TASKS[task].metrics, value))
-            )
+            metrics = dict.fromkeys(TASKS[task].metrics, 0.9 - 1e-5 * trial)
+            events += trial_of(method, task, "search", trial, trial, {"learning_rate": 1e-5 + 1e-8 * trial}, metrics)
     write_plan(folder, plan_file_of(folder, per_arm - len(SEEDS)))
-    (folder / "records.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in records))
+    (folder / FILE).write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
 
 @cache
@@ -75,67 +80,70 @@ def plan() -> ResolvedPlan:
     return replace(resolved, asked=replace(resolved.asked, data="hub"))
 
 
-def plan_file_of(folder: Path, samples: int) -> PlanFile:
+def plan_of(samples: int) -> ResolvedPlan:
     arms = tuple(replace(arm, samples=samples, backbone="albert/albert-base-v2") for arm in plan().arms)
+    return replace(plan(), arms=arms)
+
+
+def plan_file_of(folder: Path, samples: int) -> PlanFile:
     return PlanFile(
         name=folder.name,
-        created="2026-01-01T00:00:00.000000+00:00",
+        created=BEGAN,
         command="",
         versions={},
         git_commit=None,
         code_digest="",
         protocol_hash=plan().protocol_hash,
-        plan=replace(plan(), arms=arms),
+        plan=plan_of(samples),
     )
 
 
-def record(
-    method: str, task: str, phase: Phase, trial: int, seed: int, config: dict, score: float, metrics: dict
-) -> Record:
-    """A completed trial."""
-    arm = plan().arm(f"{method}/{task}")
-    return Record(
-        key=f"{method}-{task}-{phase}-{trial}",
-        study="benchmark",
-        protocol_hash=plan().protocol_hash,
-        method=method,
-        task=task,
-        phase=phase,
-        trial=trial,
-        seed=seed,
-        config=config,
-        start=None,
-        status="completed",
-        error=None,
-        score=score,
-        selection_score=score,
-        metrics=metrics,
-        epoch=3,
-        epochs=8,
-        num_layers=12,
-        num_parameters=11_700_000,
-        mean_layers=8.0,
-        train_examples=20_000,
-        train_seconds=100.0,
-        eval_seconds=100.0,
-        gpu_seconds=100.0,
-        wall_seconds=100.0,
-        model=None,
-        predictions_digest=None,
-        backbone_fingerprint=arm.backbone_fingerprint,
-        tokenizer_fingerprint=None,
-        data_fingerprint=arm.data_fingerprint,
-        data_differences=(),
-        tokens_digest=None,
-        backbone_digest=None,
+def launch_of(samples: int) -> LaunchBegan:
+    return LaunchBegan(
+        time=BEGAN,
+        format=FORMAT,
+        launch=1,
+        command="",
+        host="",
+        pid=0,
         versions={"torch": "2.13.0"},
         git_commit=None,
         code_digest="",
-        host="node",
-        device="cuda:0",
-        started="2026-01-01T00:00:00.000000+00:00",
-        ended="2026-01-01T00:02:00.000000+00:00",
+        plan=plan_of(samples),
     )
+
+
+def trial_of(
+    method: str, task: str, phase: Phase, trial: int, seed: int, config: dict[str, Any], metrics: dict[str, float]
+) -> list[Any]:
+    """The events of a completed trial of one epoch."""
+    key = f"{method}-{task}-{phase}-{trial}"
+    row = EpochRow(
+        epoch=1,
+        selection_score=score(TASKS[task], metrics),
+        metrics=metrics,
+        mean_layers=8.0,
+        num_layers=12,
+        train_loss=0.5,
+        train_examples=20_000,
+        train_seconds=100.0,
+        eval_seconds=100.0,
+        best_epoch=1,
+        finished=True,
+    )
+    return [
+        TrialStarted(time=BEGAN, key=key, arm=f"{method}/{task}", phase=phase, trial=trial, seed=seed, config=config),
+        EpochReported(
+            time=BEGAN,
+            key=key,
+            row=row,
+            outcome=Outcome(num_parameters=11_700_000),
+            wall_seconds=100.0,
+            gpu_seconds=100.0,
+            process=Process(host="node", device="cuda:0"),
+        ),
+        TrialEnded(time="2026-01-01T00:02:00.000000+00:00", key=key, status="completed"),
+    ]
 
 
 def predictions(task: str, rng: np.random.Generator) -> dict[str, np.ndarray]:

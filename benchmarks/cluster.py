@@ -243,7 +243,7 @@ def run_study(plan: ResolvedPlan, folder: Path, *, slots: int, window: Window) -
         (folder / name).mkdir()
     resources = Resources(nodes=RayNodes(), cpus=1, gpus=0)
     with closing(Journal(folder)) as journal, open(os.devnull, "w") as nowhere:
-        scheduler = Scheduler(folder.name, plan, journal, code)
+        scheduler = Scheduler(plan, journal, code)
         scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
         with LiveView(scheduler, slots=resources.slots, output=nowhere) as view:
             driver = WindowedDriver(

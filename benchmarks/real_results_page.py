@@ -3,7 +3,7 @@
     python -m benchmarks.real_results_page cpu --keep FOLDER
 
 `--keep` first copies the studies of the scale from FOLDER, the `--out` of `benchmarks.real_results`, to
-benchmarks/results/real/SCALE: plans, journals, records, predictions, tables and descriptions of models, no weights.
+benchmarks/results/real/SCALE: plans, journals, predictions, tables and descriptions of models, no weights.
 `python -m analysis.verify` agrees with each of them. The page is made of these copies alone, so that it cannot drift;
 tests/house/test_real_results.py makes it anew.
 """
@@ -42,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results" / "real"
 MOST_BYTES = 2 * 2**20  # of a study that is kept
 PARTS = (
-    *(PLAN, "events.jsonl", "records.jsonl", "optuna.journal", "predictions/*.npz"),
+    *(PLAN, "events.jsonl", "predictions/*.npz"),
     "trials/*/model-epoch-*/model.json",
 )
 TABLES = ("dev", "over_tasks", "intervals", "optimism", "spread", "speed", "equal_layers")

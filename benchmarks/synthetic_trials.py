@@ -121,34 +121,17 @@ def report(config: Mapping[str, Any], epoch: int, seconds: float) -> Report:
     row = EpochRow(
         epoch=epoch,
         selection_score=value,
-        score=value,
         metrics={"accuracy": value},
         mean_layers=6.0,
         num_layers=12,
-        exit_histogram=[8.0] * 12,
         train_loss=1 - value,
         train_examples=1000 * epoch,
         train_seconds=seconds,
         eval_seconds=seconds,
         best_epoch=epoch,
-        improved=True,
         finished=finished,
     )
-    outcome = Outcome(
-        score=value,
-        selection_score=value,
-        metrics=row.metrics,
-        epoch=epoch,
-        epochs=epoch,
-        num_layers=12,
-        mean_layers=6.0,
-        train_examples=row.train_examples,
-        train_seconds=seconds,
-        eval_seconds=seconds,
-        num_parameters=1,
-        data_differences=(),
-        model=None,
-    )
+    outcome = Outcome(reported=row.reported, num_parameters=1)
     return Report(
         row=row,
         outcome=outcome if finished else None,
@@ -280,7 +263,7 @@ def run_study(
         (folder / name).mkdir()
     with cluster(RAY_SETTINGS), closing(Journal(folder)) as journal:
         began = time.perf_counter()
-        scheduler = Scheduler(folder.name, plan, journal, code)
+        scheduler = Scheduler(plan, journal, code)
         scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
         mirror = start_mirror(folder, None if mirrored else "none")
         driver = run_driver(scheduler, folder, on_progress)

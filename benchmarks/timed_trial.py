@@ -37,7 +37,7 @@ def main(method: str, task: str, epochs: int, scratch: Path) -> dict[str, float]
     return {
         "step_milliseconds": 1000 * last.train_seconds / steps,
         "trial_seconds": time.process_time() - began,
-        "score": outcome.score,
+        "score": outcome.reported.score,
         "train_loss": last.train_loss,
     }
 

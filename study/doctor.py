@@ -24,9 +24,8 @@ from typing import Annotated, Any
 from msgspec import field
 
 from study.command_line import Parser, guarded, option
-from study.decisions.specs import Provenance
 from study.drivers.provenance import provenance
-from study.facts.attestation import other_code
+from study.facts.attestation import Provenance, other_code
 from study.facts.plain_words import counted
 from study.storage.addresses import (
     TRACKING_WORDS,

@@ -51,7 +51,8 @@ def _main(argv: Sequence[str] | None) -> int:
     record = chosen_model(Path(options.study), options)
     plan = require_plan(Path(options.study)).plan
     include_for(record.method, plan.asked, options.include)
-    loaded_as = export(record, folder, pretraining=plan.arm(record.arm).pretraining or None)
+    study = Path(options.study).resolve().name
+    loaded_as = export(record, folder, study=study, pretraining=plan.arm(record.arm).pretraining or None)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
@@ -60,7 +61,7 @@ def build_parser() -> Parser[Options]:
     return Parser(Options, "study.export", " ".join((__doc__ or "").split("\n\n")))
 
 
-def export(record: Record, folder: Path, *, pretraining: Pretraining | None = None) -> str:
+def export(record: Record, folder: Path, *, study: str = "", pretraining: Pretraining | None = None) -> str:
     """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
 
     `pretraining`: how its backbone was made, if that was done here.
@@ -69,11 +70,11 @@ def export(record: Record, folder: Path, *, pretraining: Pretraining | None = No
         ValueError: no class of `transformers` is its encoder.
     """
     with local_model(record.model or "") as model:
-        write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining))
+        write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study))
     return _class_of(folder)
 
 
-def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None) -> None:
+def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None, study: str) -> None:
     from trainables.runs.trained_model import METHODS, export_trained, load_trained
 
     try:
@@ -81,7 +82,7 @@ def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | 
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
     own = METHODS if (folder / METHODS).is_dir() else None
-    card = model_card(record, _class_of(folder), pretraining, methods=own)
+    card = model_card(record, _class_of(folder), pretraining, study=study, methods=own)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -90,13 +91,19 @@ def _class_of(folder: Path) -> str:
 
 
 def model_card(
-    record: Record, loaded_as: str, pretraining: Pretraining | None = None, *, methods: str | None = None
+    record: Record,
+    loaded_as: str,
+    pretraining: Pretraining | None = None,
+    *,
+    study: str = "",
+    methods: str | None = None,
 ) -> str:
     """Markdown, without host, user or path of a machine.
 
     Args:
         loaded_as: the class of `transformers` that the folder's `config.json` names.
         pretraining: how its backbone was made, if that was done here.
+        study: its name.
         methods: the folder in the model's with the files of its method, where that is none of the package's.
     """
     parts = [_FRONT, f"# {record.method} on {record.task}", *_loading(record, loaded_as, methods)]
@@ -104,7 +111,7 @@ def model_card(
         "## What it scored",
         "\n".join(_scores(record)),
         "## Where it comes from",
-        "\n".join(_origin(record, pretraining)),
+        "\n".join(_origin(record, pretraining, study)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -144,10 +151,10 @@ def _scores(record: Record) -> Iterator[str]:
     yield from _table({name: f"{value:.4f}" for name, value in values.items() if value is not None})
 
 
-def _origin(record: Record, pretraining: Pretraining | None) -> Iterator[str]:
+def _origin(record: Record, pretraining: Pretraining | None, study: str) -> Iterator[str]:
     layers = "" if record.mean_layers is None else f"{record.mean_layers:.2f} of {record.num_layers} on average"
     facts = {
-        "study": record.study,
+        "study": study,
         "trial": f"{record.key}, {record.phase}",
         "parameters": f"{record.num_parameters:,}",
         "layers run": layers,

@@ -373,9 +373,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         study = _as_locked(study, is_continued=options.continue_study is not None)
         code, faults = provenance(), Faults(max_failures=options.max_failures)
         limit, arms = options.max_gpu_hours, launched_arms(study, options)
-        scheduler = Scheduler(
-            folder.name, study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms
-        )
+        scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
         is_over = _is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed)
         storage = storage_for(None if is_over else options.storage, folder, journal.facts)
         if not is_over:

@@ -20,8 +20,8 @@ from rich.table import Table
 from study.command_line import Parser, argument, guarded, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.durations import clock
-from study.facts.events import FILE, read_events
-from study.facts.failed_attempts import alike, failed_attempts
+from study.facts.events import FILE
+from study.facts.failed_attempts import FailedAttempt, alike
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plain_words import counted, on_screen
@@ -84,7 +84,7 @@ def _main(argv: Sequence[str] | None) -> int:
     progress = read_progress(folder)
     status = status_of(progress, folder)
     if options.failures:
-        _tell_failures(folder, as_json=options.json)
+        _tell_failures(folder, progress.facts.failed, as_json=options.json)
     elif options.json:
         print(json.dumps(to_plain(status), indent=1))
     else:
@@ -215,10 +215,7 @@ def _title(status: Status) -> str:
     return "under way" if status.launch else "begun"
 
 
-def _tell_failures(folder: Path, *, as_json: bool) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as above
-        attempts = failed_attempts(read_events(folder))
+def _tell_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"study": folder.resolve().name, "failures": to_plain(attempts)}, indent=1))
         return

@@ -168,7 +168,7 @@ class StudyProgress:
     def unsettled(self) -> list[TrialFacts]:
         """Trials that had nothing left to do but to be ended when an earlier launch broke off."""
         trials = self.facts.under_way.values()
-        return [t for t in trials if t.last and (t.last.report.row.finished or t.stopped_at is not None)]
+        return [t for t in trials if t.last and (t.last.row.finished or t.stopped_at is not None)]
 
     @property
     def failures(self) -> list[Record]:

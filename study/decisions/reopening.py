@@ -5,7 +5,7 @@ and the versions that its record names.
 from __future__ import annotations
 
 from study.decisions.progress import StudyProgress
-from study.decisions.specs import Provenance
+from study.facts.attestation import Provenance
 from study.facts.events import Reopening, TrialReopened
 from study.facts.journal import EventLog
 from study.facts.record import Record

@@ -10,14 +10,17 @@ from collections.abc import Collection
 from typing import Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from study.decisions import asha
 from study.decisions.budget import GpuBudget
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
-from study.decisions.specs import Provenance, build_record, check_attested, code_of
+from study.decisions.specs import check_attested
+from study.facts.attestation import Provenance
 from study.facts.events import (
+    FORMAT,
     AshaDecided,
     ConfirmClosed,
     EpochReported,
@@ -26,6 +29,7 @@ from study.facts.events import (
     LaunchBegan,
     LaunchEnded,
     LaunchStatus,
+    Process,
     Report,
     SearchClosed,
     StartChosen,
@@ -35,7 +39,7 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.journal import EventLog
-from study.facts.record import Phase, Record
+from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.identity import search_seed
 from study.plans.resolved_plan import ResolvedPlan
@@ -47,7 +51,6 @@ class Scheduler:
 
     def __init__(
         self,
-        study: str,
         plan: ResolvedPlan,
         journal: EventLog,
         provenance: Provenance,
@@ -56,10 +59,9 @@ class Scheduler:
         faults: Faults | None = None,
         launched: Collection[str] | None = None,
     ):
-        """`study` is its name, `provenance` that of this launch; nothing is started that `max_gpu_hours` cannot pay
+        """`provenance` is that of this launch; nothing is started that `max_gpu_hours` cannot pay
         for, see `GpuBudget`, nor of an arm that is not `launched`, by name, where not all are. `faults`: where it is
         not one of the usual patience."""
-        self.study = study
         self.plan = plan
         self.progress = StudyProgress(plan, journal.facts, max_gpu_hours=max_gpu_hours, launched=launched)
         self.faults = faults or Faults()
@@ -78,6 +80,7 @@ class Scheduler:
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
+                format=FORMAT,
                 launch=self.facts.launch_number + 1,
                 command=command,
                 host=host,
@@ -132,7 +135,7 @@ class Scheduler:
         events: list[Event] = []  # synced together
         if row.epoch > trial.epochs:
             self.faults.got_on(key, node)
-            events.append(EpochReported(time=self._journal.now(), key=key, report=report))
+            events.append(self._reported(trial, report))
         is_decided = trial.phase != "search" or row.finished or trial.stopped_at is not None
         if not is_decided and (decided := self._decide(trial, row.epoch, row.selection_score)):
             events.append(decided)
@@ -141,6 +144,25 @@ class Scheduler:
         if trial.phase != "search" or row.finished:
             return "continue"
         return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
+
+    def _reported(self, trial: TrialFacts, report: Report) -> EpochReported:
+        """The event of a report, without what the journal has already."""
+        row, outcome, process = report.row, report.outcome, None
+        selected = trial.best.row if trial.best and row.best_epoch != row.epoch else row
+        if outcome is not None and outcome.reported == selected.reported:
+            outcome = replace(outcome, reported=None)
+        if found := report.attested:
+            digests = {"tokens_digest": found.tokens_digest, "backbone_digest": found.backbone_digest}
+            process = Process(host=report.host, device=report.device, **digests)
+        return EpochReported(
+            time=self._journal.now(),
+            key=trial.key,
+            row=row,
+            outcome=outcome,
+            wall_seconds=report.wall_seconds,
+            gpu_seconds=report.gpu_seconds,
+            process=process,
+        )
 
     def retry(self, key: str, failure: Failure) -> None:
         """Takes back a trial that a fault of the machine broke off, to be handed out again once `faults` let it."""
@@ -159,20 +181,15 @@ class Scheduler:
 
         `predictions_digest` is that of its predictions file, where it left one.
         """
-        trial, now = self.facts.trials[key], self._journal.now()
-        record = build_record(
-            trial,
-            study=self.study,
-            protocol_hash=self.plan.protocol_hash,
-            arm=self.plan.arm(trial.started.arm),
-            error=failure.error if failure else None,
-            predictions_digest=predictions_digest,
-            provenance=code_of(trial, self.facts.launches) or self.provenance.of_method(trial.started.method),
-            ended=now,
+        trial = self.facts.trials[key]
+        status: Status = "failed" if failure else "stopped" if trial.stopped_at is not None else "completed"
+        ending = TrialEnded(
+            time=self._journal.now(), key=key, status=status, failure=failure, predictions_digest=predictions_digest
         )
-        self._journal.append(TrialEnded(time=now, key=key, record=record, failure=failure))
+        self._journal.append(ending)
         self._handed_out.discard(key)
-        return record
+        assert trial.record is not None, "a trial that has ended has a record"
+        return trial.record
 
     def _taken_back(self) -> TrialFacts | None:
         """A trial that was started and does not run: of an earlier launch, or taken back in this one."""
@@ -223,15 +240,12 @@ class Scheduler:
             TrialStarted(
                 time=self._journal.now(),
                 key=key,
-                method=arm.arm.method,
-                task=arm.arm.task,
-                repeat=arm.arm.repeat,
+                arm=arm.arm.name,
                 phase=phase,
                 trial=len(arm.facts.phase(phase)),
                 seed=seed,
-                config=config,
+                config={name: value for name, value in config.items() if not arm.arm.fixes(name, value)},
                 start=start,
-                launch=self.facts.launch_number,
             )
         )
         return self.facts.trials[key]
@@ -262,4 +276,11 @@ class Scheduler:
         )
         if decision is None:
             return None
-        return AshaDecided(time=self._journal.now(), key=trial.key, **vars(decision))
+        return AshaDecided(
+            time=self._journal.now(),
+            key=trial.key,
+            rung=decision.rung,
+            cutoff=decision.cutoff,
+            recorded=decision.recorded,
+            decision=decision.decision,
+        )

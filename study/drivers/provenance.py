@@ -12,8 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from study.decisions.specs import Provenance
-from study.facts.attestation import Attestation
+from study.facts.attestation import Attestation, Provenance
 from trainables.method_files import included
 from trainables.runs.trial import Content
 from trainables.schema import to_plain

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 import trainables
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance
 from study.drivers.causes import failure_of, is_raised_in, place_of
 from study.drivers.messages import Assignment, SmokeReport
 from study.drivers.provenance import provenance
-from study.facts.attestation import other_code
+from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import method_files

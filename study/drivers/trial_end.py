@@ -37,7 +37,7 @@ def end_trial(
 
 def _model_of(trial: TrialFacts) -> str | None:
     """The address of the model that a trial says it has left."""
-    outcome = trial.last.report.outcome if trial.last else None
+    outcome = trial.last.outcome if trial.last else None
     return outcome.model if outcome else None
 
 

@@ -1,13 +1,19 @@
-"""What a worker says that it trains on and with, held against what the plan and the launch say."""
+"""What trains a trial, and on what: the code of launches, and what a worker attests, held against plan and launch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
+from study.plans.identity import digest
+from trainables import base_method
 from trainables.runs.trial import Content
+from trainables.schema import Typed
+
+if TYPE_CHECKING:
+    from study.facts.events import LaunchBegan
 
 _WORDS = {
     "data_fingerprint": "data",
@@ -27,6 +33,45 @@ class Code(Protocol):
 
     @property
     def versions(self) -> Mapping[str, str]: ...
+
+
+class Provenance(Typed, frozen=True, kw_only=True):
+    """What code a launch runs."""
+
+    versions: Mapping[str, str]
+    git_commit: str | None
+    code_digest: str  # of the sources of the packages that make numbers
+    included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
+
+    @classmethod
+    def of(cls, launch: LaunchBegan) -> Provenance:
+        return cls(
+            versions=launch.versions,
+            git_commit=launch.git_commit,
+            code_digest=launch.code_digest,
+            included=launch.included or {},
+        )
+
+    def of_method(self, method: str) -> Provenance:
+        """What trains the method or the variant: the packages, with the files of an included one in the digest."""
+        own = self.included.get(base_method(method))
+        code = self.code_digest if own is None else digest([self.code_digest, own])
+        return replace(self, code_digest=code, included={})
+
+
+def code_of(method: str, launches: Sequence[LaunchBegan]) -> Provenance:
+    """What of the code of these launches is the method's. Where they differ, the last stands last: `2.12.0, 2.13.0`."""
+    codes = [Provenance.of(launch).of_method(method) for launch in launches]
+    names = dict.fromkeys(name for code in codes for name in code.versions)
+    return Provenance(
+        versions={name: _joined(code.versions.get(name) for code in codes) for name in names},
+        git_commit=_joined(code.git_commit for code in codes) or None,
+        code_digest=_joined(code.code_digest for code in codes),
+    )
+
+
+def _joined(values: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value is not None))
 
 
 class Attestation(Content, frozen=True, kw_only=True):

@@ -7,18 +7,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from study.facts.attestation import Attestation
 from study.facts.json_lines import read_lines
-from study.facts.record import Phase, Record
-from study.plans.identity import arm_name
+from study.facts.record import Phase, Status
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
+FORMAT = 2  # of the journal; another one is refused
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
@@ -34,7 +35,7 @@ def _snake_case(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-class BaseEvent(Typed, frozen=True, kw_only=True, tag_field="event", tag=_snake_case):
+class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="event", tag=_snake_case):
     """What all events have; the field `event` names their kind."""
 
     time: str  # UTC, ISO 8601 with microseconds
@@ -43,6 +44,7 @@ class BaseEvent(Typed, frozen=True, kw_only=True, tag_field="event", tag=_snake_
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     """A `study.launch` runs the study from here on."""
 
+    format: Count  # of the journal, see `FORMAT`
     launch: AtLeastOne  # its number
     command: str
     host: str
@@ -50,10 +52,14 @@ class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     versions: Mapping[str, str]
     git_commit: str | None
     code_digest: str  # of the sources of the packages that make numbers
-    max_gpu_hours: NotNegative | None  # None: no limit
-    storage: str | None  # where trials keep states and models; None: the study's folder
+    max_gpu_hours: NotNegative | None = None  # None: no limit
+    storage: str | None = None  # where trials keep states and models; None: the study's folder
     plan: ResolvedPlan  # with all that launches before were asked for
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"format is {self.format}; allowed: {FORMAT}")
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
@@ -79,27 +85,19 @@ class TrialStarted(BaseEvent, frozen=True, kw_only=True):
     """A trial was handed out for the first time."""
 
     key: str
-    method: str
-    task: str
+    arm: str  # its name in the plan of the launch
     phase: Phase
     trial: Count  # number within the arm and phase, from 0
     seed: int
-    config: Configuration
-    start: str | None  # key of the trial whose model it begins from
-    launch: AtLeastOne
-    repeat: Count = 0  # of the arm's search
-
-    @property
-    def arm(self) -> str:
-        """The name of the arm it belongs to."""
-        return arm_name(self.method, self.task, self.repeat)
+    config: Configuration  # as far as it is not what the arm fixes
+    start: str | None = None  # key of the trial whose model it begins from
 
 
-class Report(Typed, frozen=True, kw_only=True):
-    """What an actor says of a trial after an epoch. Seconds are totals of the trial so far."""
+class Report(Typed, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker says of a trial after an epoch. Seconds are totals of the trial so far."""
 
     row: EpochRow
-    outcome: Outcome | None  # with the last epoch; its model is an address that everybody sees
+    outcome: Outcome | None = None  # with the last epoch; its model is an address that everybody sees
     wall_seconds: NotNegative
     gpu_seconds: NotNegative
     host: str
@@ -112,25 +110,37 @@ class Failure(Typed, frozen=True, kw_only=True):
 
     cause: Cause
     error: str  # one line
-    traceback: str | None  # its last `TRACEBACK_CHARACTERS`; None where the process is gone
-    host: str | None  # None where it is not known
-    node: str | None  # Ray's number of it
+    traceback: str | None = None  # its last `TRACEBACK_CHARACTERS`; None where the process is gone
+    host: str | None = None  # None where it is not known
+    node: str | None = None  # Ray's number of it
+
+
+class Process(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The process that trains a trial, and what it has found there that no plan can know."""
+
+    host: str
+    device: str
+    tokens_digest: str | None = None  # of the tokenised rows
+    backbone_digest: str | None = None  # of the files that were loaded
 
 
 class EpochReported(BaseEvent, frozen=True, kw_only=True):
-    """A trial ran an epoch."""
+    """A trial ran an epoch. Seconds are totals of the trial so far."""
 
     key: str
-    report: Report
+    row: EpochRow
+    outcome: Outcome | None = None  # with the last epoch
+    wall_seconds: NotNegative
+    gpu_seconds: NotNegative = 0.0
+    process: Process | None = None  # with the first epoch that a process trains
 
 
 class AshaDecided(BaseEvent, frozen=True, kw_only=True):
     """A search trial reached a rung."""
 
     key: str
-    rung: AtLeastOne  # epochs
-    score: Score
-    cutoff: Score | None  # None where the rung was empty
+    rung: AtLeastOne  # epochs; the score is that of the epoch
+    cutoff: Score | None = None  # None where the rung was empty
     recorded: Count  # scores at the rung before this one
     decision: Literal["continue", "stop"]
 
@@ -153,8 +163,9 @@ class TrialEnded(BaseEvent, frozen=True, kw_only=True):
     """A trial is over."""
 
     key: str
-    record: Record
-    failure: Failure | None  # of a failed one
+    status: Status
+    failure: Failure | None = None  # of a failed one
+    predictions_digest: str | None = None  # SHA-256 of its predictions file; None where none is stored
 
 
 class TrialReopened(BaseEvent, frozen=True, kw_only=True):
@@ -231,7 +242,38 @@ Event = (
 )
 
 
-READER = Reader(Event)
+class _Began(msgspec.Struct):
+    """As much of a `launch_began` as every format has."""
+
+    event: str = ""
+    format: int = 1
+
+
+class _EventReader(Reader):
+    """Reads a line of a journal, and says so if the journal is of another format."""
+
+    def read(self, line: bytes, *, where: str) -> Event:
+        try:
+            event: Event = super().read(line, where=where)
+        except ValueError:
+            _check_format(line, where)
+            raise
+        return event
+
+
+def _check_format(line: bytes, where: str) -> None:
+    try:
+        began = msgspec.json.decode(line, type=_Began)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if began.event == "launch_began" and began.format != FORMAT:
+        raise ValueError(
+            f"{where}: a journal of format {began.format}, and this version reads format {FORMAT}; allowed: the "
+            "version of glue-exit-study that wrote it, or a new study"
+        )
+
+
+READER = _EventReader(Event)
 
 
 def read_events(folder: Path) -> list[Event]:

@@ -1,21 +1,11 @@
-"""What broke trials off, and what ended them: every failure that the journal has, with its traceback."""
+"""What broke trials off, and what ended them: attempts at trials that failed, each with its traceback."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from study.facts.events import (
-    Event,
-    Failure,
-    LaunchBegan,
-    SmokeStepFailed,
-    TrialEnded,
-    TrialReopened,
-    TrialRetried,
-    TrialStarted,
-)
+from study.facts.events import Failure
 from trainables.configuration import AtLeastOne
 from trainables.schema import Configuration, Typed
 
@@ -43,55 +33,3 @@ def alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
         of = attempt.arm, attempt.key is None, attempt.became, failure.cause, failure.error, host
         found.setdefault(of, []).append(attempt)
     return list(found.values())
-
-
-def failed_attempts(events: Iterable[Event]) -> list[FailedAttempt]:
-    """Of all trials, those that have run again since too, in the order in which they happened."""
-    started: dict[str, TrialStarted] = {}
-    attempts = Counter[str]()
-    found, launch = list[FailedAttempt](), 1
-
-    def note(event: TrialRetried | TrialEnded, failure: Failure, became: Literal["tried again", "failed"]) -> None:
-        attempts[event.key] += 1
-        trial = started[event.key]
-        found.append(
-            FailedAttempt(
-                time=event.time,
-                launch=launch,
-                arm=trial.arm,
-                trial=f"{trial.phase} {trial.trial}",
-                key=event.key,
-                attempt=attempts[event.key],
-                config=trial.config,
-                became=became,
-                failure=failure,
-            )
-        )
-
-    for event in events:
-        match event:
-            case LaunchBegan():
-                launch = event.launch
-            case TrialStarted():
-                started[event.key] = event
-            case TrialRetried():
-                note(event, event.failure, "tried again")
-            case TrialEnded() if event.failure is not None:
-                note(event, event.failure, "failed")
-            case TrialReopened():
-                attempts.pop(event.key, None)
-            case SmokeStepFailed():
-                found.append(
-                    FailedAttempt(
-                        time=event.time,
-                        launch=launch,
-                        arm=event.arm,
-                        trial="smoke step",
-                        key=None,
-                        attempt=1,
-                        config=event.config,
-                        became="launch refused",
-                        failure=event.failure,
-                    )
-                )
-    return found

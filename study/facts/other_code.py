@@ -22,7 +22,7 @@ class FirstCode:
 
 def first_code(facts: StudyFacts) -> FirstCode | None:
     """None where no trial had an epoch: a launch that ended before that has made no number."""
-    trained = [(number, trial.started.method) for trial in facts.trials.values() for number in trial.trained_in]
+    trained = [(number, trial.arm.method) for trial in facts.trials.values() for number in trial.trained_in]
     if not trained:
         return None
     included: dict[str, str | None] = {}
@@ -36,7 +36,7 @@ def other_code_of(trial: TrialFacts, facts: StudyFacts, first: FirstCode | None)
     """What of the code that the trial was trained with is another than its study, or its method, began with."""
     if first is None:
         return []
-    method = base_method(trial.started.method)
+    method = base_method(trial.arm.method)
     launches = [facts.launches[number].began for number in trial.trained_in]
     others = [
         ", ".join(_others_of_package(launch, first.launch) + _others_of_method(launch, first, method))

@@ -16,11 +16,10 @@ Phase = Literal["search", "confirm"]
 Status = Literal["completed", "stopped", "failed"]
 
 
-class Record(Typed, frozen=True, kw_only=True):
+class Record(Typed, frozen=True, kw_only=True, gc=False):
     """An ended trial."""
 
     key: str  # identity: hash of all that decides the training run, see `trial_key`
-    study: str
     protocol_hash: str
     method: str
     task: str
@@ -28,35 +27,35 @@ class Record(Typed, frozen=True, kw_only=True):
     trial: Count  # number within the arm and phase, from 0
     seed: int
     config: Configuration  # every field of the method's, tuned and fixed
-    start: str | None  # key of the trial whose model it began from
+    start: str | None = None  # key of the trial whose model it began from
     status: Status  # "stopped" is by ASHA
-    error: str | None  # last line of the error of a failed trial
-    score: Score | None  # the task's metric at the selected epoch, on the reported split
-    selection_score: Score | None  # the same metric on the split used to select
-    metrics: Mapping[str, float]  # every component metric of the reported split at that epoch
-    epoch: AtLeastOne | None  # the selected one
-    epochs: Count  # run
-    num_layers: AtLeastOne | None
-    num_parameters: AtLeastOne | None  # of the whole model; None before a trial has completed
-    mean_layers: NotNegative | None  # run per dev example under the method's exit
-    train_examples: Count  # seen in training, repeats counted
-    train_seconds: NotNegative
-    eval_seconds: NotNegative
-    gpu_seconds: NotNegative  # share of a GPU x seconds held
-    wall_seconds: NotNegative  # from the trial's start to its end, waiting after a crash left out
-    model: str | None  # where the selected model lies, a path or a URI
-    predictions_digest: str | None  # SHA-256 of the predictions file; None where none was stored
+    error: str | None = None  # last line of the error of a failed trial
+    score: Score | None = None  # the task's metric at the selected epoch, on the reported split
+    selection_score: Score | None = None  # the same metric on the split used to select
+    metrics: Mapping[str, float] = {}  # every component metric of the reported split at that epoch
+    epoch: AtLeastOne | None = None  # the selected one
+    epochs: Count = 0  # run
+    num_layers: AtLeastOne | None = None
+    num_parameters: AtLeastOne | None = None  # of the whole model; None before a trial has completed
+    mean_layers: NotNegative | None = None  # run per dev example under the method's exit
+    train_examples: Count = 0  # seen in training, repeats counted
+    train_seconds: NotNegative = 0.0
+    eval_seconds: NotNegative = 0.0
+    gpu_seconds: NotNegative = 0.0  # share of a GPU x seconds held
+    wall_seconds: NotNegative = 0.0  # from the trial's start to its end, waiting after a crash left out
+    model: str | None = None  # where the selected model lies, a path or a URI
+    predictions_digest: str | None = None  # SHA-256 of the predictions file; None where none was stored
     backbone_fingerprint: str
     tokenizer_fingerprint: str | None  # where the tokenizer does not come with the backbone
     data_fingerprint: str
-    data_differences: tuple[str, ...] | None  # from the official GLUE, as read; None before a trial has completed
-    tokens_digest: str | None  # of the tokenised rows, as the worker found them; None before it has said so
-    backbone_digest: str | None  # of the files that were loaded, likewise
+    data_differences: tuple[str, ...] | None = None  # from the official GLUE; None before a trial has completed
+    tokens_digest: str | None = None  # of the tokenised rows, as the worker found them; None before it has said so
+    backbone_digest: str | None = None  # of the files that were loaded, likewise
     versions: Mapping[str, str]  # of every launch that trained it, the last one's last: `2.12.0, 2.13.0`
     git_commit: str | None  # likewise
     code_digest: str  # of the sources of the packages that make numbers, likewise
-    host: str
-    device: str
+    host: str = ""  # of the last process that trained it
+    device: str = ""
     started: str  # UTC, ISO 8601
     ended: str
     repeat: Count = 0  # of the arm's search

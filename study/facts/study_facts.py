@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
-from study.facts.attestation import Attestation
+from study.facts.attestation import Provenance, code_of
 from study.facts.events import (
     FILE,
     READER,
@@ -19,10 +20,12 @@ from study.facts.events import (
     ConfirmClosed,
     EpochReported,
     Event,
+    Failure,
     LaunchBegan,
     LaunchEnded,
     NodeLeftOut,
     NodeTakenBack,
+    Process,
     SearchClosed,
     SmokeStepFailed,
     StartChosen,
@@ -33,9 +36,11 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
+from study.facts.failed_attempts import FailedAttempt
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record, Status
 from study.facts.totals import Totals
+from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.schema import Configuration, Value
 
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
@@ -98,16 +103,22 @@ class TrialFacts:
     """A trial that was started, and how far it came. Of its reports the last and the best are kept."""
 
     started: TrialStarted
+    arm: Arm  # in the plan that it was started by
     launch: int  # the last one that heard of it
     trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
     best: EpochReported | None = None  # the best epoch so far, by the trial's own rule
     decision: AshaDecided | None = None  # ASHA's last
-    attested: Attestation | None = None  # by the last process that trained it
+    process: Process | None = None  # the last that trained it
+    attempts: int = 0  # that failed, since it was started or reopened
     retries: list[TrialRetried] = field(default_factory=list)  # in all launches
     is_broken_off: bool = False  # the last that was heard of it is a fault of the machine
     ended: TrialEnded | None = None
+    record: Record | None = None  # once it has ended
+
+    def __post_init__(self) -> None:
+        self.config: Configuration = {**self.arm.fixed, **self.started.config}
 
     @property
     def key(self) -> str:
@@ -120,10 +131,6 @@ class TrialFacts:
     @property
     def seed(self) -> int:
         return self.started.seed
-
-    @property
-    def config(self) -> Configuration:
-        return self.started.config
 
     @property
     def start(self) -> str | None:
@@ -141,22 +148,17 @@ class TrialFacts:
     @property
     def epochs(self) -> int:
         """How many it has reported."""
-        return self.last.report.row.epoch if self.last else 0
+        return self.last.row.epoch if self.last else 0
 
     @property
     def gpu_seconds(self) -> float:
         """Used so far."""
-        return self.last.report.gpu_seconds if self.last else 0.0
+        return self.last.gpu_seconds if self.last else 0.0
 
     @property
     def stopped_at(self) -> int | None:
         """The epoch at which ASHA stopped it."""
         return self.decision.rung if self.decision and self.decision.decision == "stop" else None
-
-    @property
-    def record(self) -> Record | None:
-        """Its record, once it has ended."""
-        return self.ended.record if self.ended else None
 
 
 @dataclass
@@ -203,15 +205,19 @@ class StudyFacts:
 
     def __init__(self) -> None:
         self.launches: dict[int, LaunchFacts] = {}
+        self.plan: ResolvedPlan | None = None  # of the last launch
         self.arms: dict[str, ArmFacts] = {}
         self.trials: dict[str, TrialFacts] = {}
         self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
         self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
         self.left_out: dict[str, NodeLeftOut] = {}  # nodes that get no trials now
+        self.failed: list[FailedAttempt] = []  # of all trials, those that have run again since too
         self.smoke_failed: dict[str, SmokeStepFailed] = {}  # by arm, in the last launch
         self.notices: list[Notice] = []  # what the launch under way has to tell
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
+        self._planned: dict[str, Arm] = {}  # by name, in the plan of the last launch
+        self._codes: dict[tuple[str, ...], Provenance] = {}  # by method and launches
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
@@ -229,37 +235,34 @@ class StudyFacts:
         Raises:
             ValueError: it is about a trial or a launch that never began, or about a trial that began or ended before.
         """
-        self.time = max(self.time, event.time)
+        if event.time > self.time:
+            self.time = event.time
         match event:
+            case EpochReported():
+                self._report(event)
+            case TrialStarted():
+                self._start(event)
+            case TrialEnded():
+                self._end(event)
+            case AshaDecided():
+                self._decide(event)
             case LaunchBegan():
-                self.launches[event.launch] = LaunchFacts(event)
-                self.launch_number = max(self.launch_number, event.launch)
-                self.left_out, self.notices = {}, []  # a launch looks at its nodes afresh
-                self.smoke_failed = {}
+                self._begin(event)
             case LaunchEnded():
                 if event.launch not in self.launches:
                     raise ValueError(f"launch {event.launch} never began")
                 self.launches[event.launch].ended = event
             case StartChosen():
                 self.arm(event.arm).start = event
-            case TrialStarted():
-                self._start(event)
-            case EpochReported():
-                self._report(event)
-            case AshaDecided():
-                trial = self._heard_of(event.key)
-                trial.decision = event
-                self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = event.score
             case TrialRetried():
                 trial = self._heard_of(event.key)
                 trial.retries.append(event)
                 trial.is_broken_off = True
+                self._note(trial, event.time, event.failure, "tried again")
             case TrialRestarted():
                 trial = self._heard_of(event.key)
                 trial.forget_reports()  # what ASHA has decided stays decided
                 self.notices.append(event)
-            case TrialEnded():
-                self._end(event)
             case TrialReopened():
                 self._reopen(event)
             case NodeLeftOut() | NodeTakenBack() | StudyPaused():
@@ -271,7 +274,13 @@ class StudyFacts:
                 for name in event.arms:
                     self.arm(name).confirm_closed.append(event)
             case SmokeStepFailed():
-                self.smoke_failed[event.arm] = event
+                self._refuse(event)
+
+    def _begin(self, event: LaunchBegan) -> None:
+        self.launches[event.launch] = LaunchFacts(event)
+        self.launch_number = max(self.launch_number, event.launch)
+        self.plan, self._planned = event.plan, {arm.name: arm for arm in event.plan.arms}
+        self.left_out, self.notices, self.smoke_failed = {}, [], {}  # a launch looks at its nodes afresh
 
     def _heard_of(self, key: str) -> TrialFacts:
         if key not in self.trials:
@@ -283,49 +292,133 @@ class StudyFacts:
     def _start(self, event: TrialStarted) -> None:
         if event.key in self.trials:
             return _refuse_unlike(self.trials[event.key].started, event, f"trial {event.key!r} was started before")
-        trial = TrialFacts(event, event.launch)
+        if event.arm not in self._planned:
+            raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
+        trial = TrialFacts(event, self._planned[event.arm], self.launch_number)
         self.trials[event.key] = self.under_way[event.key] = trial
         arm = self.arm(event.arm)
         arm.under_way[event.key] = trial
         arm.phase(event.phase).append(trial)
 
     def _report(self, event: EpochReported) -> None:
-        trial, row = self._heard_of(event.key), event.report.row
+        trial, row = self._heard_of(event.key), event.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
-        before = trial.last.report if trial.last else None
-        self.arm(trial.started.arm).reported[trial.phase].add(Totals.between(before, event.report))
+        self.arm(trial.started.arm).reported[trial.phase].add_epoch(trial.last, event)
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
-        if event.report.attested is not None:
-            self._attest(trial, event.report.attested)
+        if event.process is not None:
+            self._found(trial, event.process)
         if self.launches and self.launch_number not in trial.trained_in:
             trial.trained_in.append(self.launch_number)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
 
-    def _attest(self, trial: TrialFacts, attested: Attestation) -> None:
-        trial.attested, arm = attested, self.arm(trial.started.arm)
-        arm.tokens_digests.setdefault(trial.max_length, attested.tokens_digest)
-        arm.backbone_digest = arm.backbone_digest or attested.backbone_digest
+    def _found(self, trial: TrialFacts, process: Process) -> None:
+        trial.process, arm = process, self.arm(trial.started.arm)
+        arm.tokens_digests.setdefault(trial.max_length, process.tokens_digest)
+        arm.backbone_digest = arm.backbone_digest or process.backbone_digest
+
+    def _decide(self, event: AshaDecided) -> None:
+        trial = self._heard_of(event.key)
+        if event.rung not in trial.scores:
+            raise ValueError(f"ASHA decided at epoch {event.rung} of trial {event.key!r}, which it has not reported")
+        trial.decision = event
+        self.arm(trial.started.arm).rungs.setdefault(event.rung, {})[event.key] = trial.scores[event.rung]
 
     def _end(self, event: TrialEnded) -> None:
         trial = self._heard_of(event.key)
         if trial.ended is not None:
             return _refuse_unlike(trial.ended, event, f"trial {event.key!r} has ended before")
-        trial.ended = event
+        record, arm = self._record(trial, event), self.arm(trial.started.arm)
+        trial.ended, trial.record = event, record
         self.under_way.pop(event.key, None)
-        record, arm = event.record, self.arm(event.record.arm)
         arm.under_way.pop(event.key, None)
         arm.ended.setdefault((record.phase, record.status), Totals()).add(Totals.of_record(record))
         arm.records.append(record)
         self.records.append(record)
+        if event.failure is not None:
+            self._note(trial, event.time, event.failure, "failed")
+
+    def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
+        """The record of a trial that ends with this event.
+
+        Its numbers are those of its selected epoch; of one that was stopped before its end, of the best epoch, which
+        has no score on dev unless dev selects. A failed trial has none.
+        """
+        assert self.plan is not None, "no trial starts before a launch"
+        last, code = trial.last, self._code_of(trial)
+        facts: dict[str, Any] = _OF_ARM.of(trial.arm) | _OF_START.of(trial.started)
+        facts |= _OF_CODE.of(code) | _OF_PROCESS.of(trial.process)
+        if last is not None:
+            facts |= _OF_LAST.of(last.row) | _OF_COSTS.of(last)
+        if last is not None and trial.best is not None and event.status != "failed":
+            row, outcome = trial.best.row, last.outcome
+            reported = (outcome.reported if outcome else None) or row.reported
+            has_score = outcome is not None or self.plan.protocol.selection == "dev"
+            facts |= _OF_OUTCOME.of(outcome)
+            facts["score"] = reported.score if has_score else None
+            facts["metrics"], facts["mean_layers"] = reported.metrics, reported.mean_layers
+            facts["epoch"], facts["selection_score"] = row.epoch, row.selection_score
+        return Record(
+            **facts,
+            protocol_hash=self.plan.protocol_hash,
+            config=trial.config,
+            status=event.status,
+            error=event.failure.error if event.failure else None,
+            epochs=trial.epochs,
+            predictions_digest=event.predictions_digest,
+            started=trial.started.time,
+            ended=event.time,
+        )
+
+    def _code_of(self, trial: TrialFacts) -> Provenance:
+        """The code of the launches that trained the trial; if none did, of the one under way."""
+        method, numbers = trial.arm.method, trial.trained_in or [self.launch_number]
+        cached = (method, *map(str, numbers))
+        if cached not in self._codes:
+            self._codes[cached] = code_of(method, [self.launches[number].began for number in numbers])
+        return self._codes[cached]
+
+    def _note(self, trial: TrialFacts, time: str, failure: Failure, became: Literal["tried again", "failed"]) -> None:
+        """Adds an attempt at the trial that failed."""
+        trial.attempts += 1
+        self.failed.append(
+            FailedAttempt(
+                time=time,
+                launch=max(self.launch_number, 1),
+                arm=trial.started.arm,
+                trial=f"{trial.phase} {trial.started.trial}",
+                key=trial.key,
+                attempt=trial.attempts,
+                config=trial.config,
+                became=became,
+                failure=failure,
+            )
+        )
+
+    def _refuse(self, event: SmokeStepFailed) -> None:
+        self.smoke_failed[event.arm] = event
+        self.failed.append(
+            FailedAttempt(
+                time=event.time,
+                launch=max(self.launch_number, 1),
+                arm=event.arm,
+                trial="smoke step",
+                key=None,
+                attempt=1,
+                config=event.config,
+                became="launch refused",
+                failure=event.failure,
+            )
+        )
 
     def _reopen(self, event: TrialReopened) -> None:
         """The trial as it was when it was started; other code may score otherwise, so ASHA decides anew too."""
         trial = self._heard_of(event.key)
         trial.forget_reports()
-        trial.decision = trial.ended = None
+        trial.decision = trial.ended = trial.record = None
+        trial.attempts = 0
         arm = self.arm(trial.started.arm)
         self.under_way[event.key] = arm.under_way[event.key] = trial
         for scores in arm.rungs.values():
@@ -340,7 +433,27 @@ class StudyFacts:
         self.notices.append(event)
 
 
+class _Fields:
+    """Fields that a record has under the same names as the thing that they are copied from."""
+
+    def __init__(self, *names: str) -> None:
+        self._names, self._get = names, attrgetter(*names)
+
+    def of(self, source: object | None) -> dict[str, Any]:
+        """Their values; none without a source."""
+        return {} if source is None else dict(zip(self._names, self._get(source), strict=True))
+
+
 def _refuse_unlike(before: Event, event: Event, fault: str) -> None:
     """A line that stands twice is one event; two that differ are a fault."""
     if event != before:
         raise ValueError(fault)
+
+
+_OF_ARM = _Fields("method", "task", "repeat", "backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
+_OF_START = _Fields("key", "phase", "trial", "seed", "start")
+_OF_CODE = _Fields("versions", "git_commit", "code_digest")
+_OF_PROCESS = _Fields("host", "device", "tokens_digest", "backbone_digest")
+_OF_LAST = _Fields("num_layers", "train_examples", "train_seconds", "eval_seconds")
+_OF_COSTS = _Fields("gpu_seconds", "wall_seconds")
+_OF_OUTCOME = _Fields("num_parameters", "data_differences", "model", "latency")

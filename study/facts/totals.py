@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from study.facts.events import Report
+from study.facts.events import EpochReported
 from study.facts.record import Record
 
 
@@ -31,15 +31,17 @@ class Totals:
         gpu_seconds = record.gpu_seconds
         return Totals(1, record.epochs, gpu_seconds, record.wall_seconds, most_gpu_seconds=gpu_seconds)
 
-    @staticmethod
-    def between(before: Report | None, now: Report) -> Totals:
-        """What a trial has done from one report, or from its beginning, to another."""
-        return Totals(
-            trials=before is None,
-            epochs=now.row.epoch - (before.row.epoch if before else 0),
-            gpu_seconds=now.gpu_seconds - (before.gpu_seconds if before else 0.0),
-            wall_seconds=now.wall_seconds - (before.wall_seconds if before else 0.0),
-        )
+    def add_epoch(self, before: EpochReported | None, now: EpochReported) -> None:
+        """Adds what a trial has done from one report, or from its beginning, to another."""
+        if before is None:
+            self.trials += 1
+            self.epochs += now.row.epoch
+            self.gpu_seconds += now.gpu_seconds
+            self.wall_seconds += now.wall_seconds
+        else:
+            self.epochs += now.row.epoch - before.row.epoch
+            self.gpu_seconds += now.gpu_seconds - before.gpu_seconds
+            self.wall_seconds += now.wall_seconds - before.wall_seconds
 
     @staticmethod
     def of(several: Iterable[Totals]) -> Totals:

@@ -41,7 +41,6 @@ from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile
-from trainables.runs.trial import EpochRow
 from trainables.schema import to_plain
 
 NOTE_ERROR_CHARACTERS = 500  # of the first line of an error, which may have a tensor in it
@@ -96,8 +95,9 @@ class StudyRuns:
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
-        searched = [name for name in arm.arm.space if name in started.config]  # first: MLflow shows them in this order
-        tags = self._tags("trial", status, arm=started.arm, method=started.method, task=started.task)
+        searched = [name for name in arm.arm.space if name in trial.config]  # first: MLflow shows them in this order
+        on_dev = self.plan.plan.protocol.selection == "dev"
+        tags = self._tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial)}
         tags |= {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
@@ -113,12 +113,12 @@ class StudyRuns:
             status=status,
             started=milliseconds(started.time),
             ended=_last_end([trial]),
-            params={name: str(started.config[name]) for name in dict.fromkeys([*searched, *started.config])}
+            params={name: str(trial.config[name]) for name in dict.fromkeys([*searched, *trial.config])}
             | {"seed": str(started.seed)},
             tags=tags,
             points=(
                 Point("score", math.nan, milliseconds(started.time), 0),  # opens the score, before any curve
-                *(point for event in self.reports[key] for point in _epoch_points(event)),
+                *(point for event in self.reports[key] for point in _epoch_points(event, selects_on_dev=on_dev)),
                 *_selected_points(trial.record),
             ),
         )
@@ -220,11 +220,11 @@ def milliseconds(time: str) -> int:
 # ---- points
 
 
-def _epoch_points(event: EpochReported) -> list[Point]:
+def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
     """The points of the curves that an epoch adds."""
-    row: EpochRow = event.report.row
+    row = event.row
     values = {
-        "score": row.score,
+        "score": row.selection_score if selects_on_dev else None,
         "selection_score": row.selection_score,
         "train_loss": row.train_loss,
         "mean_layers": row.mean_layers,
@@ -334,7 +334,7 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
         return _failure_note(record, trial.ended.failure if trial.ended else None)
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
-        return f"Stopped by ASHA after epoch {decision.rung}: score {decision.score:.4f}, {cutoff}."
+        return f"Stopped by ASHA after epoch {decision.rung}: score {trial.scores[decision.rung]:.4f}, {cutoff}."
     if record.score is None:
         return ""
     superseded = " Superseded: a better configuration was found later." if is_superseded else ""

@@ -95,6 +95,10 @@ class Arm(Typed, frozen=True, kw_only=True):
     def pinned_tokenizer(self) -> str | None:
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
+    def fixes(self, name: str, value: Value) -> bool:
+        """Whether the field has this value in every configuration of the arm that says nothing else."""
+        return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
+
     def searched(self, point: Configuration) -> Configuration:
         """The configuration of a search trial with these values of the tuned fields."""
         own = {} if self.search_precision is UNSET else {"precision": self.search_precision}

@@ -59,7 +59,7 @@ def _cells(arm: ArmProgress) -> list[str]:
 def _best_score(arm: ArmProgress) -> float | None:
     """Of the search trials that have not failed, those under way too."""
     others = [trial for trial in arm.facts.search if not (trial.record and trial.record.status == "failed")]
-    return max((trial.best.report.row.selection_score for trial in others if trial.best), default=None)
+    return max((trial.best.row.selection_score for trial in others if trial.best), default=None)
 
 
 def _count(number: int) -> str:

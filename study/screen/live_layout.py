@@ -85,7 +85,7 @@ def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str
     epochs = progress.arm(trial.started.arm).arm.epochs
     if trial.last is None:
         return f"0/{epochs}", ""
-    return f"{trial.epochs}/{epochs}", points(trial.last.report.row.selection_score)
+    return f"{trial.epochs}/{epochs}", points(trial.last.row.selection_score)
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

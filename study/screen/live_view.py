@@ -180,4 +180,4 @@ class TrialClocks:
 
 
 def _reported(trial: TrialFacts) -> float:
-    return trial.last.report.wall_seconds if trial.last else 0.0
+    return trial.last.wall_seconds if trial.last else 0.0

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import HASH, SEEDS, arm, read_table, record, write_study
+from helpers.made_studies import HASH, SEEDS, arm, plan_of, read_table, record, write_plan_of, write_study
 from helpers.places import ROOT
 from msgspec.structs import replace
 
@@ -164,10 +164,12 @@ def test_two_protocols_never_share_a_table(tmp_path):
         write_tables([one, two], tmp_path / "out")
 
 
-def test_two_protocols_in_one_records_file_are_refused(tmp_path):
-    records = arm("palbert", "rte", SCORES) + [record("palbert", "cola", 0.5, protocol_hash="bbbb")]
-    with pytest.raises(ValueError, match=f"has protocol bbbb, plan.json has {HASH}"):
-        load_study(write_study(tmp_path, records))
+def test_journal_of_another_protocol_than_the_plan_is_refused(tmp_path):
+    study = write_study(tmp_path, arm("palbert", "rte", SCORES))
+    other = plan_of(["palbert"], ["rte"], protocol={"selection": "holdout"})
+    write_plan_of(study, other)
+    with pytest.raises(ValueError, match=f"has protocol {HASH}, plan.json has {other.protocol_hash}"):
+        load_study(study)
 
 
 def test_comparable_published_line_stands_beneath_ours(tmp_path):

@@ -15,7 +15,7 @@ from helpers.launched_studies import launch, launched_study, mini_plan
 from analysis.report import write_report
 from analysis.tables import write_tables
 from analysis.verify import main, verify
-from study.facts.events import FILE, LaunchBegan, TrialEnded
+from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import journal_digest, predictions_file
@@ -55,9 +55,10 @@ def edit_array(path: Path, name: str, change: Callable[[np.ndarray], object]) ->
     np.savez(path, **arrays)
 
 
-def number_of_end(study: Path, key: str) -> int:
-    """Which of the `trial_ended` events is the trial's."""
-    return [record.key for record in read_facts(study).records].index(key)
+def number_of_last_epoch(study: Path, key: str) -> int:
+    """Which of the `epoch_reported` events is the trial's last."""
+    keys = [event.key for event in read_events(study) if isinstance(event, EpochReported)]
+    return len(keys) - 1 - keys[::-1].index(key)
 
 
 # ---- a study that agrees
@@ -140,19 +141,20 @@ def take_a_line_out_of_the_journal(study: Path) -> str:
 def edit_a_confirmed_score_of_the_journal(study: Path) -> str:
     record = confirmed(study)
     both = {"score": 0.99, "metrics": dict.fromkeys(record.metrics, 0.99)}
-    edit_events(study, TrialEnded, lambda event: event["record"].update(both), number=number_of_end(study, record.key))
+    number = number_of_last_epoch(study, record.key)
+    edit_events(study, EpochReported, lambda event: event["outcome"]["reported"].update(both), number=number)
     return "score is 0.99 in the record and "
 
 
 def edit_the_layers_of_the_journal(study: Path) -> str:
     record = confirmed(study)
-    number = number_of_end(study, record.key)
-    edit_events(study, TrialEnded, lambda event: event["record"].update(mean_layers=1.5), number=number)
+    number = number_of_last_epoch(study, record.key)
+    edit_events(study, EpochReported, lambda event: event["outcome"]["reported"].update(mean_layers=1.5), number=number)
     return "mean_layers is 1.5 in the record and "
 
 
 def edit_a_searched_score_of_the_journal(study: Path) -> str:
-    edit_events(study, TrialEnded, lambda event: event["record"].update(selection_score=0.875))
+    edit_events(study, EpochReported, lambda event: event["row"].update(selection_score=0.875))
     return f"{study}/tables/dev.json is not what the study gives: line "
 
 

@@ -23,9 +23,11 @@ LAUNCH = "python -m study.launch --profile mini --method palbert --task rte --ad
 def hosts_under_way(events: Sequence[Event]) -> set[str]:
     """Names of the hosts where trials are under way that have reported an epoch there."""
     under_way: dict[str, str] = {}
+    host_of: dict[str, str] = {}
     for event in events:
-        if isinstance(event, EpochReported) and event.report.outcome is None:
-            under_way[event.key] = event.report.host
+        if isinstance(event, EpochReported) and event.outcome is None:
+            host_of |= {event.key: event.process.host} if event.process else {}
+            under_way[event.key] = host_of[event.key]
         elif isinstance(event, EpochReported | TrialEnded | TrialRetried):
             under_way.pop(event.key, None)
     return set(under_way.values())
@@ -84,7 +86,7 @@ class StudyOnHosts:
 
     def used(self) -> set[str]:
         """Names of the hosts that trained."""
-        return {event.report.host for event in self.events() if isinstance(event, EpochReported)}
+        return {e.process.host for e in self.events() if isinstance(e, EpochReported) and e.process}
 
     def left_out(self) -> set[str]:
         """Names of the hosts that got no trials for a while."""
@@ -101,7 +103,7 @@ class StudyOnHosts:
         assert len(records) == len(by_key) and all(record.status != "failed" for record in records)
         phases = Counter(record.phase for record in records)
         assert phases == {"search": self.samples, "confirm": self.seeds}
-        epochs = [(e.key, e.report.row.epoch) for e in self.events() if isinstance(e, EpochReported)]
+        epochs = [(e.key, e.row.epoch) for e in self.events() if isinstance(e, EpochReported)]
         assert len(epochs) == len(set(epochs))
         predicted = {path.stem for path in (self.folder / "predictions").glob("*.npz")}
         assert predicted == {record.key for record in records if record.phase == "confirm"}

@@ -81,7 +81,7 @@ class StudyOnSlurm:
         counts = check_nothing_lost_or_doubled(self.folder, cache)  # what ASHA has stopped is held against its log
         assert counts["records"] == self.samples + self.seeds
         assert counts["equal"] == sum(record.status == "completed" for record in records) > self.seeds
-        epochs = [(event.key, event.report.row.epoch) for event in self._reports()]
+        epochs = [(event.key, event.row.epoch) for event in self._reports()]
         assert len(epochs) == len(set(epochs))
         table = (self.folder / "tables" / "dev.md").read_text()
         assert re.search(r"^\| palbert +\| +\d+\.\d \|$", table, re.M), table

@@ -28,7 +28,7 @@ class Cluster:
         monkeypatch.setattr("study.cluster.ray_cluster.ray.nodes", lambda: self._nodes)
         self.nodes_are(*nodes)
         plan = mini_plan(methods=("albert",), tasks=("rte",))
-        self.scheduler = Scheduler("s", plan, MadeJournal(), PROVENANCE)
+        self.scheduler = Scheduler(plan, MadeJournal(), PROVENANCE)
         self.scheduler.begin_launch(command="", host="", pid=0)
         self.driver = TuneDriver(
             self.scheduler,

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from study.facts.events import (
     FILE,
+    FORMAT,
     AshaDecided,
     Cause,
     EpochReported,
@@ -19,6 +21,7 @@ from study.facts.events import (
     Failure,
     LaunchBegan,
     LaunchEnded,
+    Process,
     Report,
     TrialEnded,
     TrialReopened,
@@ -26,17 +29,46 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.journal import MemoryJournal
-from study.facts.record import Phase, Record
+from study.facts.record import Phase, Record, Status
 from study.plans.plan import Plan
-from study.plans.resolved_plan import Protocol, ResolvedPlan
-from trainables.runs.trial import EpochRow, Outcome
+from study.plans.plan_file import read_plan
+from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan
+from trainables.data.tasks import TASKS
+from trainables.runs.trial import EpochRow, Latency, Outcome, Reported
 
 E = TypeVar("E")
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+CONTENT_OF_ARM = ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
+
+
+def arm_of(method: str, task: str) -> Arm:
+    """An arm of a plan that fixes nothing."""
+    return Arm(
+        method=method,
+        task=task,
+        space={},
+        fixed={},
+        first=(),
+        samples=1,
+        seeds=(42,),
+        backbone="albert/albert-base-v2",
+        backbone_fingerprint="albert/albert-base-v2",
+        tokenizer=None,
+        tokenizer_fingerprint=None,
+        data_fingerprint="f00d",
+        start_from=None,
+    )
+
+
 _ASKED = Plan(profile="mini", methods=(), tasks=(), data="mini", samples=None, seeds=1, sampler="random")
 _PROTOCOL = Protocol(selection="dev", metric="", aggregate="median", sampler="random", early_stopping=None)
-NO_PLAN = ResolvedPlan(asked=_ASKED, arms=(), protocol=_PROTOCOL, departures={})
+ANY_PLAN = ResolvedPlan(
+    asked=_ASKED,
+    arms=tuple(arm_of(method, task) for method in ("albert", "palbert", "pabee", "pondernet") for task in TASKS),
+    protocol=_PROTOCOL,
+    departures={},
+)
 CONFIG = {"learning_rate": 2e-05, "batch_size": 32, "epochs": 3}
 
 
@@ -81,21 +113,32 @@ class MadeJournal(MemoryJournal):
     # What a launch would write, one second apart.
 
     def begin(
-        self, launch: int = 1, *, pid: int | None = None, max_gpu_hours: float | None = None, storage: str | None = None
+        self,
+        launch: int = 1,
+        *,
+        pid: int | None = None,
+        max_gpu_hours: float | None = None,
+        storage: str | None = None,
+        plan: ResolvedPlan | None = None,
+        code: dict[str, Any] | None = None,
     ) -> None:
+        """A launch of the folder's plan, or of one with every arm that tests start."""
         self._tick(
             LaunchBegan,
+            format=FORMAT,
             launch=launch,
             command="study.launch --method palbert",
             host=socket.gethostname(),
             pid=pid or os.getpid(),
-            versions={},
-            git_commit=None,
-            code_digest="",
+            **({"versions": {}, "git_commit": None, "code_digest": ""} | (code or {})),
             max_gpu_hours=max_gpu_hours,
             storage=storage,
-            plan=NO_PLAN,
+            plan=plan or self._plan_of_folder(),
         )
+
+    def _plan_of_folder(self) -> ResolvedPlan:
+        file = read_plan(self.folder) if self.folder else None
+        return file.plan if file else ANY_PLAN
 
     def end(self, launch: int = 1, status: str = "complete") -> None:
         self._tick(LaunchEnded, launch=launch, status=status)
@@ -106,110 +149,127 @@ class MadeJournal(MemoryJournal):
         *,
         phase: Phase = "search",
         trial: int = 0,
-        launch: int = 1,
         arm: str = "palbert/rte",
         config: dict | None = None,
         start: str | None = None,
     ) -> None:
-        method, task = arm.split("/")
+        config = CONFIG if config is None else config
         self._tick(
-            TrialStarted,
-            key=key,
-            method=method,
-            task=task,
-            phase=phase,
-            trial=trial,
-            seed=42 + trial,
-            config=CONFIG if config is None else config,
-            start=start,
-            launch=launch,
+            TrialStarted, key=key, arm=arm, phase=phase, trial=trial, seed=42 + trial, config=config, start=start
         )
 
-    def epoch(self, key: str, epoch: int, score: float, *, best_epoch: int | None = None) -> None:
-        row = row_of(epoch, score, best_epoch=best_epoch or epoch)
-        self._tick(EpochReported, key=key, report=report_of(row))
+    def epoch(
+        self, key: str, epoch: int, score: float, *, best_epoch: int | None = None, outcome: Outcome | None = None
+    ) -> None:
+        row = row_of(epoch, score, best_epoch=best_epoch or epoch, finished=outcome is not None)
+        self._tick(reported, key=key, report=report_of(row, outcome=outcome))
 
-    def stop(self, key: str, *, rung: int, score: float, cutoff: float, recorded: int = 1) -> None:
-        decided = {"rung": rung, "score": score, "cutoff": cutoff, "recorded": recorded}
-        self._tick(AshaDecided, key=key, **decided, decision="stop")
+    def stop(self, key: str, *, rung: int, cutoff: float, recorded: int = 1) -> None:
+        self._tick(AshaDecided, key=key, rung=rung, cutoff=cutoff, recorded=recorded, decision="stop")
 
     def retry(self, key: str, error: str) -> None:
         self._tick(TrialRetried, key=key, failure=failure_of("machine", error=error))
 
-    def finish(self, key: str, *, score: float | None, epoch: int | None, **fields: Any) -> None:
-        """Ends a trial that was started; `fields` replaces any of the record's."""
-        self._end(key, self._record(key, score, epoch, **fields))
+    def finish(self, key: str, *, status: Status = "completed", error: str | None = None) -> None:
+        """Ends a trial that was started, with what it has reported."""
+        failure = failure_of("method", error=error) if error else None
+        self._tick(TrialEnded, key=key, status="failed" if error else status, failure=failure)
 
-    def whole_trial(self, key: str, scores: list[float], **started: Any) -> None:
+    def whole_trial(self, key: str, scores: list[float], *, latency: Latency | None = None, **started: Any) -> None:
         """A completed trial with these scores by epoch."""
         best = scores.index(max(scores)) + 1
         self.start(key, **started)
         for epoch, score in enumerate(scores, start=1):
-            self.epoch(key, epoch, score, best_epoch=epoch if epoch <= best else best)
-        self.finish(key, score=max(scores), epoch=best)
+            outcome = Outcome(num_parameters=11_700_000, latency=latency) if epoch == len(scores) else None
+            self.epoch(key, epoch, score, best_epoch=epoch if epoch <= best else best, outcome=outcome)
+        self.finish(key)
 
-    def take(self, record: Record, *, epochs: list[float] | None = None, launch: int = 1) -> None:
+    def take(self, record: Record, *, epochs: list[float] | None = None) -> None:
         """A trial that ends with this record; `epochs` are its selection scores."""
+        self._launch_for(record)
+        time = {"time": record.started}
         if record.key in self.facts.trials:
-            self._tick(TrialReopened, key=record.key, reason="asked")
+            self.append(TrialReopened(**time, key=record.key, reason="asked"))
         else:
-            names = ("key", "method", "task", "repeat", "phase", "trial", "seed", "config", "start")
-            self._tick(TrialStarted, **{name: getattr(record, name) for name in names}, launch=launch)
-        for epoch, score in enumerate(epochs or [], start=1):
-            self.epoch(record.key, epoch, score, best_epoch=min(epoch, record.epoch or epoch))
+            fixed = self.facts.plan.arm(record.arm).fixed if self.facts.plan else {}
+            config = {name: value for name, value in record.config.items() if fixed.get(name, self) != value}
+            names = ("key", "arm", "phase", "trial", "seed", "start")
+            self.append(TrialStarted(**time, **{name: getattr(record, name) for name in names}, config=config))
+        for event in _reports(record, epochs or []):
+            self.append(event)
         if record.status == "stopped" and record.selection_score is not None:
-            self.stop(record.key, rung=record.epochs, score=record.selection_score, cutoff=1.0, recorded=3)
-        self._end(record.key, record)
+            decided = {"rung": record.epochs, "cutoff": 1.0, "recorded": 3, "decision": "stop"}
+            self.append(AshaDecided(**time, key=record.key, **decided))
+        self.append(
+            TrialEnded(
+                time=record.ended,
+                key=record.key,
+                status=record.status,
+                failure=failure_of("method", error=record.error or "boom") if record.status == "failed" else None,
+                predictions_digest=record.predictions_digest,
+            )
+        )
 
-    def _end(self, key: str, record: Record) -> None:
-        failure = failure_of("method", error=record.error) if record.error else None
-        self._tick(TrialEnded, key=key, record=record, failure=failure)
-
-    def _record(self, key: str, score: float | None, epoch: int | None, **fields: Any) -> Record:
-        started = self.facts.trials[key].started
-        values = {
-            "key": key,
-            "study": "mine",
-            "protocol_hash": "aaaa000011112222",
-            **{
-                name: getattr(started, name) for name in ("method", "task", "phase", "trial", "seed", "config", "start")
-            },
-            "status": "completed",
-            "error": None,
-            "score": score,
-            "selection_score": score,
-            "metrics": {"accuracy": score} if score is not None else {},
-            "epoch": epoch,
-            "epochs": 3,
-            "num_layers": 12,
-            "num_parameters": 11_700_000,
-            "mean_layers": 9.5 if score is not None else None,
-            "train_examples": 300,
-            "train_seconds": 30.0,
-            "eval_seconds": 3.0,
-            "gpu_seconds": 0.0,
-            "wall_seconds": 40.0,
-            "model": None,
-            "predictions_digest": None,
-            "backbone_fingerprint": "albert/albert-base-v2",
-            "tokenizer_fingerprint": None,
-            "data_fingerprint": "f00d",
-            "data_differences": (),
-            "tokens_digest": None,
-            "backbone_digest": None,
-            "versions": {},
-            "git_commit": None,
-            "code_digest": "",
-            "host": "node-1",
-            "device": "cpu",
-            "started": started.time,
-            "ended": (BEGAN + timedelta(seconds=self.clock + 1)).isoformat(timespec="microseconds"),
-        }
-        return Record(**(values | fields))
+    def _launch_for(self, record: Record) -> None:
+        """Begins another launch unless the last one has the code and the arm of the record."""
+        code = {name: getattr(record, name) for name in ("versions", "git_commit", "code_digest")}
+        plan, last = self.facts.plan or self._plan_of_folder(), self.facts.last_launch
+        arms = {arm.name: arm for arm in plan.arms}
+        content = {name: getattr(record, name) for name in CONTENT_OF_ARM}
+        if record.arm in arms:
+            wanted = replace(arms[record.arm], **content)
+        else:
+            names = {name: getattr(record, name) for name in ("method", "task", "repeat")}
+            wanted = replace(arm_of("", ""), **names, **content)
+        is_known = last is not None and {name: getattr(last.began, name) for name in code} == code
+        if is_known and arms.get(record.arm) == wanted:
+            return
+        names = [arm.name for arm in plan.arms]
+        place = names.index(record.arm) if record.arm in names else len(names)
+        plan = replace(plan, arms=(*plan.arms[:place], wanted, *plan.arms[place + 1 :]))
+        self.begin(launch=self.facts.launch_number + 1, plan=plan, code=code)
 
     def _tick(self, kind: type, **fields: Any) -> None:
         self.clock += 1
         self.append(kind(time=self.now(), **fields))
+
+
+def _reports(record: Record, scores: list[float]) -> list[EpochReported]:
+    """The epochs of a trial that ends with this record, with these selection scores; its best and its last at least."""
+    if not record.epochs:
+        return []
+    selected = min(record.epoch or record.epochs, record.epochs)
+    by_epoch = dict(enumerate(scores, start=1)) | {record.epochs: scores[-1] if scores else 0.0}
+    if record.selection_score is not None:
+        by_epoch |= {selected: record.selection_score}
+    names = ("num_layers", "train_examples", "train_seconds", "eval_seconds")
+    costs = {name: getattr(record, name) for name in names if getattr(record, name) is not None}
+    events = []
+    for epoch, score in sorted(by_epoch.items()):
+        row = row_of(epoch, score, best_epoch=min(epoch, selected), finished=epoch == record.epochs)
+        row = replace(row, **costs, metrics=dict(record.metrics), mean_layers=record.mean_layers or 0.0)
+        outcome = _outcome(record) if row.finished and record.status == "completed" else None
+        report = report_of(row, outcome=outcome, wall_seconds=record.wall_seconds, gpu_seconds=record.gpu_seconds)
+        digests = {"tokens_digest": record.tokens_digest, "backbone_digest": record.backbone_digest}
+        process = Process(host=record.host, device=record.device, **digests)
+        event = reported(time=record.started, key=record.key, report=report)
+        events.append(replace(event, process=None if events else process))
+    return events
+
+
+def _outcome(record: Record) -> Outcome:
+    assert record.score is not None and record.mean_layers is not None
+    numbers = Reported(score=record.score, metrics=dict(record.metrics), mean_layers=record.mean_layers)
+    names = ("num_parameters", "model", "latency")
+    facts = {name: getattr(record, name) for name in names}
+    return Outcome(reported=numbers, data_differences=record.data_differences or (), **facts)
+
+
+def reported(*, time: str, key: str, report: Report) -> EpochReported:
+    """The event of a report, as a scheduler notes it."""
+    process = Process(host=report.host, device=report.device) if report.row.epoch == 1 else None
+    seconds = {"wall_seconds": report.wall_seconds, "gpu_seconds": report.gpu_seconds}
+    return EpochReported(time=time, key=key, row=report.row, outcome=report.outcome, **seconds, process=process)
 
 
 def row_of(epoch: int, score: float, *, best_epoch: int | None = None, finished: bool = False) -> EpochRow:
@@ -217,17 +277,14 @@ def row_of(epoch: int, score: float, *, best_epoch: int | None = None, finished:
     return EpochRow(
         epoch=epoch,
         selection_score=score,
-        score=score,
         metrics={"accuracy": score},
         mean_layers=9.5,
         num_layers=12,
-        exit_histogram=[0.0] * 6 + [50.0, 50.0, 100.0, 100.0, 50.0, 50.0],
         train_loss=1.0 / epoch,
         train_examples=100 * epoch,
         train_seconds=10.0 * epoch,
         eval_seconds=1.0 * epoch,
         best_epoch=best_epoch or epoch,
-        improved=best_epoch in (None, epoch),
         finished=finished,
     )
 
@@ -257,22 +314,7 @@ def failure_of(cause: Cause, *, error: str = "boom", node: str | None = "node-a"
 
 def outcome_of(row: EpochRow, *, model: str | None = None) -> Outcome:
     """The outcome of a trial whose best epoch is this one, its last."""
-    assert row.score is not None
-    return Outcome(
-        score=row.score,
-        selection_score=row.selection_score,
-        metrics=row.metrics,
-        epoch=row.epoch,
-        epochs=row.epoch,
-        num_layers=row.num_layers,
-        mean_layers=row.mean_layers,
-        train_examples=row.train_examples,
-        train_seconds=row.train_seconds,
-        eval_seconds=row.eval_seconds,
-        num_parameters=12_000_000,
-        data_differences=(),
-        model=model,
-    )
+    return Outcome(reported=row.reported, num_parameters=12_000_000, model=model)
 
 
 def _add_line(path: Path, line: bytes) -> None:

@@ -22,8 +22,9 @@ from study import profiles
 from study.decisions.machine_faults import Faults
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance, expected_attestation, trial_spec
+from study.decisions.specs import expected_attestation, trial_spec
 from study.drivers.trial_end import end_trial
+from study.facts.attestation import Provenance
 from study.facts.events import Report, SmokeStepFailed
 from study.facts.journal import Journal
 from study.facts.study_facts import TrialFacts
@@ -31,7 +32,7 @@ from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Pretraining, ResolvedPlan
 from trainables.data.tasks import TASKS, score
-from trainables.runs.trial import EpochRow, Outcome
+from trainables.runs.trial import EpochRow, Outcome, Reported
 from trainables.schema import to_plain
 
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
@@ -117,7 +118,7 @@ def launch(
         _write_plan(folder, plan)
         faults = Faults(clock=count(step=100).__next__)  # pauses are over when they are looked at
         code = code or PROVENANCE
-        scheduler = Scheduler(folder.name, plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
+        scheduler = Scheduler(plan, journal, code, max_gpu_hours=max_gpu_hours, faults=faults)
         scheduler.begin_launch(command="python -m study.launch --task rte", host="node-1", pid=12345)
         reopen_failed(journal, scheduler.progress, code, asked=retry_failed)
         for key in list(scheduler.facts.under_way):
@@ -162,9 +163,9 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
     row = history[-1]
     outcome = _outcome(trial, history) if row.finished else None
     if outcome is not None and trial.phase == "confirm":
-        model = _save_model(folder, plan, scheduler, trial, outcome)
-        latency = made_latency(outcome.num_layers, lambda layers, size: layers * (1 + 1 / size))
-        outcome = replace(outcome, **_predict(folder, trial, row), model=model, latency=latency)
+        model = _save_model(folder, plan, scheduler, trial, history[row.best_epoch - 1])
+        latency = made_latency(LAYERS, lambda layers, size: layers * (1 + 1 / size))
+        outcome = replace(outcome, reported=_predict(folder, trial), model=model, latency=latency)
     costs = {"wall_seconds": 1.5 * epoch + unit(trial.key), "gpu_seconds": 1.25 * epoch}
     expected = expected_attestation(scheduler.progress, trial, by=PROVENANCE)
     attested = replace(expected, tokens_digest="beef", backbone_digest="f11e")
@@ -181,73 +182,54 @@ def report_of(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: Tri
 def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
     """An epoch on a curve that configuration and seed decide, best before its end."""
     metrics = [_metrics(trial, number) for number in range(1, epoch + 1)]
-    scores = [score(TASKS[trial.started.task], found) for found in metrics]
+    scores = [score(TASKS[trial.arm.task], found) for found in metrics]
     best = scores.index(max(scores)) + 1
     histogram = [float((7 * layer + epoch) % 5) for layer in range(LAYERS - 1)]
     histogram.append(EXAMPLES - sum(histogram))
     return EpochRow(
         epoch=epoch,
         selection_score=scores[-1],
-        score=scores[-1],
         metrics=metrics[-1],
         mean_layers=sum(layer * number for layer, number in enumerate(histogram, start=1)) / EXAMPLES,
         num_layers=LAYERS,
-        exit_histogram=histogram,
         train_loss=0.7 / epoch,
         train_examples=128 * epoch,
         train_seconds=1.0625 * epoch,
         eval_seconds=0.125 * epoch,
         best_epoch=best,
-        improved=best == epoch,
         finished=epoch == trial.config["epochs"],
     )
 
 
 def _metrics(trial: TrialFacts, epoch: int) -> dict[str, float]:
-    plateau = 0.5 + 0.4 * unit(trial.started.task, sorted(trial.config.items()), trial.seed)
+    plateau = 0.5 + 0.4 * unit(trial.arm.task, sorted(trial.config.items()), trial.seed)
     level = round(plateau * (1 - 0.5**epoch) - 0.1 * (epoch == 4), 6)
-    metrics = {name: round(level - 0.05 * i, 6) for i, name in enumerate(TASKS[trial.started.task].metrics)}
+    metrics = {name: round(level - 0.05 * i, 6) for i, name in enumerate(TASKS[trial.arm.task].metrics)}
     drawn = {"sample_std": 0.0125, "expected_mean_layers": 7.5, "expected_accuracy": 0.625}
-    return metrics | (drawn if trial.started.method == "pondernet" else {})
+    return metrics | (drawn if trial.arm.method == "pondernet" else {})
 
 
 def _outcome(trial: TrialFacts, history: list[EpochRow]) -> Outcome:
-    last = history[-1]
-    selected = history[last.best_epoch - 1]
-    return Outcome(
-        score=selected.selection_score,
-        selection_score=selected.selection_score,
-        metrics=selected.metrics,
-        epoch=selected.epoch,
-        epochs=last.epoch,
-        num_layers=LAYERS,
-        num_parameters=11_700_000,
-        mean_layers=selected.mean_layers,
-        train_examples=last.train_examples,
-        train_seconds=last.train_seconds,
-        eval_seconds=last.eval_seconds,
-        data_differences=("400 rows",),
-        model=None,
-    )
+    selected = history[history[-1].best_epoch - 1]
+    return Outcome(reported=selected.reported, num_parameters=11_700_000, data_differences=("400 rows",))
 
 
-def _predict(folder: Path, trial: TrialFacts, last: EpochRow) -> dict[str, object]:
-    """Writes the predictions; gives the fields of the outcome that come from evaluating once more."""
-    method, task = trial.started.method, trial.started.task
+def _predict(folder: Path, trial: TrialFacts) -> Reported:
+    """Writes the predictions; the numbers that they give."""
+    method, task = trial.arm.method, trial.arm.task
     arrays = predictions(method, task, 0.8, seed=trial.seed, num_examples=EXAMPLES, salt=len(method))
     store_predictions(folder, trial.key, arrays)
     found = scores_of(task, arrays)
-    own = {name: found[name] for name in ("score", "metrics", "mean_layers")}
-    return own | {"eval_seconds": last.eval_seconds + 0.0625}
+    return Reported(**{name: found[name] for name in ("score", "metrics", "mean_layers")})
 
 
-def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, outcome: Outcome) -> str:
-    model = folder.resolve() / "trials" / trial.key / f"model-epoch-{outcome.epoch}"
+def _save_model(folder: Path, plan: ResolvedPlan, scheduler: Scheduler, trial: TrialFacts, selected: EpochRow) -> str:
+    model = folder.resolve() / "trials" / trial.key / f"model-epoch-{selected.epoch}"
     model.mkdir(parents=True, exist_ok=True)
     spec = trial_spec(plan, scheduler.facts, trial)
-    selected = {"epoch": outcome.epoch, "selection_score": outcome.selection_score}
+    numbers = {"epoch": selected.epoch, "selection_score": selected.selection_score}
     encoder = {"model_type": "albert", "hidden_size": 32, "layer_norm_eps": 1e-12}
-    description = {"spec": to_plain(spec), **selected, "encoder": encoder}
+    description = {"spec": to_plain(spec), **numbers, "encoder": encoder}
     (model / "model.json").write_text(json.dumps(description, indent=1) + "\n")
     (model / "model.safetensors").write_bytes(b"weights 123")
     (model / "tokenizer.json").write_text('{"version": "1.0"}')

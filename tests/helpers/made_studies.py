@@ -155,7 +155,6 @@ def record(
     content = CONTENT | {name: fields[name] for name in CONTENT if name in fields}
     values = {
         "key": key_of(protocol_hash, **identity, **content),
-        "study": "made",
         "protocol_hash": protocol_hash,
         **identity,
         "trial": 0,
@@ -195,7 +194,8 @@ def write_records(folder: Path, records: list[Record]) -> None:
     """Replaces the journal by one whose trials end with these records."""
     (folder / FILE).unlink(missing_ok=True)
     journal = MadeJournal(folder)
-    journal.begin()
+    if not records:
+        journal.begin()
     for row in records:
         journal.take(row)
     journal.end()
@@ -316,7 +316,6 @@ def predicted_study(
             best = max(row.score for row in confirmed if row.score is not None)
             records += [_searched(confirmed[0], trial, best) for trial in range(4)]
     journal = MadeJournal(folder)
-    journal.begin()
     for row in records:
         epochs = range(1, row.epochs + 1)
         journal.take(row, epochs=[(row.score or 0.0) - 0.02 * abs(epoch - (row.epoch or 1)) for epoch in epochs])

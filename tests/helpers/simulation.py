@@ -15,7 +15,7 @@ from helpers.journals import Killed, MadeJournal, outcome_of, report_of, row_of
 from msgspec.structs import replace
 
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance
+from study.facts.attestation import Provenance
 from study.facts.events import Report
 from study.facts.study_facts import TrialFacts
 from study.plans.resolved_plan import ResolvedPlan
@@ -30,7 +30,7 @@ def unit(*parts: object) -> float:
 
 def curve(trial: TrialFacts, epoch: int) -> float:
     """The selection score of the trial at an epoch: rises to a plateau that its configuration and seed decide."""
-    plateau = unit(trial.started.task, sorted(trial.config.items()), trial.seed)
+    plateau = unit(trial.arm.task, sorted(trial.config.items()), trial.seed)
     return round(plateau * (1 - 0.5**epoch), 6)
 
 
@@ -49,7 +49,7 @@ def epochs_of(trial: TrialFacts) -> int:
 
 
 def epoch_seconds(trial: TrialFacts) -> float:
-    return 1 + 4 * unit(trial.started.task) + unit(trial.started.arm, trial.phase, trial.started.trial)
+    return 1 + 4 * unit(trial.arm.task) + unit(trial.started.arm, trial.phase, trial.started.trial)
 
 
 def scheduler_of(
@@ -60,7 +60,7 @@ def scheduler_of(
     launched: Collection[str] | None = None,
 ) -> Scheduler:
     """The scheduler of a launch that goes on where the journal is."""
-    return Scheduler("simulated", plan, journal, NO_PROVENANCE, max_gpu_hours=max_gpu_hours, launched=launched)
+    return Scheduler(plan, journal, NO_PROVENANCE, max_gpu_hours=max_gpu_hours, launched=launched)
 
 
 @dataclass

@@ -53,7 +53,6 @@ def swept_study(
     plan = plan_of(methods, tasks)
     write_plan_of(folder, plan)
     journal = MadeJournal(folder)
-    journal.begin()
     for method in methods:
         for task in tasks:
             searched = _searched(method, task, searches, plan.protocol_hash)

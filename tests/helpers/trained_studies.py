@@ -22,8 +22,8 @@ def trained_study(folder: Path, method: str, task: str, *, config: dict | None =
     run = run_to_the_end(spec_of(method, task, seed=best.seed, config=config, **spec), folder.parent / "cache")
     run.save(folder / "trials" / best.key)
     predictions_file(folder, best.key).parent.mkdir()
-    outcome = run.outcome(predictions=predictions_file(folder, best.key))
+    run.outcome(predictions=predictions_file(folder, best.key))
     (folder / "trials" / best.key / "state.pt").unlink()
-    best = replace(best, model=str(model_folder(folder / "trials" / best.key, outcome.epoch).resolve()))
+    best = replace(best, model=str(model_folder(folder / "trials" / best.key, run.best_epoch).resolve()))
     write_records(folder, [*(replace(other, model="/gone") for other in others), best])
     return best

@@ -78,13 +78,13 @@ def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):
     before = resolve(plan_on(data))
     write_plan(folder, plan_file(folder, before, NO_PROVENANCE))
     with closing(Journal(folder)) as journal:
-        Scheduler("mine", before, journal, NO_PROVENANCE).begin_launch(command="", host="", pid=0)
+        Scheduler(before, journal, NO_PROVENANCE).begin_launch(command="", host="", pid=0)
     file.write_text(file.read_text().replace("\tnot_entailment", "\tentailment", 1))
     mended, *_ = prepare(plan_on(data), options_for(folder))
     assert mended.arms[0].data_fingerprint != before.arms[0].data_fingerprint
 
-    trial = {"key": "a" * 16, "method": "albert", "task": "rte", "phase": "search", "trial": 0, "seed": 42}
+    trial = {"key": "a" * 16, "arm": "albert/rte", "phase": "search", "trial": 0, "seed": 42}
     with closing(Journal(folder)) as journal:
-        journal.append(TrialStarted(time=journal.now(), **trial, config=CONFIG, start=None, launch=1))
+        journal.append(TrialStarted(time=journal.now(), **trial, config=CONFIG))
     with pytest.raises(ValueError, match="another than this command asks for.*data_fingerprint of albert/rte"):
         prepare(plan_on(data), options_for(folder))

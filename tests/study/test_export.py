@@ -73,11 +73,11 @@ def test_a_colleague_can_read_what_a_trial_left_and_what_was_exported(tmp_path):
 
 def test_the_card_says_where_the_model_comes_from_and_nothing_of_the_machine(study, tmp_path):
     row = chosen_model(study, choice())
-    export(replace(row, start="0123456789abcdef"), tmp_path / "to")
+    export(replace(row, start="0123456789abcdef"), tmp_path / "to", study="mine")
     card = (tmp_path / "to" / "README.md").read_text()
     for fact in (
         row.key,
-        row.study,
+        "| study | mine |",
         "one seed (43), which may be the best",
         "c0de",
         "0123abc",

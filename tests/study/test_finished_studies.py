@@ -6,7 +6,7 @@ import pytest
 from helpers.launched_studies import PROVENANCE, launch, launched_study, mini_plan
 from msgspec.structs import replace
 
-from study.decisions.specs import Provenance
+from study.facts.attestation import Provenance
 from study.facts.events import read_events
 from study.launch import prepare, run_study
 from study.launch_options import build_parser

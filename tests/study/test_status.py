@@ -10,14 +10,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from helpers.journals import NO_PLAN, failure_of
+from helpers.journals import ANY_PLAN, failure_of
 from helpers.launched_studies import launched_study, mini_plan
 from helpers.mlflow_stores import planned
 from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles, status
-from study.facts.events import EpochReported, LaunchBegan, SearchClosed, SmokeStepFailed, TrialEnded, read_events
+from study.facts.events import (
+    FORMAT,
+    EpochReported,
+    LaunchBegan,
+    SearchClosed,
+    SmokeStepFailed,
+    TrialEnded,
+    read_events,
+)
 from study.facts.journal import Journal
 from study.launch import plan_file
 from study.plans.plan_file import write_plan
@@ -66,8 +74,8 @@ def test_a_search_that_a_later_launch_took_up_again_is_not_called_over(tmp_path)
     folder = study_folder(tmp_path, events=30)
     closed = SearchClosed(time="", arms=["albert/rte", "albert/cola"], max_gpu_hours=1.0)
     facts = {"command": "", "host": "", "pid": 0, "versions": {}, "git_commit": None, "code_digest": ""}
-    facts |= {"storage": None, "plan": NO_PLAN}
-    began = LaunchBegan(time="", launch=2, max_gpu_hours=2.0, **facts)
+    facts |= {"storage": None, "plan": ANY_PLAN}
+    began = LaunchBegan(time="", format=FORMAT, launch=2, max_gpu_hours=2.0, **facts)
     before = (folder / "events.jsonl").read_bytes().splitlines()
     write_journal(folder, [*before, *map(msgspec.json.encode, (closed, began))])
     assert not any(arm.is_search_closed for arm in status.read_progress(folder).arms)
@@ -205,8 +213,7 @@ def test_every_failed_attempt_is_told_with_its_traceback(tmp_path, capsys):
     journal.start("a" * 16, trial=3)
     journal.retry("a" * 16, "[Errno 28] No space left on device")
     failure = replace(failure_of("method", error="KeyError: 'threshold'"), traceback="Traceback:\n  in build\n")
-    record = journal._record("a" * 16, None, None, status="failed", error=failure.error)
-    journal.append(TrialEnded(time=journal.now(), key="a" * 16, record=record, failure=failure))
+    journal.append(TrialEnded(time=journal.now(), key="a" * 16, status="failed", failure=failure))
     status.main([str(tmp_path / "mine"), "--failures"])
     told = capsys.readouterr().out
     assert "palbert/rte search 3, attempt 1, tried again: [Errno 28] No space left on device\n" in told
@@ -242,8 +249,7 @@ def test_failures_of_an_arm_with_one_error_are_told_once(tmp_path, capsys):
         key = f"{trial}" * 16
         journal.start(key, trial=trial)
         failure = replace(failure_of("method", error=error), traceback="Traceback:\n  in build\n")
-        record = journal._record(key, None, None, status="failed", error=error)
-        journal.append(TrialEnded(time=journal.now(), key=key, record=record, failure=failure))
+        journal.append(TrialEnded(time=journal.now(), key=key, status="failed", failure=failure))
     status.main([str(tmp_path / "mine"), "--failures"])
     told = capsys.readouterr().out
     assert told.count("Traceback:") == 2 and told.endswith("4 failed attempts\n")

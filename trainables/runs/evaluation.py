@@ -17,7 +17,7 @@ from trainables.data.examples import Examples
 from trainables.data.tasks import Task, compute_metrics, predictions_from_logits, score
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
-from trainables.runs.trial import EpochRow, Selection
+from trainables.runs.trial import EpochRow, Reported
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,17 @@ class Evaluation:
         return float(np.mean([draw.exit_layer.double().mean() for draw in self.draws]))
 
     @property
-    def exit_histogram(self) -> list[float]:
-        """Examples that leave after layer 1, 2, ..., mean over the draws."""
-        counts = [torch.bincount(draw.exit_layer, minlength=self.num_layers + 1)[1:] for draw in self.draws]
-        return torch.stack(counts).double().mean(0).tolist()
+    def reported(self) -> Reported:
+        """The numbers on the split that the examples are of."""
+        return Reported(score=self.score, metrics=self.metrics, mean_layers=self.mean_layers)
 
-    def row(self, selection: Selection, **costs_and_place: Any) -> EpochRow:
+    def row(self, **costs_and_place: Any) -> EpochRow:
         """The row of an epoch that was evaluated so, with its other fields."""
         return EpochRow(
             selection_score=self.score,
-            score=self.score if selection == "dev" else None,
             metrics=self.metrics,
             mean_layers=self.mean_layers,
             num_layers=self.num_layers,
-            exit_histogram=self.exit_histogram,
             **costs_and_place,
         )
 

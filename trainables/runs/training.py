@@ -194,14 +194,12 @@ class TrainingRun:
         before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = evaluation.row(
-            self.spec.selection,
             epoch=epoch,
             train_loss=train_loss,
             train_examples=epoch * len(self._data.train),
             train_seconds=(before.train_seconds if before else 0.0) + trained - began,
             eval_seconds=(before.eval_seconds if before else 0.0) + time.monotonic() - trained,
             best_epoch=best_epoch,
-            improved=improved,
             finished=self._is_over(epoch, best_epoch),
         )
         self.history.append(row)
@@ -255,7 +253,7 @@ class TrainingRun:
         remove_other_models(folder, keep=self._saved_model)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
-        """The trial's outcome: every number of the selected epoch, and the costs of the whole trial.
+        """The selected epoch's numbers on the split that is reported, and its model.
 
         Under `holdout` this reads dev for the first time, if the spec says `report_dev`; if not, the split that is
         reported is the slice of train.
@@ -263,34 +261,17 @@ class TrainingRun:
         Args:
             predictions: where to write the answers on the reported split (npz, see `write_predictions`).
         """
-        selected, last = self.history[self.best_epoch - 1], self.history[-1]
-        outcome = Outcome(
-            score=selected.selection_score,
-            selection_score=selected.selection_score,
-            metrics=selected.metrics,
-            epoch=self.best_epoch,
-            epochs=len(self.history),
-            num_layers=selected.num_layers,
+        selected = self.history[self.best_epoch - 1]
+        reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
+        if reads_dev or predictions is not None:
+            reported = self._report(self._data.dev if reads_dev else self._data.selection, predictions).reported
+        else:
+            reported = selected.reported
+        return Outcome(
+            reported=reported,
             num_parameters=sum(parameter.numel() for parameter in self._model.parameters()),
-            mean_layers=selected.mean_layers,
-            train_examples=last.train_examples,
-            train_seconds=last.train_seconds,
-            eval_seconds=last.eval_seconds,
             data_differences=self._data.differences,
             model=None if self._saved_model is None else str(self._saved_model),
-        )
-        reads_dev = self.spec.selection == "holdout" and self.spec.report_dev
-        if not reads_dev and predictions is None:
-            return outcome
-        began = time.monotonic()
-        evaluation = self._report(self._data.dev if reads_dev else self._data.selection, predictions)
-        return replace(
-            outcome,
-            score=evaluation.score,
-            metrics=evaluation.metrics,
-            mean_layers=evaluation.mean_layers,
-            eval_seconds=last.eval_seconds + time.monotonic() - began,
-            data_differences=self._data.differences,
         )
 
     def _report(self, examples: Examples, predictions: Path | None) -> Evaluation:

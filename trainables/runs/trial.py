@@ -45,23 +45,33 @@ class Content(Typed, frozen=True, kw_only=True):
     tokenizer_fingerprint: str | None  # None: the backbone's own
 
 
-class EpochRow(Typed, frozen=True, kw_only=True):
-    """One epoch of a trial. Costs are totals of the trial so far."""
+class Reported(Typed, frozen=True, kw_only=True, gc=False):
+    """The numbers of a model on the split that is reported."""
+
+    score: Score
+    metrics: dict[str, float]
+    mean_layers: NotNegative  # run per example; a mean over the draws of a sampled exit
+
+
+class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One epoch of a trial, by the split that selects. Costs are totals of the trial so far."""
 
     epoch: AtLeastOne
     selection_score: Score
-    score: Score | None  # None under holdout: dev is read once, by the outcome
     metrics: dict[str, float]
     mean_layers: NotNegative  # run per example; a mean over the draws of a sampled exit
     num_layers: AtLeastOne
-    exit_histogram: list[float]  # examples that leave after layer 1, 2, ...
     train_loss: float
     train_examples: Count
     train_seconds: NotNegative
     eval_seconds: NotNegative
     best_epoch: AtLeastOne  # selected so far: the best one, or this one if the last is selected
-    improved: bool  # whether this epoch is the selected one so far
-    finished: bool
+    finished: bool = False
+
+    @property
+    def reported(self) -> Reported:
+        """Its numbers, where the split that selects is the one that is reported."""
+        return Reported(score=self.selection_score, metrics=self.metrics, mean_layers=self.mean_layers)
 
 
 class Timing(Typed, frozen=True, kw_only=True):
@@ -104,22 +114,13 @@ class Latency(Typed, frozen=True, kw_only=True):
         return next(own for own in self.exits if own.rule == "last")
 
 
-class Outcome(Typed, frozen=True, kw_only=True):
-    """The result of a finished trial: numbers of the selected epoch, costs of the whole trial."""
+class Outcome(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The model of a finished trial's selected epoch, which the trial adds to its rows."""
 
-    score: Score
-    selection_score: Score
-    metrics: dict[str, float]
-    epoch: AtLeastOne
-    epochs: AtLeastOne
-    num_layers: AtLeastOne
+    reported: Reported | None = None  # in a journal None if they are those of the selected epoch's row
     num_parameters: AtLeastOne  # of the whole model, shared ones once
-    mean_layers: NotNegative
-    train_examples: Count
-    train_seconds: NotNegative
-    eval_seconds: NotNegative
-    data_differences: tuple[str, ...]  # from the official GLUE, of the splits that were read; empty: it is that
-    model: str | None  # folder of the selected epoch's model; None before the first `save`
+    data_differences: tuple[str, ...] = ()  # from the official GLUE, of the splits that were read; empty: it is that
+    model: str | None = None  # folder of the selected epoch's model; None before the first `save`
     latency: Latency | None = None  # of a confirm trial
 
 

@@ -33,7 +33,7 @@ def plan_of(start_from: Mapping[str, str] = {}) -> ResolvedPlan:
 
 def cost(trial: TrialFacts) -> float:
     """Seconds of an epoch: by its examples, three times as many for one method, and by its configuration."""
-    examples, is_long = TASKS[trial.started.task].sizes["train"], trial.started.method == "palbert"
+    examples, is_long = TASKS[trial.arm.task].sizes["train"], trial.arm.method == "palbert"
     return examples / 100 * (3 if is_long else 1) * (0.9 + 0.2 * unit(sorted(trial.config.items())))
 
 

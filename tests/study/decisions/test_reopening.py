@@ -14,7 +14,7 @@ from study import profiles
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance
+from study.facts.attestation import Provenance
 from study.facts.events import TrialReopened
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView
@@ -26,7 +26,7 @@ def scheduler_of(journal: MadeJournal, provenance: Provenance = OLD, *, faults: 
     """The scheduler of a launch of one arm with two search trials and a confirm trial."""
     small = {"methods": ("albert",), "tasks": ("rte",), "samples": 2, "seeds": 1, "sampler": "random", "epochs": 3}
     plan = resolve(replace(profiles.load("mini"), **small))
-    scheduler = Scheduler("mine", plan, journal, provenance, faults=faults)
+    scheduler = Scheduler(plan, journal, provenance, faults=faults)
     scheduler.begin_launch(command="", host="", pid=0)
     return scheduler
 

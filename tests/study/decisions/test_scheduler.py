@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from study import profiles
 from study.decisions import asha
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance
-from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialEnded, TrialStarted
+from study.facts.attestation import Provenance
+from study.facts.events import AshaDecided, EpochReported, LaunchBegan, SearchClosed, TrialStarted
 from study.facts.record import Record
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
@@ -52,7 +52,7 @@ def _with_grid(arm: Arm, choices: dict[str, list], *, samples: int) -> Arm:
 
 
 def ended(simulation: Simulation) -> list[Record]:
-    return [event.record for event in simulation.journal.of(TrialEnded)]
+    return simulation.journal.records
 
 
 def comparable(record: Record) -> Record:
@@ -93,7 +93,7 @@ def test_confirm_trials_fill_the_wait_for_the_last_search_trials_of_the_next_arm
     """So slots stand idle, and actors are let go, only where the last arm waits for its own."""
     simulation = Simulation(resolved(tasks=("rte", "cola", "mrpc"), methods=("albert",), samples=4, seeds=2))
     simulation.launch()
-    phases = [(event.task, event.phase) for event in simulation.journal.of(TrialStarted)]
+    phases = [(trial.arm.task, trial.phase) for trial in simulation.journal.facts.trials.values()]
     last_search = {task: len(phases) - phases[::-1].index((task, "search")) for task, _ in phases}
     first_confirm = {task: phases.index((task, "confirm")) for task, _ in phases}
     one, two, three = sorted(last_search, key=last_search.__getitem__)
@@ -105,7 +105,7 @@ def test_arms_with_long_trials_go_first():
     longer = replace(study.arms[1], fixed={**study.arms[1].fixed, "epochs": 9})
     simulation = Simulation(replace(study, arms=(study.arms[0], longer)))
     simulation.launch()
-    assert simulation.journal.of(TrialStarted)[0].task == "cola"
+    assert simulation.journal.of(TrialStarted)[0].arm == "electra-small/cola"
 
 
 def test_confirm_trials_are_never_stopped():
@@ -123,10 +123,14 @@ def test_asha_as_logged_equals_its_replay():
     stopping = EarlyStopping(grace=1, factor=3)
     decisions = simulation.journal.of(AshaDecided)
     for event in decisions:
-        own = rungs.setdefault(arm_of[event.key], {})
-        decision = asha.decide(own, event.key, epoch=event.rung, score=event.score, epochs=9, stopping=stopping)
-        assert vars(decision) == {name: getattr(event, name) for name in vars(decision)}
-        own.setdefault(event.rung, {})[event.key] = event.score
+        own, score = (
+            rungs.setdefault(arm_of[event.key], {}),
+            simulation.journal.facts.trials[event.key].scores[event.rung],
+        )
+        decision = asha.decide(own, event.key, epoch=event.rung, score=score, epochs=9, stopping=stopping)
+        names = ("rung", "cutoff", "recorded", "decision")
+        assert [getattr(decision, name) for name in names] == [getattr(event, name) for name in names]
+        own.setdefault(event.rung, {})[event.key] = score
     assert len(decisions) > 36
 
 
@@ -238,7 +242,7 @@ def test_a_study_killed_anywhere_loses_and_doubles_nothing(gaps, sampler, slots)
     assert simulation.launch() is not None
     records = ended(simulation)
     assert len({record.key for record in records}) == len(records) == 4 * (5 + 3)
-    reported = Counter((event.key, event.report.row.epoch) for event in simulation.journal.of(EpochReported))
+    reported = Counter((event.key, event.row.epoch) for event in simulation.journal.of(EpochReported))
     assert max(reported.values()) == 1
 
 
@@ -292,12 +296,12 @@ def test_a_record_names_the_code_of_every_launch_that_trained_it():
     journal = MadeJournal()
     for number, version in enumerate(["2.12.0", "2.13.0"], start=1):
         code = Provenance(versions={"torch": version, "ray": "2.60"}, git_commit=f"c{number}", code_digest=f"d{number}")
-        scheduler = Scheduler("s", plan, journal, code)
+        scheduler = Scheduler(plan, journal, code)
         scheduler.begin_launch(command="", host="", pid=0)
         trial = scheduler.next_trial()
         scheduler.report(trial.key, report(trial, number))
     trained_nothing = Provenance(versions={"torch": "9"}, git_commit="c9", code_digest="d9")
-    later = Scheduler("s", plan, journal, trained_nothing)
+    later = Scheduler(plan, journal, trained_nothing)
     record = later.end(trial.key)
     assert (record.git_commit, record.code_digest) == ("c1, c2", "d1, d2")
     assert record.versions == {"torch": "2.12.0, 2.13.0", "ray": "2.60"}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.decisions.specs import trial_spec
-from study.facts.events import StartChosen, TrialStarted
+from study.facts.events import StartChosen
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -28,12 +28,12 @@ def launched(plan: ResolvedPlan, before: Simulation | None = None) -> Simulation
 
 def starts(simulation: Simulation, task: str = "rte") -> set[str | None]:
     """Keys of the trials that those of the task began from."""
-    return {event.start for event in simulation.journal.of(TrialStarted) if event.task == task}
+    return {trial.start for trial in simulation.journal.facts.trials.values() if trial.arm.task == task}
 
 
 def test_an_arm_starts_from_the_best_confirmed_model_of_another():
     simulation = launched(resolved())
-    tasks = [event.task for event in simulation.journal.of(TrialStarted)]
+    tasks = [trial.arm.task for trial in simulation.journal.facts.trials.values()]
     assert tasks == sorted(tasks, key=["mnli", "rte"].index)  # all of MNLI, then RTE
     confirmed = simulation.launch().progress.arm("albert/mnli").confirmed
     best = max(confirmed, key=lambda record: record.score)
@@ -44,8 +44,8 @@ def test_an_arm_may_start_from_another_method():
     study = resolved(methods=("albert", "pabee"), tasks=("rte",), start_from={"pabee/rte": "albert/rte"})
     simulation = launched(study)
     assert starts(simulation, "rte") > {None}
-    albert = {event.key for event in simulation.journal.of(TrialStarted) if event.method == "albert"}
-    pabee = {event.start for event in simulation.journal.of(TrialStarted) if event.method == "pabee"}
+    albert = {trial.key for trial in simulation.journal.facts.trials.values() if trial.arm.method == "albert"}
+    pabee = {trial.start for trial in simulation.journal.facts.trials.values() if trial.arm.method == "pabee"}
     assert len(pabee) == 1 and pabee < albert
 
 

@@ -156,7 +156,7 @@ def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, dat
 
 def launch() -> tuple[Scheduler, str, Attestation]:
     """A launch with one trial handed out, its key, and what is expected of its worker."""
-    scheduler = Scheduler("s", mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
+    scheduler = Scheduler(mini_plan(methods=("albert",), tasks=("rte",)), MadeJournal(), PROVENANCE)
     scheduler.begin_launch(command="", host="", pid=0)
     trial = scheduler.next_trial()
     return scheduler, trial.key, specs.expected_attestation(scheduler.progress, trial, by=PROVENANCE)

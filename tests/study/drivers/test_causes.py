@@ -176,7 +176,7 @@ def test_a_trial_whose_state_cannot_be_used_is_trained_anew_to_the_same_numbers(
 
 def scores(news: News) -> tuple:
     row = news.report.row
-    return row.epoch, row.selection_score, row.train_loss, row.exit_histogram
+    return row.epoch, row.selection_score, row.train_loss, row.mean_layers
 
 
 def test_the_state_of_another_trial_is_not_gone_on_with(tmp_path):

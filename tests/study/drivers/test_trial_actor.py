@@ -68,8 +68,8 @@ def test_memory_is_back_at_its_baseline_after_each_trial(tmp_path):
 def numbers(news):
     """What of a report does not depend on time and place."""
     row, outcome = news.report.row, news.report.outcome
-    kept = (row.epoch, row.selection_score, row.metrics, row.train_loss, row.exit_histogram)
-    return kept if outcome is None else (*kept, outcome.score, outcome.epoch)
+    kept = (row.epoch, row.selection_score, row.metrics, row.train_loss, row.mean_layers)
+    return kept if outcome is None else (*kept, outcome.reported, row.best_epoch)
 
 
 @pytest.mark.slow

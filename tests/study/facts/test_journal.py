@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers.journals import MadeJournal, failure_of, report_of, row_of
+from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
 
-from study.facts.events import EpochReported, SearchClosed, TrialRetried, read_events
+from study.facts.events import SearchClosed, TrialRetried, read_events
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
 from trainables.atomic_files import write_json
@@ -122,7 +122,7 @@ def test_an_end_that_stands_twice_counts_once_and_another_is_refused(tmp_path):
     last = events.read_bytes().splitlines(keepends=True)[-1]
     events.write_bytes(events.read_bytes() + last)
     assert [record.key for record in read_facts(tmp_path).records] == ["k"]
-    events.write_bytes(events.read_bytes() + last.replace(b'"seed":42', b'"seed":43'))
+    events.write_bytes(events.read_bytes() + last.replace(b'"completed"', b'"stopped"'))
     with pytest.raises(ValueError, match=r"events.jsonl:\d+: trial 'k' has ended before"):
         read_facts(tmp_path)
 
@@ -188,5 +188,20 @@ def test_whether_a_trial_is_broken_off_is_a_matter_of_order_and_not_of_the_clock
         journal.append(retried)
         assert journal.facts.trials[key].is_broken_off
         epoch = journal.facts.trials[key].epochs + 1
-        journal.append(EpochReported(time=journal.now(), key=key, report=report_of(row_of(epoch, 0.5))))
+        journal.append(reported(time=journal.now(), key=key, report=report_of(row_of(epoch, 0.5))))
         assert not journal.facts.trials[key].is_broken_off
+
+
+def test_journal_of_another_format_is_refused_in_one_line(tmp_path):
+    made = MadeJournal(tmp_path)
+    made.begin()
+    path, now = tmp_path / "events.jsonl", made.now()
+    for written, found in (('"format":2', 3), ('"format":2,', 1)):
+        path.write_text(path.read_text().replace(written, '"format":3' if found == 3 else ""))
+        with pytest.raises(ValueError, match=rf"events.jsonl:1: a journal of format {found}, and this version reads"):
+            read_facts(tmp_path)
+        path.unlink()
+        made.begin()
+    path.write_text(f'{{"event":"launch_began","time":"{now}","launch":1,"colour":"blue"}}\n')
+    with pytest.raises(ValueError, match=r"events.jsonl:1: a journal of format 1, and this version reads format 2; "):
+        read_facts(tmp_path)

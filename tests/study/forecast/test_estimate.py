@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from study import launch, profiles
 from study.decisions import asha
-from study.facts.events import TrialEnded
 from study.forecast.estimate import estimate, expected_epochs, in_words, measured_in
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
@@ -38,7 +37,7 @@ def test_expected_epochs_are_those_of_a_simulated_study():
     plan = replace(mini, methods=("albert",), tasks=tasks, samples=27, seeds=2, sampler="random", epochs=9)
     simulation = Simulation(resolve(plan), slots=1)
     simulation.launch()
-    records = [event.record for event in simulation.journal.of(TrialEnded)]
+    records = simulation.journal.records
     expected = estimate(simulation.resolved, {})
     assert sum(item.epochs for item in expected) == pytest.approx(sum(record.epochs for record in records), rel=0.25)
     measured = measured_in(records)

@@ -35,10 +35,10 @@ def journal(tmp_path: Path) -> MadeJournal:
     journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
     journal.start("b" * 16, trial=1)
     journal.epoch("b" * 16, 1, 0.4)
-    journal.stop("b" * 16, rung=1, score=0.4, cutoff=0.5)
-    journal.finish("b" * 16, score=0.4, epoch=1, status="stopped")
+    journal.stop("b" * 16, rung=1, cutoff=0.5)
+    journal.finish("b" * 16, status="stopped")
     journal.start("f" * 16, trial=2)
-    journal.finish("f" * 16, score=None, epoch=None, status="failed", error="loss is nan")
+    journal.finish("f" * 16, error="loss is nan")
     journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm")
     journal.whole_trial("d" * 16, [0.5, 0.8], phase="confirm", trial=1)
     journal.whole_trial("9" * 16, [0.5], arm="pabee/rte")
@@ -98,10 +98,10 @@ def test_an_arm_has_its_winner_its_score_and_what_it_is_made_of(tmp_path: Path, 
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.whole_trial("a" * 16, [0.7])
+    journal.begin(launch=2, code={"versions": {"torch": "2.13.0"}, "git_commit": "abc"})
     for number, score in enumerate([0.6, 0.8]):
-        journal.start(f"{number}" * 16, phase="confirm", trial=number)
-        journal.finish(f"{number}" * 16, score=score, epoch=1, versions={"torch": "2.13.0"}, git_commit="abc")
-    journal.end()
+        journal.whole_trial(f"{number}" * 16, [score], phase="confirm", trial=number)
+    journal.end(launch=2)
     mirror(journal.folder, uri)
     run = stored_runs(uri)["palbert/rte"]
     winner = {"winner.learning_rate": "2e-05", "winner.batch_size": "32", "winner.epochs": "3"}

@@ -33,11 +33,11 @@ def journal(tmp_path: Path) -> MadeJournal:
     journal.whole_trial("a" * 16, [0.5, 0.7, 0.6])
     journal.start("b" * 16, trial=1)
     journal.epoch("b" * 16, 1, 0.4)
-    journal.stop("b" * 16, rung=1, score=0.4, cutoff=0.5)
-    journal.finish("b" * 16, score=0.4, epoch=1, status="stopped")
+    journal.stop("b" * 16, rung=1, cutoff=0.5)
+    journal.finish("b" * 16, status="stopped")
     journal.start("f" * 16, trial=2)
     journal.retry("f" * 16, "RuntimeError: node gone")
-    journal.finish("f" * 16, score=None, epoch=None, status="failed", error="loss is nan at step 3, learning rate 1.0")
+    journal.finish("f" * 16, error="loss is nan at step 3, learning rate 1.0")
     journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm", trial=0)
     journal.whole_trial("d" * 16, [0.5, 0.8], phase="confirm", trial=1)
     return journal
@@ -60,18 +60,17 @@ def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:
 
 
 def test_a_failed_run_shows_its_traceback_in_its_description(journal: MadeJournal) -> None:
-    failure = replace(failure_of("method", error="KeyError: 'x'"), traceback="Traceback\n" + 300 * "  in build\n")
+    failure = replace(failure_of("method", error=9999 * "x"), traceback="Traceback\n" + 300 * "  in build\n")
     journal.start("e" * 16, trial=3)
-    record = journal._record("e" * 16, None, None, status="failed", error=9999 * "x")
-    journal.append(TrialEnded(time=journal.now(), key="e" * 16, record=record, failure=failure))
+    journal.append(TrialEnded(time=journal.now(), key="e" * 16, status="failed", failure=failure))
     note = runs_of(journal).trial("e" * 16).tags["mlflow.note.content"]
     assert note.startswith("Failed: xxx") and note.endswith("\n  in build\n~~~")
     assert "\n\n~~~text\nTraceback\n" in note and len(note) < 8000  # of a tag, in MLflow 3
 
 
 def test_a_run_has_what_an_example_costs_where_that_was_timed(journal: MadeJournal) -> None:
-    journal.start("e" * 16, phase="confirm", trial=2)
-    journal.finish("e" * 16, score=0.8, epoch=1, latency=made_latency(12, lambda layers, size: layers / size))
+    latency = made_latency(12, lambda layers, size: layers / size)
+    journal.whole_trial("e" * 16, [0.8], phase="confirm", trial=2, latency=latency)
     points = {point.name: point.value for point in runs_of(journal).trial("e" * 16).points}
     assert [points[f"milliseconds/batch_{size}"] for size in (1, 8, 32)] == [6.0, 0.75, 0.1875]
     assert points["gigaflops"] == pytest.approx(0.6)
@@ -127,7 +126,7 @@ def test_an_arm_and_a_study_that_can_get_no_number_have_failed(tmp_path: Path) -
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.start("a" * 16)
-    journal.finish("a" * 16, score=None, epoch=None, status="failed", error="loss is nan")
+    journal.finish("a" * 16, error="loss is nan")
     journal.end()
     runs = runs_of(journal)
     assert (runs.arm("palbert/rte").status, runs.study(files={}, note="").status) == ("failed", "failed")
@@ -208,7 +207,7 @@ def test_the_score_is_the_first_metric_of_a_trial_though_its_curves_are_written_
     mirror(journal.folder, uri)
     first = stored_runs(uri)[key].data.metrics
     assert list(first)[0] == "score" and math.isnan(first["score"])
-    journal.finish(key, score=0.5, epoch=1)
+    journal.finish(key)
     journal.end()
     mirror(journal.folder, uri)
     then = stored_runs(uri)[key].data.metrics
@@ -254,7 +253,7 @@ def test_a_continued_trial_goes_on_in_its_own_run(journal: MadeJournal, uri: str
     assert first.info.status == "SCHEDULED"
     journal.begin(launch=2)
     journal.epoch(key, 2, 0.6)
-    journal.finish(key, score=0.6, epoch=2)
+    journal.finish(key)
     journal.end(launch=2)
     mirror(journal.folder, uri)
     second = stored_runs(uri)[key]

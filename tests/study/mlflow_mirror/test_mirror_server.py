@@ -40,7 +40,7 @@ def test_an_outage_of_the_server_delays_the_mirror_and_loses_nothing(tmp_path: P
         time.sleep(0.7)
     server.start()
     wait_until(lambda: is_mirrored(server.uri, "b" * 16))
-    journal.finish("b" * 16, score=0.3, epoch=3)
+    journal.finish("b" * 16)
     journal.whole_trial("c" * 16, [0.7, 0.5], phase="confirm")
     journal.whole_trial("d" * 16, [0.7, 0.5], phase="confirm", trial=1)
     journal.end()

@@ -81,7 +81,7 @@ def test_trials_that_run_stand_above_the_arms_with_epoch_score_and_time():
     trial = next(trial for trial in running if trial.last)
     (line,) = [line for line in lines[header:arms] if line.startswith(f"{trial.started.arm} {trial.phase} ")]
     epochs = progress.arm(trial.started.arm).arm.epochs
-    assert f"{trial.epochs}/{epochs}" in line and f"{100 * trial.last.report.row.selection_score:.1f}" in line
+    assert f"{trial.epochs}/{epochs}" in line and f"{100 * trial.last.row.selection_score:.1f}" in line
 
 
 def test_arms_that_do_not_fit_are_counted_and_those_that_run_are_shown():
@@ -128,13 +128,13 @@ def test_trials_that_failed_are_neither_confirmed_nor_the_best():
     progress = progress_of(events=10_000, methods=("albert",))
     arm = progress.arms[0]
     assert len(arm.confirmed) == len(arm.confirm_trials) == 2
-    *_, second, best = sorted(arm.facts.search, key=lambda trial: trial.best.report.row.selection_score)
+    *_, second, best = sorted(arm.facts.search, key=lambda trial: trial.best.row.selection_score)
     for trial in (arm.confirm_trials[0], best):
-        trial.ended = replace(trial.ended, record=replace(trial.record, status="failed"))
+        trial.record = replace(trial.record, status="failed")
     cells = [next(iter(column.cells)) for column in arms_table(progress, width=200, arms=[arm]).columns]
     found = dict(zip(COLUMNS, cells, strict=True))
     assert (found["confirm"], found["failed"]) == ("1/2", "2")
-    assert found["best"] == f"{100 * second.best.report.row.selection_score:.1f}" != found["median"]
+    assert found["best"] == f"{100 * second.best.row.selection_score:.1f}" != found["median"]
 
 
 def test_stopping_is_said():

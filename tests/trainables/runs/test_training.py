@@ -150,7 +150,7 @@ def test_killed_while_saving_leaves_a_whole_state(cache, tmp_path):
     run = TrainingRun(spec_of(config={"epochs": 9}), cache=cache)
     snapshots = []
     while len(snapshots) < 2:
-        if run.run_epoch().improved:
+        if (row := run.run_epoch()).best_epoch == row.epoch:
             snapshots.append(tmp_path / f"snapshot-{run.best_epoch}")
             run.save(snapshots[-1])
     known = [TrainingRun.resume(snapshot, cache=cache).history for snapshot in snapshots]
@@ -228,7 +228,7 @@ def test_other_errors_of_pytorch_are_not_called_out_of_memory(cache, monkeypatch
 def test_stops_after_epochs_without_improvement_and_a_tie_is_none(cache):
     run = run_to_the_end(spec_of(config={"learning_rate": 1e-12, "epochs": 9, "stop_after": 2}), cache)
     assert [row.selection_score for row in run.history] == [run.history[0].selection_score] * 3
-    assert [row.improved for row in run.history] == [True, False, False]
+    assert [row.best_epoch == row.epoch for row in run.history] == [True, False, False]
     assert [row.finished for row in run.history] == [False, False, True]
     assert run.best_epoch == 1
 
@@ -243,11 +243,11 @@ LAST = {"select": "last", "learning_rate": 1e-12, "epochs": 3}  # no epoch is be
 
 def test_where_the_last_epoch_is_selected_it_is_kept_and_reported(cache, tmp_path):
     run = run_to_the_end(spec_of(config=LAST), cache)
-    assert [row.best_epoch for row in run.history] == [1, 2, 3] and all(row.improved for row in run.history)
+    assert [row.best_epoch for row in run.history] == [1, 2, 3]
     run.save(tmp_path)
     outcome = run.outcome(predictions=tmp_path / "predictions.npz")
-    assert (outcome.epoch, outcome.metrics) == (3, run.history[-1].metrics)
-    assert outcome.score == outcome.selection_score == run.history[-1].selection_score
+    assert (run.best_epoch, outcome.reported.metrics) == (3, run.history[-1].metrics)
+    assert outcome.reported.score == run.history[-1].selection_score
     kept = load_file(Path(outcome.model) / "model.safetensors")
     assert_equal_weights(kept, read_state(tmp_path)["model"])
 
@@ -256,8 +256,8 @@ def test_the_last_epoch_is_reported_even_if_it_is_worse(cache, tmp_path):
     run = run_to_the_end(spec_of(config={"select": "last", "epochs": 3, "learning_rate": 3e-3}), cache)
     scores = [row.selection_score for row in run.history]
     assert scores[-1] < max(scores)  # or this test says nothing
-    assert run.outcome().score == scores[-1]
-    assert run.outcome(predictions=tmp_path / "predictions.npz").score == scores[-1]
+    assert run.outcome().reported.score == scores[-1]
+    assert run.outcome(predictions=tmp_path / "predictions.npz").reported.score == scores[-1]
 
 
 def test_what_the_selected_epoch_said_is_written_without_asking_the_model_again(cache, tmp_path, monkeypatch):
@@ -268,7 +268,7 @@ def test_what_the_selected_epoch_said_is_written_without_asking_the_model_again(
     asked = resumed.outcome(predictions=tmp_path / "asked.npz")
     monkeypatch.setattr(training, "full_depth_outputs", None)
     kept = run.outcome(predictions=tmp_path / "kept.npz")
-    assert (kept.score, kept.metrics, kept.mean_layers) == (asked.score, asked.metrics, asked.mean_layers)
+    assert kept.reported == asked.reported
     with np.load(tmp_path / "kept.npz") as mine, np.load(tmp_path / "asked.npz") as theirs:
         assert all(np.array_equal(mine[name], theirs[name], equal_nan=mine[name].dtype.kind == "f") for name in mine)
 
