@@ -20,8 +20,8 @@ import numpy as np
 from analysis.studies.load import Study
 from study.facts.record import Record
 from study.facts.winner import winner_of
-from study.plans.plan_file import FACTS_OF_ARM, changes
-from study.plans.resolved_plan import Arm
+from study.plans.plan_file import changes
+from study.plans.resolved_plan import FACTS_OF_ARM, Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
 

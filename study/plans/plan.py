@@ -80,19 +80,19 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     def extended_from(self, earlier: Plan) -> Plan:
         """This plan, extended by what the study on disk was asked for before."""
-        rules = {name: rule for name, rule in _marks().items() if isinstance(rule, Extension)}
+        rules = {name: rule for name, rule in marks_of(Plan).items() if isinstance(rule, Extension)}
         joined = {name: rule.join(getattr(earlier, name), getattr(self, name)) for name, rule in rules.items()}
         return replace(self, **joined)
 
     @property
     def of_protocol(self) -> dict[str, Any]:
         """The fields that are rules of the protocol."""
-        return {name: getattr(self, name) for name, mark in _marks().items() if mark == "protocol"}
+        return {name: getattr(self, name) for name, mark in marks_of(Plan).items() if mark == "protocol"}
 
     @property
     def of_numbers(self) -> dict[str, Any]:
         """The fields that are set and decide what any one number is: all but those that may grow or change."""
-        names = [name for name, mark in _marks().items() if mark in (None, "protocol")]
+        names = [name for name, mark in marks_of(Plan).items() if mark in (None, "protocol")]
         return {name: value for name in names if (value := getattr(self, name)) is not UNSET}
 
     def start_of(self, method: str, task: str) -> str | None:
@@ -107,10 +107,10 @@ class Plan(Typed, frozen=True, kw_only=True):
 
 
 @cache
-def _marks() -> dict[str, object]:
-    """What may happen to each field of a plan when a study is extended; None where nothing is said."""
-    hints = get_type_hints(Plan, include_extras=True)
+def marks_of(kind: type[Typed]) -> dict[str, object]:
+    """The mark of each field, which says what may happen to it when a study is extended; None where it has none."""
+    hints = get_type_hints(kind, include_extras=True)
     return {
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
-        for name in Plan.__struct_fields__
+        for name in kind.__struct_fields__
     }

@@ -15,7 +15,7 @@ from study import profiles
 from study.facts.events import LaunchBegan, read_events
 from study.plans.identity import digest
 from study.plans.plan import Plan
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan
 from trainables.atomic_files import write_json
 from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import nearest_in_words, no_such
@@ -23,16 +23,6 @@ from trainables.spelling import nearest_in_words, no_such
 FILE = "plan.json"
 NONE = "none"  # TOML has no word for it
 MOST_NAMED = 5  # studies, in a message
-
-# Facts of an arm that may not change when a study is extended: what its numbers are made of.
-FACTS_OF_ARM = (
-    "space",
-    "fixed",
-    "backbone_fingerprint",
-    "tokenizer_fingerprint",
-    "data_fingerprint",
-    "start_from",
-)
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):

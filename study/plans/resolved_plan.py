@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Annotated, TypeVar
 
 from msgspec import UNSET, UnsetType
 
 import trainables
 from study.plans.identity import arm_name, digest, trial_key
-from study.plans.plan import EarlyStopping, Plan, Sampler
+from study.plans.plan import EarlyStopping, Plan, Sampler, marks_of
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
+
+T = TypeVar("T")
+Fact = Annotated[T, "fact"]  # what an arm's numbers are made of: may not change once one of its trials has begun
 
 
 class Range(Typed, frozen=True, kw_only=True):
@@ -55,18 +59,18 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     method: str
     task: str
-    space: Mapping[str, Range]  # tuned; empty: nothing is searched
-    fixed: Configuration  # the other fields of the method's configuration
+    space: Fact[Mapping[str, Range]]  # tuned; empty: nothing is searched
+    fixed: Fact[Configuration]  # the other fields of the method's configuration
     first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
     samples: int  # search trials wanted
     seeds: tuple[int, ...]  # of the confirm trials
     backbone: str
-    backbone_fingerprint: str
+    backbone_fingerprint: Fact[str]
     tokenizer: str | None  # None: the backbone's own
-    tokenizer_fingerprint: str | None
-    data_fingerprint: str
+    tokenizer_fingerprint: Fact[str | None]
+    data_fingerprint: Fact[str]
     repeat: int = 0  # of the search; tables show the first
-    start_from: str | None  # name of the arm whose best confirm model is the start
+    start_from: Fact[str | None]  # name of the arm whose best confirm model is the start
     pretraining: Pretraining | UnsetType = UNSET  # how its backbone was made, if that is a folder of `study.pretrain`
     search_precision: Precision | UnsetType = UNSET  # of search trials, where that is not the fixed one
 
@@ -111,6 +115,9 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def any_configuration(self) -> Configuration:
         return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}}
+
+
+FACTS_OF_ARM = [name for name, mark in marks_of(Arm).items() if mark == "fact"]
 
 
 class Protocol(Typed, frozen=True, kw_only=True):
