@@ -18,19 +18,19 @@ EPSILON, BETA, PRIOR_LAMBDA = 0.05, 0.5, 0.1
 def write_case(folder, *, method, num_labels=3, arch="linear", num_lambda_layers=1, seed=0):
     """A case folder with random weights and what the plain loop makes of them."""
     torch.manual_seed(seed)
-    config = dict(
-        vocab_size=60,
-        embedding_size=8,
-        hidden_size=HIDDEN,
-        num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=16,
-        num_labels=num_labels,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        initializer_range=0.5,
-    )
+    config = {
+        "vocab_size": 60,
+        "embedding_size": 8,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": NUM_LAYERS,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 16,
+        "num_labels": num_labels,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "initializer_range": 0.5,
+    }
     albert = AlbertModel(AlbertConfig(**config)).eval()
     batch = _batch(num_labels)
     heads = _heads(method, num_labels, arch, num_lambda_layers)
@@ -94,7 +94,7 @@ def _exit_logits(pooled, exit_head, arch):
         features, _ = exit_head.feature_extractor(torch.stack(pooled, dim=1))  # the layers are its time steps
         return [exit_head.cls(features[:, layer])[:, 0] for layer in range(len(pooled))]
     logits = []
-    for now, before in zip(pooled, [torch.zeros_like(pooled[0]), *pooled]):
+    for now, before in zip(pooled, [torch.zeros_like(pooled[0]), *pooled[:-1]], strict=True):
         seen = {"linear": now, "linear_diff": now - before, "linear_cat": torch.cat([now, before], dim=1)}[arch]
         logits.append(exit_head.cls(getattr(exit_head, "feature_extractor", torch.nn.Identity())(seen))[:, 0])
     return logits
@@ -121,7 +121,7 @@ def _ponder(pooled, heads, labels, albert, arch):
         pdf.append(probability)
     prior = [PRIOR_LAMBDA * (1 - PRIOR_LAMBDA) ** layer for layer in range(NUM_LAYERS - 1)]
     prior.append(1 - sum(prior))
-    kl = sum((p * (math.log(p) - q.log())).mean() for p, q in zip(prior, pdf))
+    kl = sum((p * (math.log(p) - q.log())).mean() for p, q in zip(prior, pdf, strict=True))
     total = task_loss + BETA * kl
     total.backward()
     train = {
@@ -160,7 +160,7 @@ def _ponder_exits(logits, lambdas):
 
 
 def _pabee(pooled, heads, labels, albert):
-    logits = [head(layer) for head, layer in zip(heads, pooled)]
+    logits = [head(layer) for head, layer in zip(heads, pooled, strict=True)]
     total = sum((layer + 1) * _losses(logits[layer], labels).mean() for layer in range(NUM_LAYERS))
     loss = total / sum(range(1, NUM_LAYERS + 1))
     loss.backward()

@@ -64,7 +64,7 @@ def write_nystrom_case(folder: Path) -> Path:
     output.square().mean().backward()
     tensors = {"query": query, "key": key, "value": value, "conv_weight": kernel[None, None, :, None], "output": output}
     tensors |= {"grad_query": query.grad, "grad_key": key.grad, "grad_value": value.grad}
-    sizes = dict(num_landmarks=3, conv_kernel_size=3, pinv_iterations=6, tokens=9, head_size=4)
+    sizes = {"num_landmarks": 3, "conv_kernel_size": 3, "pinv_iterations": 6, "tokens": 9, "head_size": 4}
     return _write(folder, {"kind": "nystrom_attention", **sizes}, tensors)
 
 
@@ -74,12 +74,19 @@ def write_lamb_case(folder: Path) -> Path:
     starts = [8 * torch.randn(6, 5), torch.zeros(5)]
     gradients = [[torch.randn_like(start) for _ in range(2)] for start in starts]
     tensors = {}
-    for index, (start, given) in enumerate(zip(starts, gradients)):
+    for index, (start, given) in enumerate(zip(starts, gradients, strict=True)):
         after = plain_lamb(start, given, rate=0.1, decay=0.02, clamp=10.0)
         tensors[f"start_{index}"] = start
         tensors |= {f"grad_{step}_{index}": gradient for step, gradient in enumerate(given)}
         tensors |= {f"after_{step}_{index}": weights for step, weights in enumerate(after)}
-    settings = dict(learning_rate=0.1, betas=[0.9, 0.999], epsilon=1e-6, weight_decay=0.02, steps=2, num_parameters=2)
+    settings = {
+        "learning_rate": 0.1,
+        "betas": [0.9, 0.999],
+        "epsilon": 1e-6,
+        "weight_decay": 0.02,
+        "steps": 2,
+        "num_parameters": 2,
+    }
     return _write(folder, {"kind": "lamb", **settings}, tensors)
 
 

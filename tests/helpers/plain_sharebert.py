@@ -10,16 +10,16 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
-SIZES = dict(
-    vocab_size=200,
-    factor_size=6,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=12,
-    type_vocab_size=2,
-)
+SIZES = {
+    "vocab_size": 200,
+    "factor_size": 6,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 12,
+    "type_vocab_size": 2,
+}
 
 
 def write_case(folder, **changes):
@@ -107,7 +107,7 @@ def _encode(weights, batch, sizes):
     for layer in (f"encoder.layer.{index}" for index in range(sizes["num_hidden_layers"])):
         states = norm(f"{layer}.PreAttentionLayerNorm", hidden)
         own = [weights[f"{layer}.block.self.{name}_bias"] for name in ("query", "key", "value")]
-        q, k, v = (heads(states @ matrix + bias) for matrix, bias in zip((query, key, value), own))
+        q, k, v = (heads(states @ matrix + bias) for matrix, bias in zip((query, key, value), own, strict=True))
         scores = q @ k.mT / q.shape[-1] ** (2 / 3) + (1 - batch["attention_mask"])[:, None, None] * -10000.0
         states = (scores.softmax(-1) @ v).transpose(1, 2).reshape(hidden.shape)
         hidden = hidden + states @ out + weights[f"{layer}.block.output.bias"]

@@ -43,7 +43,13 @@ def scores(tmp_path_factory):
     """Of `albert` on every task; two at a time, a core each."""
     cache = tmp_path_factory.mktemp("cache")
     with ProcessPoolExecutor(2) as processes:
-        return dict(zip(TRAINABLE_TASKS, processes.map(learnt_score, TRAINABLE_TASKS, [cache] * len(TRAINABLE_TASKS))))
+        return dict(
+            zip(
+                TRAINABLE_TASKS,
+                processes.map(learnt_score, TRAINABLE_TASKS, [cache] * len(TRAINABLE_TASKS)),
+                strict=True,
+            )
+        )
 
 
 @pytest.mark.parametrize("name", TRAINABLE_TASKS)

@@ -36,7 +36,7 @@ def test_recorded_case_of_the_original_code(folder: Path) -> None:
 @pytest.mark.parametrize(("num_lambda_layers", "num_labels"), [(1, 2), (2, 1), (3, 2)])
 @pytest.mark.parametrize("arch", ["linear", "linear_cat", "linear_diff", "rnn"])
 def test_plain_ponder_case(arch: str, num_lambda_layers: int, num_labels: int, tmp_path: Path) -> None:
-    options = dict(arch=arch, num_lambda_layers=num_lambda_layers, num_labels=num_labels)
+    options = {"arch": arch, "num_lambda_layers": num_lambda_layers, "num_labels": num_labels}
     assert different_quantities(write_case(tmp_path, method="ponder", **options)) == []
 
 
@@ -47,7 +47,11 @@ def test_plain_pabee_case(num_labels: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, dict(num_hidden_layers=1, num_attention_heads=6), dict(vocab_size=600, hidden_size=30, intermediate_size=90)],
+    [
+        {},
+        {"num_hidden_layers": 1, "num_attention_heads": 6},
+        {"vocab_size": 600, "hidden_size": 30, "intermediate_size": 90},
+    ],
 )
 def test_plain_sharebert_case(changes: dict[str, int], tmp_path: Path) -> None:
     assert different_quantities(plain_sharebert.write_case(tmp_path, **changes)) == []
@@ -172,7 +176,7 @@ def test_case_that_is_not_understood_is_an_error(
 
 def test_unknown_weights_are_an_error(case: Path) -> None:
     edit_tensors(case / "weights.safetensors", lambda weights: weights.update({"classifiers.mystery": torch.zeros(1)}))
-    with pytest.raises(ValueError, match="classifiers.mystery"):
+    with pytest.raises(ValueError, match=r"classifiers.mystery"):
         compare_case(case)
 
 
@@ -198,5 +202,5 @@ def test_sharebert_case_that_is_not_understood_is_an_error(
 def test_missing_weights_of_sharebert_are_an_error(tmp_path: Path) -> None:
     case = plain_sharebert.write_case(tmp_path)
     edit_tensors(case / "weights.safetensors", lambda weights: weights.pop("pooler.bias"))
-    with pytest.raises(ValueError, match="pooler.bias"):
+    with pytest.raises(ValueError, match=r"pooler.bias"):
         compare_case(case)

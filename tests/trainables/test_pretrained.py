@@ -31,7 +31,7 @@ def test_minilm_learns_a_batch_of_real_examples(task_name):
     config = config_of("palbert", task_name, **changes)
     dev = load_split(task, "dev", str(GLUE))
     tokenizer = load_tokenizer(backbone, texts=list)
-    columns = [list(column) for column in zip(*dev.texts[:8])]
+    columns = [list(column) for column in zip(*dev.texts[:8], strict=True)]
     batch = dict(tokenizer(*columns, padding=True, truncation=True, max_length=32, return_tensors="pt"))
     batch["labels"] = torch.tensor(dev.labels[:8])
     torch.manual_seed(0)

@@ -120,7 +120,7 @@ def test_bad_row_is_named_with_file_line_and_value(line: str, message: str, tmp_
 
 def test_line_numbers_of_a_file_without_header_start_at_its_first_row(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/train.tsv", "gj04\t1\t\tIt rained .", "gj04\t2\t\tIt rained .")
-    with pytest.raises(ValueError, match="CoLA/train.tsv, line 2: unknown label '2'; CoLA has 0, 1"):
+    with pytest.raises(ValueError, match=r"CoLA/train.tsv, line 2: unknown label '2'; CoLA has 0, 1"):
         load_split(TASKS["cola"], "train", data)
 
 
@@ -155,14 +155,14 @@ def test_column_that_the_official_files_lack_is_named_with_those_they_have(colum
 
 def test_test_file_of_a_task_without_headers_in_train_may_have_no_other_column(tmp_path: Path) -> None:
     data = write(tmp_path, "CoLA/test.tsv", "index\tsentence\tmark", "0\tIt rained .\t*")
-    with pytest.raises(ValueError, match="CoLA/test.tsv, line 1: unknown column 'mark'; CoLA has index, sentence$"):
+    with pytest.raises(ValueError, match=r"CoLA/test.tsv, line 1: unknown column 'mark'; CoLA has index, sentence$"):
         load_split(TASKS["cola"], "test", data)
 
 
 @pytest.mark.parametrize("header", [None, RTE_HEADER])
 def test_split_without_rows_is_an_error(header: str | None, tmp_path: Path) -> None:
     data = write(tmp_path, "RTE/train.tsv", header)
-    with pytest.raises(ValueError, match="RTE/train.tsv: no rows; the official RTE train has 2,490"):
+    with pytest.raises(ValueError, match=r"RTE/train.tsv: no rows; the official RTE train has 2,490"):
         load_split(RTE, "train", data)
 
 
@@ -170,7 +170,7 @@ def test_file_that_is_not_utf_8_is_named_with_line_and_byte(tmp_path: Path) -> N
     data = write(tmp_path, "RTE/train.tsv", RTE_HEADER)
     with (tmp_path / "RTE" / "train.tsv").open("ab") as file:
         file.write(b"0\tcaf\xe9\tTwo .\tentailment\n")
-    with pytest.raises(ValueError, match="RTE/train.tsv, line 2: not UTF-8, byte 0xe9"):
+    with pytest.raises(ValueError, match=r"RTE/train.tsv, line 2: not UTF-8, byte 0xe9"):
         load_split(RTE, "train", data)
 
 
@@ -361,7 +361,7 @@ def test_first_row_of_real_dev_files(name: str, beginning: str, label: int) -> N
 
 @real_files
 def test_missing_train_file_of_qnli_is_named() -> None:
-    with pytest.raises(ValueError, match="no file .*shared/glue/QNLI/train.tsv"):
+    with pytest.raises(ValueError, match=r"no file .*shared/glue/QNLI/train.tsv"):
         check_data(TASKS["qnli"], str(GLUE))
 
 
@@ -369,7 +369,7 @@ def test_a_byte_that_is_not_utf8_is_found_behind_a_byte_order_mark(tmp_path):
     (tmp_path / "RTE").mkdir()
     rows = b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\t\xff\tb\tentailment\n"
     (tmp_path / "RTE" / "train.tsv").write_bytes(b"\xef\xbb\xbf" + rows)
-    with pytest.raises(ValueError, match="train.tsv, line 3: not UTF-8, byte 0xff"):
+    with pytest.raises(ValueError, match=r"train.tsv, line 3: not UTF-8, byte 0xff"):
         load_split(TASKS["rte"], "train", str(tmp_path))
 
 

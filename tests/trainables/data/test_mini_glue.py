@@ -89,7 +89,9 @@ def test_no_two_words_give_all_labels_away(name: str) -> None:
     words = [word for word, _ in Counter(word for row in rows for word in row).most_common(20)]
     best = 0
     for pair in combinations(words, 2):
-        cells = Counter((tuple(word in row for word in pair), label) for row, label in zip(rows, split.labels.tolist()))
+        cells = Counter(
+            (tuple(word in row for word in pair), label) for row, label in zip(rows, split.labels.tolist(), strict=True)
+        )
         right: Counter = Counter()
         for (cell, _), count in cells.items():
             right[cell] = max(right[cell], count)

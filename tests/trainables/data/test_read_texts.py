@@ -99,14 +99,14 @@ def test_a_row_without_any_text_is_refused_with_its_number(name, rows, message, 
 def test_a_row_without_any_text_is_refused_in_a_data_set_too(tmp_path):
     (tmp_path / "SST-2").mkdir()
     (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nfine\t1\n\t0\n")
-    with pytest.raises(ValueError, match="dev.tsv, line 3: row 1 has no text in sentence"):
+    with pytest.raises(ValueError, match=r"dev.tsv, line 3: row 1 has no text in sentence"):
         load_split(TASKS["sst2"], "dev", str(tmp_path))
 
 
 def test_rows_that_qqp_has_cut_in_two_are_left_out_of_labelled_files_alone(tmp_path):
     rows = ["5\t6\t7\tWhy ?\tHow ?\t0", "6\t6\t7\tWhy", "9\t6\t7\tWho ?\tWhat ?\t0"]
     assert read_texts(TASKS["qqp"], write(tmp_path, QQP_HEADER, *rows)).ids == [5, 9]
-    with pytest.raises(ValueError, match="any.tsv, line 2: 2 columns instead of 3"):
+    with pytest.raises(ValueError, match=r"any.tsv, line 2: 2 columns instead of 3"):
         read_texts(TASKS["qqp"], write(tmp_path, "id\tquestion1\tquestion2", "0\tWhy ?"))
 
 

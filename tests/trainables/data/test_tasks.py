@@ -69,7 +69,7 @@ def test_a_variant_has_its_method_s_module_and_configuration():
     assert trainables.load("palbert:a") is trainables.load("palbert")
     config = trainables.configure("palbert:a", values_of("palbert"))
     assert config == trainables.configure("palbert", values_of("palbert"))
-    with pytest.raises(ValueError, match="^palbert:a: epochs is 0; allowed"):
+    with pytest.raises(ValueError, match=r"^palbert:a: epochs is 0; allowed"):
         trainables.configure("palbert:a", values_of("palbert") | {"epochs": 0})
 
 

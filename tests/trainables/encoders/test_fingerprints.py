@@ -15,7 +15,7 @@ from trainables.encoders.loading import load_encoder, load_tokenizer
 
 def saved(folder):
     """A tiny BERT with new weights and a tokenizer."""
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
     config = AutoConfig.for_model("bert", vocab_size=50, max_position_embeddings=40, **sizes)
     AutoModel.from_config(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]))

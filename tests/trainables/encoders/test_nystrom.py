@@ -72,7 +72,7 @@ def test_garbage_in_pads_changes_nothing(seed, segment_length, sizes, garbage):
     assert torch.equal(*outputs)
     for output in outputs:
         output.square().sum().backward()
-    for ours, theirs in zip(clean, dirty):
+    for ours, theirs in zip(clean, dirty, strict=True):
         assert torch.equal(ours.grad, theirs.grad)
 
 
@@ -124,8 +124,8 @@ def test_an_example_of_pads_alone_has_finite_gradients():
     assert all(part.grad.isfinite().all() for part in states)
 
 
-SIZES = dict(vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48)
-SIZES |= dict(embedding_size=16, max_position_embeddings=40, pad_token_id=0, initializer_range=0.3)
+SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+SIZES |= {"embedding_size": 16, "max_position_embeddings": 40, "pad_token_id": 0, "initializer_range": 0.3}
 
 
 def config_of(**changes):
@@ -250,7 +250,7 @@ def test_a_backbone_pretrained_with_nystrom_is_not_used_without(changes, message
 def test_convolutions_that_are_missing_are_named(tmp_path):
     model_of("albert").save_pretrained(tmp_path)
     model = with_random_convolutions(model_of("albert"))
-    with pytest.raises(ValueError, match="has no encoder.*convolution; its configuration says conv_kernel_size"):
+    with pytest.raises(ValueError, match=r"has no encoder.*convolution; its configuration says conv_kernel_size"):
         load_convolutions(model, str(tmp_path), "main")
 
 

@@ -150,4 +150,4 @@ def test_fingerprint_of_sharebert_is_of_its_code(changed, tmp_path, monkeypatch)
     monkeypatch.setattr(backbones, "__file__", str(tmp_path / "backbones.py"))
     assert [backbone_fingerprint(name) for name in names] == before
     (tmp_path / changed).write_text("")
-    assert [backbone_fingerprint(name) != old for name, old in zip(names, before)] == [True, True, False]
+    assert [backbone_fingerprint(name) != old for name, old in zip(names, before, strict=True)] == [True, True, False]

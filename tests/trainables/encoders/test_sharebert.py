@@ -29,7 +29,7 @@ def model_of(**changes):
 def batch_of(num_tokens=9):
     generator = torch.Generator().manual_seed(1)
     mask = (torch.arange(num_tokens) < torch.tensor([[num_tokens], [4], [6]])).long()
-    return dict(input_ids=torch.randint(200, (3, num_tokens), generator=generator), attention_mask=mask)
+    return {"input_ids": torch.randint(200, (3, num_tokens), generator=generator), "attention_mask": mask}
 
 
 def loss_of(model, batch):
@@ -56,7 +56,7 @@ def test_matrices_are_cut_from_the_right_edge_and_share_no_number():
 
 
 def test_sizes_that_take_all_columns_are_allowed_and_one_more_is_not():
-    sizes = dict(vocab_size=144, hidden_size=24, num_attention_heads=2)
+    sizes = {"vocab_size": 144, "hidden_size": 24, "num_attention_heads": 2}
     model_of(**sizes, intermediate_size=12)  # 5 x 24 x 24 / 144 + 2 x 24 x 12 / 144 = 24 columns
     refused = "^ShareBERT with hidden_size 24, .* vocab_size 144 cuts 26 columns out of the embeddings; allowed: 24$"
     with pytest.raises(ValueError, match=refused):
@@ -64,7 +64,7 @@ def test_sizes_that_take_all_columns_are_allowed_and_one_more_is_not():
 
 
 def test_a_mini_vocabulary_of_288_fits_a_width_of_32_with_as_wide_a_feed_forward_network_alone():
-    sizes = dict(vocab_size=288, hidden_size=32, num_attention_heads=2)
+    sizes = {"vocab_size": 288, "hidden_size": 32, "num_attention_heads": 2}
     model_of(**sizes, intermediate_size=32)
     with pytest.raises(ValueError, match="cuts 36 columns"):
         model_of(**sizes, intermediate_size=64)
@@ -142,7 +142,7 @@ def test_a_copy_has_matrices_of_its_own(copied):
 
 @torch.no_grad()
 def test_weights_start_as_the_original_s_and_are_a_function_of_the_seed():
-    sizes = dict(vocab_size=2000, hidden_size=200, num_attention_heads=4, pad_token_id=0)
+    sizes = {"vocab_size": 2000, "hidden_size": 200, "num_attention_heads": 4, "pad_token_id": 0}
     model, again = model_of(**sizes), model_of(**sizes)
     assert all(map(torch.equal, model.parameters(), again.parameters()))
     biases = torch.cat([bias for layer in model.layers for bias in layer.biases.values()])

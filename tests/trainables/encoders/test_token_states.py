@@ -38,7 +38,7 @@ def model_of(family, method="palbert", **changes):
 
 def recorded_halves(encoder):
     """For how many tokens each half of a layer is asked from now on."""
-    halves = dict(zip(("attend", "feed_forward"), encoder._halves))
+    halves = dict(zip(("attend", "feed_forward"), encoder._halves, strict=True))
     seen = {name: [] for name in halves}
 
     def recorded(name, layer, states, *more):
@@ -131,7 +131,7 @@ def test_states_and_gradients_are_those_with_pads(attention, monkeypatch):
             real = batch["attention_mask"].bool()
             found.append((states.padded()[real], states.first(), loss, torch.cat(gradients)))
         for ours, padded in zip(found[1], found[0], strict=True):
-            torch.testing.assert_close(ours, padded, rtol=1e-4, atol=1e-5, msg=lambda said: f"{family}: {said}")
+            torch.testing.assert_close(ours, padded, rtol=1e-4, atol=1e-5, msg=f"{family}: {{}}".format)
 
 
 @pytest.mark.slow

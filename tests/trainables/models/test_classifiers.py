@@ -21,7 +21,7 @@ def model_of(method, backbone="mini-electra", task="rte", **changes):
 
 def batch_of(labels):
     ids = torch.randint(5, 30, (len(labels), 9), generator=torch.Generator().manual_seed(2))
-    return dict(input_ids=ids, attention_mask=torch.ones_like(ids), labels=torch.tensor(labels))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor(labels)}
 
 
 def rates(model, config):

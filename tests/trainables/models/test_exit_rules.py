@@ -1,5 +1,6 @@
 """Exit rules against a plain loop over single examples. Run: pytest tests/trainables/models/test_exit_rules.py"""
 
+import itertools
 import math
 
 import pytest
@@ -32,8 +33,11 @@ LOGITS = st.sampled_from([-1.0, 0.0, 0.25, 1.0])
 QUANTILES = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.floats(0, 1))
 
 
+ANY_LABELS = st.integers(1, 3)
+
+
 @st.composite
-def layer_outputs(draw, num_labels=st.integers(1, 3)):
+def layer_outputs(draw, num_labels=ANY_LABELS):
     layers, examples, labels = draw(st.integers(1, 7)), draw(st.integers(1, 5)), draw(num_labels)
     flat = st.lists(LOGITS, min_size=layers * examples * labels, max_size=layers * examples * labels)
     lambdas = st.lists(LAMBDAS, min_size=layers * examples, max_size=layers * examples)
@@ -92,9 +96,11 @@ def test_patience_equals_a_loop_over_examples(outputs, patience, regression_thre
 def test_sampled_equals_a_loop_over_examples(outputs, seed):
     uniform = torch.rand(outputs.lambdas.T.shape, generator=torch.Generator().manual_seed(seed))
     expected = []
-    for lambdas, draws in zip(outputs.lambdas.T.tolist(), uniform.tolist()):
-        leaving = [layer for layer, (value, draw) in enumerate(zip(lambdas, draws), start=1) if draw < value]
-        expected.append((leaving + [len(lambdas)])[0])
+    for lambdas, draws in zip(outputs.lambdas.T.tolist(), uniform.tolist(), strict=True):
+        leaving = [
+            layer for layer, (value, draw) in enumerate(zip(lambdas, draws, strict=True), start=1) if draw < value
+        ]
+        expected.append(([*leaving, len(lambdas)])[0])
     result = apply_exit(Sampled(draws=1), outputs, torch.Generator().manual_seed(seed))
     assert_layers(result, outputs, expected)
 
@@ -154,14 +160,14 @@ def test_q_zero_is_the_first_layer_and_q_one_the_last(outputs):
 @given(layer_outputs())
 def test_higher_q_never_leaves_earlier(outputs):
     layers = [result.exit_layer for _, result in sweep(every_threshold(), outputs)]
-    assert all((later >= earlier).all() for earlier, later in zip(layers, layers[1:]))
+    assert all((later >= earlier).all() for earlier, later in itertools.pairwise(layers))
 
 
 @given(layer_outputs())
 def test_more_patience_never_leaves_earlier(outputs):
     rules = every_patience(len(outputs.logits), regression_threshold=0.2)
     layers = [result.exit_layer for _, result in sweep(rules, outputs)]
-    assert all((later >= earlier).all() for earlier, later in zip(layers, layers[1:]))
+    assert all((later >= earlier).all() for earlier, later in itertools.pairwise(layers))
 
 
 def test_patience_leaves_one_layer_later_than_its_number_at_the_earliest():

@@ -42,7 +42,7 @@ def model_of(method="palbert", **changes):
 
 def batch_of(size=8):
     ids = torch.randint(5, 30, (size, 9), generator=torch.Generator().manual_seed(2))
-    return dict(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids[:, 0] % 2)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids[:, 0] % 2}
 
 
 def test_prior_is_geometric_with_the_rest_at_the_last_layer():
@@ -196,11 +196,11 @@ def test_posterior_under_autocast_is_that_of_float32():
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        (dict(exit="threshold", q=0.3), Threshold(0.3)),
-        (dict(exit="sample", q=None, sample_draws=5), Sampled(draws=5)),
-        (dict(exit="expectation", q=None), Expectation(legacy=False)),
-        (dict(exit="expectation_legacy", q=None), Expectation(legacy=True)),
-        (dict(exit="last", q=None), LastLayer()),
+        ({"exit": "threshold", "q": 0.3}, Threshold(0.3)),
+        ({"exit": "sample", "q": None, "sample_draws": 5}, Sampled(draws=5)),
+        ({"exit": "expectation", "q": None}, Expectation(legacy=False)),
+        ({"exit": "expectation_legacy", "q": None}, Expectation(legacy=True)),
+        ({"exit": "last", "q": None}, LastLayer()),
     ],
 )
 def test_exit_rule_of_the_configuration(changes, rule):
@@ -208,7 +208,7 @@ def test_exit_rule_of_the_configuration(changes, rule):
 
 
 def test_pondernet_is_palbert_with_its_parts_taken_back():
-    bare = dict(lambda_layer_arch="linear", num_lambda_layers=0, lambda_learning_rate=None)
+    bare = {"lambda_layer_arch": "linear", "num_lambda_layers": 0, "lambda_learning_rate": None}
     palbert = model_of(**bare, exit="sample", q=None, sample_draws=7).eval()
     pondernet = model_of("pondernet", sample_draws=7).eval()
     assert pondernet.exit_rule == palbert.exit_rule == Sampled(draws=7)

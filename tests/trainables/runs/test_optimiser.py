@@ -25,8 +25,14 @@ OPTIMIZERS = ["adamw", "adamw_uncorrected", "lamb", "lamb_clamped"]
 
 
 def rule_of(**changes):
-    values = dict(optimizer="adamw", learning_rate=0.1, adam_epsilon=1e-6, schedule="constant", num_steps=STEPS)
-    return UpdateRule(**(values | dict(warmup_steps=0, gradient_clip=0.0) | changes))
+    values = {
+        "optimizer": "adamw",
+        "learning_rate": 0.1,
+        "adam_epsilon": 1e-6,
+        "schedule": "constant",
+        "num_steps": STEPS,
+    }
+    return UpdateRule(**(values | {"warmup_steps": 0, "gradient_clip": 0.0} | changes))
 
 
 def model_of():
@@ -52,9 +58,9 @@ def trajectories(model, rule, weight_decay, gradients):
 @pytest.mark.parametrize(
     ("optimizer", "matrix", "vector"),
     [
-        ("adamw_uncorrected", dict(ratio=False), dict(ratio=False)),
-        ("lamb", dict(ratio=True), dict(ratio=False)),
-        ("lamb_clamped", dict(ratio=True, clamp=10.0), dict(ratio=True, clamp=10.0)),
+        ("adamw_uncorrected", {"ratio": False}, {"ratio": False}),
+        ("lamb", {"ratio": True}, {"ratio": False}),
+        ("lamb_clamped", {"ratio": True, "clamp": 10.0}, {"ratio": True, "clamp": 10.0}),
     ],
 )
 def test_every_step_is_that_of_the_formula(optimizer, matrix, vector):
@@ -65,7 +71,7 @@ def test_every_step_is_that_of_the_formula(optimizer, matrix, vector):
     for name, start in starts.items():
         kind, decay = (matrix, 0.3) if start.ndim > 1 else (vector, 0.0)
         expected = plain_lamb(start, gradients[name], rate=0.1, decay=decay, **kind)
-        for ours, theirs in zip(after[name], expected):
+        for ours, theirs in zip(after[name], expected, strict=True):
             assert torch.allclose(ours, theirs, atol=1e-5)
 
 
@@ -104,7 +110,7 @@ def test_a_batch_in_parts_gives_the_step_of_the_batch(optimizer, parts):
     for _ in range(STEPS):
         assert torch.allclose(one.step(losses_of(whole, 1)), other.step(losses_of(split, parts)), atol=1e-12)
     assert one.steps == other.steps == STEPS
-    assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(whole.parameters(), split.parameters()))
+    assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(whole.parameters(), split.parameters(), strict=True))
     assert not torch.allclose(whole[0].weight, model_of()[0].weight.double(), atol=1e-3), "it has moved"
 
 
@@ -145,7 +151,7 @@ def test_resumed_updates_are_those_that_would_have_come(optimizer):
         optimiser.step(losses_of(model, 2))
         resumed.step(losses_of(again, 2))
     assert resumed.learning_rate == optimiser.learning_rate
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

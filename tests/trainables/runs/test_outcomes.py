@@ -140,7 +140,7 @@ def rte_without_dev(tmp_path):
     for name in ("train", "dev"):
         split = load_split(TASKS["rte"], name, "mini")
         names = [TASKS["rte"].labels[label] for label in split.labels]
-        lines = [f"{i}\t{a}\t{b}\t{label}" for i, (a, b), label in zip(split.ids, split.texts, names)]
+        lines = [f"{i}\t{a}\t{b}\t{label}" for i, (a, b), label in zip(split.ids, split.texts, names, strict=True)]
         rows[name] = "\n".join(["index\tsentence1\tsentence2\tlabel", *lines]) + "\n"
     (tmp_path / "RTE").mkdir()
     (tmp_path / "RTE" / "train.tsv").write_text(rows["train"])
@@ -152,7 +152,7 @@ def test_holdout_reads_dev_in_the_outcome_and_not_before(rte_without_dev, cache,
     folder, dev = rte_without_dev
     run = run_to_the_end(spec_of(task="rte", data=str(folder), selection="holdout", config={"epochs": 2}), cache)
     assert run.history[-1].train_examples == 2 * 900
-    with pytest.raises(ValueError, match="dev.tsv"):
+    with pytest.raises(ValueError, match=r"dev.tsv"):
         run.outcome()
     (folder / "RTE" / "dev.tsv").write_text(dev)
     outcome = run.outcome(predictions=tmp_path / "predictions.npz")
@@ -205,7 +205,7 @@ def test_a_tokenizer_of_its_own_is_trained_with_and_kept_with_the_model(tokenize
 
 
 def test_a_tokenizer_that_is_not_there_is_refused(cache):
-    with pytest.raises(ValueError, match="^tokenizer './nowhere' is not a folder"):
+    with pytest.raises(ValueError, match=r"^tokenizer './nowhere' is not a folder"):
         TrainingRun(spec_of(tokenizer="./nowhere"), cache=cache)
 
 

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.corpora import pretraining_spec, random_documents, write_corpus
 from helpers.glue_folders import write_glue
 from helpers.trials import spec_of
 from msgspec.structs import replace
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from trainables.encoders.nystrom import use_nystrom
-from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.trained_model import TrainedModel, export_pretrained, export_trained, load_trained
+from trainables.runs.trained_model import TrainedModel, export_trained, load_trained
 from trainables.runs.training import TrainingRun
 
 TEXTS = ["a dog sleeps", "the old cat near the tree sees a red bird"]
@@ -125,12 +122,12 @@ def replace_spec(trained: TrainedModel, **fields) -> TrainedModel:
 def test_what_transformers_cannot_express_is_refused(cache, tmp_path):
     nystrom = {"attention": "nystrom", "num_landmarks": 6, "conv_kernel_size": 3}
     with pytest.raises(
-        ValueError, match="^it has Nystrom attention, which no class of transformers has; study.predict"
+        ValueError, match=r"^it has Nystrom attention, which no class of transformers has; study.predict"
     ):
         export_trained(unlike_any_other(cache, "albert", "rte", config=nystrom), tmp_path)
     grouped = unlike_any_other(cache, "albert", "rte")
     grouped.model.encoder.configuration.num_hidden_groups = 2
-    with pytest.raises(ValueError, match="^it uses 2 of 6 layers in 2 groups, which no configuration of transformers"):
+    with pytest.raises(ValueError, match=r"^it uses 2 of 6 layers in 2 groups, which no configuration of transformers"):
         export_trained(grouped, tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -150,35 +147,3 @@ def test_heads_of_another_model_are_refused_in_one_line(cache, tmp_path):
     (one / "heads.safetensors").write_bytes((other / "heads.safetensors").read_bytes())
     with pytest.raises(ValueError, match=f"^{one}: the weights are not those of its model.json: [^\n]+$"):
         load_trained(one)
-
-
-@pytest.fixture(scope="module")
-def pretrained(cache, tmp_path_factory) -> Path:
-    """What a pretraining of ALBERT left."""
-    corpus = write_corpus(tmp_path_factory.mktemp("text"), random_documents())
-    run = PretrainingRun(pretraining_spec("albert-mlm", corpus, steps=1, warmup_steps=0), cache=cache)
-    run.run_epoch()
-    folder = tmp_path_factory.mktemp("pretrained")
-    run.save(folder)
-    return Path(run.outcome().model or "")
-
-
-def test_a_pretrained_backbone_is_exported_as_it_is_without_places(pretrained, tmp_path):
-    export_pretrained(pretrained, tmp_path)
-    batch = batch_of(tmp_path)
-    with torch.no_grad():
-        ours, theirs = (AutoModel.from_pretrained(folder)(**batch) for folder in (pretrained, tmp_path))
-    assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
-    corpus = str(pretrained.parents[1]).encode()
-    assert corpus in (pretrained / "model.json").read_bytes()
-    assert not [path for path in tmp_path.iterdir() if corpus in path.read_bytes()]
-
-
-def test_a_backbone_that_was_pretrained_with_nystrom_is_refused(pretrained, tmp_path):
-    model = AutoModel.from_pretrained(pretrained, attn_implementation="sdpa")
-    use_nystrom(model, max_length=16, num_landmarks=4, conv_kernel_size=3)
-    model.save_pretrained(tmp_path / "nystrom")
-    (tmp_path / "to").mkdir()
-    with pytest.raises(ValueError, match="^it has Nystrom attention, .* by --backbone"):
-        export_pretrained(tmp_path / "nystrom", tmp_path / "to")
-    assert not list((tmp_path / "to").iterdir())

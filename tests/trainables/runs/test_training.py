@@ -182,7 +182,7 @@ def test_saving_keeps_one_model_and_no_leftovers(cache, tmp_path):
     while not run.finished:
         run.run_epoch()
         run.save(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == [f"model-epoch-{run.best_epoch}", "state.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"model-epoch-{run.best_epoch}", "state.pt"]
 
 
 def test_loss_that_is_not_finite_names_step_and_learning_rate(cache):
@@ -355,7 +355,7 @@ def test_unknown_values_name_the_menu(cache):
 
 
 def test_spec_with_an_unknown_selection_is_not_read():
-    with pytest.raises(ValueError, match="^a trial: selection is 'test'; allowed: dev, holdout$"):
+    with pytest.raises(ValueError, match=r"^a trial: selection is 'test'; allowed: dev, holdout$"):
         from_plain(TrialSpec, to_plain(spec_of()) | {"selection": "test"}, where="a trial")
 
 
