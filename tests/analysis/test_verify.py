@@ -94,9 +94,7 @@ def test_folder_without_a_journal_is_no_study(study: Path, capsys: pytest.Captur
     assert f"analysis.verify: no events.jsonl in {study}; allowed: the folder of a study" in capsys.readouterr().err
 
 
-def test_help_fits_a_screen_and_says_what_is_not_held(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         main(["--help"])
@@ -279,7 +277,7 @@ def test_edit_is_found(study: Path, edit: Callable[[Path], str]) -> None:
 
 
 @pytest.mark.slow
-def test_edit_of_the_report_and_of_a_picture_is_found(study: Path) -> None:
+def test_edit_of_report_or_picture_is_found(study: Path) -> None:
     write_report(study)
     assert verify(study) == []
     page, picture = study / "report.html", study / "pictures" / "seeds.svg"

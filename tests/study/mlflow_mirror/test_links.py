@@ -87,14 +87,14 @@ def test_links_find_best_runs_arms_seeds_and_failures(journal: MadeJournal, uri:
     assert found(uri, LINKS[FAILURES]) == ["f" * 16]
 
 
-def test_a_trial_that_asha_stopped_does_not_look_failed(journal: MadeJournal, uri: str) -> None:
+def test_trial_stopped_by_asha_is_finished(journal: MadeJournal, uri: str) -> None:
     mirror(journal.folder, uri)
     runs = stored_runs(uri)
     assert (runs["b" * 16].info.status, runs["b" * 16].data.tags["stopped"]) == ("FINISHED", "asha")
     assert runs["f" * 16].info.status == "FAILED" and "stopped" not in runs["f" * 16].data.tags
 
 
-def test_an_arm_has_its_winner_its_score_and_what_it_is_made_of(tmp_path: Path, uri: str) -> None:
+def test_arm_has_winner_score_and_provenance(tmp_path: Path, uri: str) -> None:
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.whole_trial("a" * 16, [0.7])
@@ -119,7 +119,7 @@ def test_an_arm_has_its_winner_its_score_and_what_it_is_made_of(tmp_path: Path, 
     assert {name: run.data.tags[name] for name in wanted} == wanted
 
 
-def test_a_former_winner_gives_way_in_the_arm_and_in_the_links(journal: MadeJournal, uri: str) -> None:
+def test_former_winner_gives_way(journal: MadeJournal, uri: str) -> None:
     mirror(journal.folder, uri)
     before = stored_runs(uri)
     add_better_search_trial(journal)
@@ -133,7 +133,7 @@ def test_a_former_winner_gives_way_in_the_arm_and_in_the_links(journal: MadeJour
     assert set(found(uri, LINKS[SEEDS], " AND tags.arm = 'palbert/rte'")) == {"2" * 16, "3" * 16}
 
 
-def test_a_writer_lost_between_an_arm_and_its_trials_is_made_good(journal: MadeJournal, uri: str) -> None:
+def test_trials_follow_an_arm_that_is_made_again(journal: MadeJournal, uri: str) -> None:
     from mlflow.tracking import MlflowClient
 
     mirror(journal.folder, uri)
@@ -145,7 +145,7 @@ def test_a_writer_lost_between_an_arm_and_its_trials_is_made_good(journal: MadeJ
     assert parents == {after["palbert/rte"].info.run_id}
 
 
-def test_a_launch_prints_links_into_the_studys_own_store(
+def test_launch_prints_links_into_its_own_store(
     journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirroring, "free_port", lambda: 5000)
@@ -167,9 +167,7 @@ def test_a_launch_prints_links_into_the_studys_own_store(
     assert sorted(found(default_uri(journal.folder), searched)) == sorted(wanted)
 
 
-def test_command_and_links_have_the_next_port_if_mlflows_is_taken(
-    journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_have_the_next_free_port(journal: MadeJournal, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mirrored = mirror(journal.folder, uri)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(mirroring, "PORT", taken.getsockname()[1])
@@ -178,7 +176,7 @@ def test_command_and_links_have_the_next_port_if_mlflows_is_taken(
         assert port > taken.getsockname()[1] and f"http://127.0.0.1:{port}/#/" in first
 
 
-def test_no_link_opens_a_page_without_runs(tmp_path: Path) -> None:
+def test_no_link_opens_an_empty_page(tmp_path: Path) -> None:
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.whole_trial("a" * 16, [0.5, 0.7])
@@ -200,7 +198,7 @@ def test_links_are_not_printed_without_mlflow(tmp_path: Path) -> None:
     assert browse(tmp_path, "none") == []
 
 
-def test_of_a_server_that_is_away_a_launch_prints_no_link_but_how_to_write_there_later(tmp_path: Path) -> None:
+def test_launch_prints_how_to_mirror_later(tmp_path: Path) -> None:
     uri = f"http://127.0.0.1:{free_port()}"
     fault, later = browse(tmp_path, uri)
     assert fault == f"not all of it is in MLflow: {uri} does not answer (Connection refused)"
@@ -209,7 +207,7 @@ def test_of_a_server_that_is_away_a_launch_prints_no_link_but_how_to_write_there
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_link_into_a_server_finds_the_best_palbert_run_on_rte(
+def test_server_finds_what_a_link_names(
     journal: MadeJournal, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(journal.folder), "--tracking-uri", server.uri]) == 0

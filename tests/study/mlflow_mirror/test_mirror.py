@@ -52,14 +52,14 @@ def runs_of(journal: MadeJournal) -> StudyRuns:
     return StudyRuns("mine", require_plan(journal.folder), mirrored.facts, mirrored.reports)
 
 
-def test_runs_have_names_a_person_understands(journal: MadeJournal) -> None:
+def test_runs_have_readable_names(journal: MadeJournal) -> None:
     runs = runs_of(journal)
     assert runs.study(files={}, note="").name == "mine"
     assert runs.arm("palbert/rte").name == "palbert / rte"
     assert runs.trial("b" * 16).name == "search 1 · palbert / rte"
 
 
-def test_a_failed_run_shows_its_traceback_in_its_description(journal: MadeJournal) -> None:
+def test_failed_run_shows_its_traceback(journal: MadeJournal) -> None:
     failure = replace(failure_of("method", error=9999 * "x"), traceback="Traceback\n" + 300 * "  in build\n")
     journal.start("e" * 16, trial=3)
     journal.append(TrialEnded(time=journal.now(), key="e" * 16, status="failed", failure=failure))
@@ -68,7 +68,7 @@ def test_a_failed_run_shows_its_traceback_in_its_description(journal: MadeJourna
     assert "\n\n~~~text\nTraceback\n" in note and len(note) < 8000  # of a tag, in MLflow 3
 
 
-def test_a_run_has_what_an_example_costs_where_that_was_timed(journal: MadeJournal) -> None:
+def test_timed_run_has_its_latency(journal: MadeJournal) -> None:
     latency = made_latency(12, lambda layers, size: layers / size)
     journal.whole_trial("e" * 16, [0.8], phase="confirm", trial=2, latency=latency)
     points = {point.name: point.value for point in runs_of(journal).trial("e" * 16).points}
@@ -84,12 +84,12 @@ def test_a_run_has_what_an_example_costs_where_that_was_timed(journal: MadeJourn
         ("f", "failed", "Failed: loss is nan at step 3, learning rate 1.0"),
     ],
 )
-def test_a_trial_says_what_became_of_it(journal: MadeJournal, key: str, status: str, note: str) -> None:
+def test_note_says_what_became_of_a_trial(journal: MadeJournal, key: str, status: str, note: str) -> None:
     run = runs_of(journal).trial(key * 16)
     assert (run.status, run.tags["mlflow.note.content"]) == (status, note)
 
 
-def test_looks_while_the_study_runs_take_a_share_of_the_time(
+def test_live_looks_take_a_share_of_the_time(
     journal: MadeJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look of two seconds is followed by one after twenty; the last follows the end of the launch at once."""
@@ -111,7 +111,7 @@ def test_looks_while_the_study_runs_take_a_share_of_the_time(
     assert looks == [(0, False), (22, False), (44, False), (52, True)]
 
 
-def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal) -> None:
+def test_trial_cut_off_with_its_launch_is_interrupted(journal: MadeJournal) -> None:
     journal.start("e" * 16, trial=3)
     assert runs_of(journal).trial("e" * 16).status == "running"
     journal.end(status="interrupted")
@@ -122,7 +122,7 @@ def test_a_trial_cut_off_with_its_launch_waits_for_the_next(journal: MadeJournal
     assert runs_of(journal).trial("e" * 16).status == "running"
 
 
-def test_an_arm_and_a_study_that_can_get_no_number_have_failed(tmp_path: Path) -> None:
+def test_arm_without_a_completed_search_has_failed(tmp_path: Path) -> None:
     journal = planned(tmp_path / "mine")
     journal.begin()
     journal.start("a" * 16)
@@ -132,7 +132,7 @@ def test_an_arm_and_a_study_that_can_get_no_number_have_failed(tmp_path: Path) -
     assert (runs.arm("palbert/rte").status, runs.study(files={}, note="").status) == ("failed", "failed")
 
 
-def test_a_study_that_another_launch_would_go_on_with_is_interrupted(tmp_path: Path) -> None:
+def test_unfinished_study_is_interrupted(tmp_path: Path) -> None:
     journal = planned(tmp_path / "mine", methods=("palbert", "pabee"))
     journal.begin()
     journal.whole_trial("a" * 16, [0.5])
@@ -141,7 +141,7 @@ def test_a_study_that_another_launch_would_go_on_with_is_interrupted(tmp_path: P
     assert (runs.arm("palbert/rte").status, runs.study(files={}, note="").status) == ("waiting", "interrupted")
 
 
-def test_a_launch_whose_process_is_gone_is_over(tmp_path: Path) -> None:
+def test_launch_without_its_process_is_over(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     journal = planned(tmp_path / "mine")
@@ -150,18 +150,18 @@ def test_a_launch_whose_process_is_gone_is_over(tmp_path: Path) -> None:
     assert runs_of(journal).trial("e" * 16).status == "interrupted"
 
 
-def test_an_epoch_reported_again_after_a_crash_counts_once(journal: MadeJournal) -> None:
+def test_epoch_reported_twice_counts_once(journal: MadeJournal) -> None:
     before = runs_of(journal).trial("a" * 16).points
     journal.epoch("a" * 16, 2, 0.7)
     assert runs_of(journal).trial("a" * 16).points == before
 
 
-def test_an_arm_shows_the_median_of_its_confirm_trials_once_all_are_there(journal: MadeJournal) -> None:
+def test_complete_arm_shows_its_median(journal: MadeJournal) -> None:
     points = {point.name: point.value for point in runs_of(journal).arm("palbert/rte").points}
     assert points == {"score": 0.7, "mean_layers": 9.5}
 
 
-def test_a_study_shows_the_median_of_each_complete_arm(journal: MadeJournal) -> None:
+def test_study_shows_the_median_of_complete_arms(journal: MadeJournal) -> None:
     write_plan_of(journal.folder, plan_of(["palbert", "pabee"], ["rte"], seeds=2, config=CONFIG))
     journal.start("9" * 16, arm="pabee/rte")
     points = {point.name: point.value for point in runs_of(journal).study(files={}, note="").points}
@@ -176,7 +176,7 @@ def test_the_password_of_a_uri_is_masked() -> None:
 # Into a store on sqlite
 
 
-def test_every_run_parameter_and_point_is_there_once(journal: MadeJournal, uri: str) -> None:
+def test_every_run_and_point_is_there_once(journal: MadeJournal, uri: str) -> None:
     journal.end()
     mirror(journal.folder, uri)
     runs = stored_runs(uri)
@@ -197,7 +197,7 @@ def test_every_run_parameter_and_point_is_there_once(journal: MadeJournal, uri: 
     assert runs["b" * 16].info.status == "FINISHED" and runs["f" * 16].info.status == "FAILED"
 
 
-def test_the_score_is_the_first_metric_of_a_trial_though_its_curves_are_written_before(
+def test_score_is_the_first_metric_of_a_trial(
     journal: MadeJournal, uri: str
 ) -> None:
     """MLflow's page that compares runs opens with the metric that the store names first."""
@@ -229,7 +229,7 @@ def test_mirroring_again_changes_nothing(journal: MadeJournal, uri: str) -> None
     assert content(uri) == before
 
 
-def test_what_a_lost_writer_left_half_done_is_completed_without_doubles(journal: MadeJournal, uri: str) -> None:
+def test_half_written_runs_are_completed_without_doubles(journal: MadeJournal, uri: str) -> None:
     from mlflow.tracking import MlflowClient
 
     journal.end()
@@ -243,7 +243,7 @@ def test_what_a_lost_writer_left_half_done_is_completed_without_doubles(journal:
     assert content(uri) == before
 
 
-def test_a_continued_trial_goes_on_in_its_own_run(journal: MadeJournal, uri: str) -> None:
+def test_resumed_trial_stays_in_its_run(journal: MadeJournal, uri: str) -> None:
     key = "e" * 16
     journal.start(key, trial=3)
     journal.epoch(key, 1, 0.5)
@@ -261,7 +261,7 @@ def test_a_continued_trial_goes_on_in_its_own_run(journal: MadeJournal, uri: str
     assert [(step, value) for step, value, _ in curves(uri, second)["epoch/score"]] == [(1, 0.5), (2, 0.6)]
 
 
-def test_a_torn_last_line_is_left_for_later(journal: MadeJournal, uri: str) -> None:
+def test_torn_last_line_is_left_for_later(journal: MadeJournal, uri: str) -> None:
     journal.end()
     whole = (journal.folder / "events.jsonl").read_bytes()
     cut = whole.rstrip(b"\n").rfind(b"\n") + 20
@@ -273,7 +273,7 @@ def test_a_torn_last_line_is_left_for_later(journal: MadeJournal, uri: str) -> N
     assert stored_runs(uri)["study"].info.status == "FINISHED"
 
 
-def test_tables_are_artifacts_and_the_description_of_the_study(journal: MadeJournal, uri: str) -> None:
+def test_tables_are_artifacts_of_the_study(journal: MadeJournal, uri: str) -> None:
     from mlflow.tracking import MlflowClient
 
     journal.end()
@@ -287,7 +287,7 @@ def test_tables_are_artifacts_and_the_description_of_the_study(journal: MadeJour
     assert (journal.folder / "mlartifacts" / run.info.run_id / "artifacts" / "tables" / "dev.md").exists()
 
 
-def test_two_studies_of_one_name_stay_apart_in_one_store(tmp_path: Path, uri: str) -> None:
+def test_studies_of_one_name_stay_apart(tmp_path: Path, uri: str) -> None:
     from mlflow.tracking import MlflowClient
 
     for seconds, owner in enumerate(("anna", "bert")):
@@ -305,7 +305,7 @@ def test_two_studies_of_one_name_stay_apart_in_one_store(tmp_path: Path, uri: st
 # On the command line
 
 
-def test_a_broken_line_in_the_middle_is_named(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_line_in_the_middle_is_named(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (journal.folder / "events.jsonl").read_bytes().splitlines(keepends=True)
     (journal.folder / "events.jsonl").write_bytes(b"".join([*lines[:2], b'{"event": \n', *lines[2:]]))
     assert main([str(journal.folder)]) == 2
@@ -318,13 +318,13 @@ def test_the_default_store_lies_in_the_study_folder(journal: MadeJournal) -> Non
     assert set(stored_runs(default_uri(journal.folder))) >= {"study"}
 
 
-def test_a_folder_without_a_study_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_without_a_study_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "no events.jsonl" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_no_one_knows_is_refused_in_one_line(
+def test_unknown_store_is_refused_in_one_line(
     journal: MadeJournal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(journal.folder), "--tracking-uri", "carrier-pigeon://loft"]) == 2
@@ -332,14 +332,14 @@ def test_a_store_that_no_one_knows_is_refused_in_one_line(
     assert "is carrier-pigeon://loft; allowed: sqlite:///FILE, a server's URL" in message and message.count("\n") == 1
 
 
-def test_without_a_server_it_says_how_to_mirror_later(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_absent_server_is_reported_with_the_command(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
     journal.end()
     uri = f"http://127.0.0.1:{free_port()}"
     assert main([str(journal.folder), "--follow", "--tracking-uri", uri, "--patience", "0"]) == 1
     assert f"python -m study.mirror {journal.folder} --tracking-uri {uri}" in capsys.readouterr().err
 
 
-def test_a_server_that_is_waited_for_is_named_once(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_awaited_server_is_named_once(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
     journal.end()
     uri = f"http://127.0.0.1:{free_port()}"
     assert main([str(journal.folder), "--tracking-uri", uri, "--patience", "3"]) == 1

@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_an_outage_of_the_server_delays_the_mirror_and_loses_nothing(tmp_path: Path, server: Server) -> None:
+def test_outage_delays_the_mirror_and_loses_nothing(tmp_path: Path, server: Server) -> None:
     server.start()
     journal = planned(tmp_path / "mine")
     journal.begin()

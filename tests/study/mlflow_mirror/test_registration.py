@@ -51,7 +51,7 @@ def the_confirm_record(study: Path) -> Record:
     return row
 
 
-def test_a_model_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
+def test_model_is_found_in_a_moved_folder(tmp_path: Path) -> None:
     model = tmp_path / "old" / "trials" / "k" / "model-epoch-2"
     (record,) = arm("pabee", "rte", [0.6], model=str(model))[-1:]
     record = replace(record, key="k")
@@ -62,7 +62,7 @@ def test_a_model_is_found_in_a_folder_that_was_moved(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path) -> None:
+def test_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Path) -> None:
     from trainables.runs.trained_model import load_trained
 
     assert main([str(study), "--register"]) == 0
@@ -87,7 +87,7 @@ def test_a_registered_model_answers_as_the_trained_one(study: Path, tmp_path: Pa
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_registered_model_of_one_s_own_method_carries_it(tmp_path: Path) -> None:
+def test_registered_model_carries_its_own_method(tmp_path: Path) -> None:
     methods = tmp_path / "methods"
     methods.mkdir()
     for package, name in (("trainables", "pabee"), ("search_spaces", "pabee_space")):
@@ -118,7 +118,7 @@ def test_registering_again_adds_no_version(study: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_a_model_that_is_gone_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = study_with_model(tmp_path / "mine", "/nowhere")
     assert main([str(study), "--register"]) == 2
     key = the_confirm_record(study).key

@@ -64,7 +64,7 @@ def postgresql_store() -> Iterator[dict[str, str]]:
     ],
     ids=["sqlite", "postgresql"],
 )
-def test_several_studies_mirror_into_one_server_at_a_time(tmp_path: Path, store: Store) -> None:
+def test_studies_mirror_into_one_server_at_once(tmp_path: Path, store: Store) -> None:
     for name in NAMES:
         made_study(tmp_path / name)
     with store() as environment:
