@@ -11,12 +11,14 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.findings import caveats, completeness, findings, headline, sentence
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
@@ -29,15 +31,17 @@ from analysis.layouts.notes import (
     seed_notes,
 )
 from analysis.layouts.rendering import html_figure, render
-from analysis.layouts.table import Table
-from analysis.page.findings import caveats, completeness, findings, headline, sentence
-from analysis.page.sections import Part, linked, run_tables, sections
+from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
 from analysis.pictures.picture import Picture, svg
 from analysis.pictures.study_pictures import pictures
+from analysis.statistics.samples import Place
+from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_files
 from study.command_line import Parser, argument, guarded
 from study.facts.plain_words import counted
+from study.facts.record import Record
+from study.facts.study_folder import predictions_file
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
@@ -45,6 +49,21 @@ from trainables.schema import Typed
 
 PAGE = "report.html"
 TEMPLATES = Path(__file__).with_name("templates")
+LONGEST_OPEN = 12  # lines: a longer table is folded
+ALWAYS_OPEN = ("dev", "over_tasks", "verdicts", "compute")
+SECTIONS = {  # title -> what stands there, in this order
+    "Scores": (
+        "table-dev table-over_tasks table-verdicts picture-seeds table-intervals table-spread table-ablation "
+        "table-pabee table-electra"
+    ),
+    "Comparisons": "table-comparisons table-comparisons_of_others",
+    "Speed": (
+        "picture-score-against-layers table-equal_layers table-equal_score picture-exit-layers table-speed "
+        "table-latency table-calibration picture-calibration"
+    ),
+    "Search": "table-equal_compute table-optimism table-search_repeats picture-search-progress",
+    "Compute": "table-compute table-compute_of_arms",
+}
 
 
 def write_report(folder: Path) -> Path:
@@ -87,11 +106,13 @@ def report_page(
     study: Study, evidence: Evidence, tables: list[Table], drawn: list[Picture], images: dict[str, bytes]
 ) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
-    found = findings(evidence)
-    with_csv = [*tables, *comparison_tables(evidence)]
-    parts = [Part.of_table(table, _table_html(table, evidence)) for table in with_csv]
-    parts += [Part.of_table(table, Markup(html_figure(table))) for table in compute_tables(evidence)]
-    parts += [Part.of_picture(picture, _picture_html(picture, images[picture.name])) for picture in drawn]
+    found, hrefs = findings(evidence), _hrefs(evidence)
+    parts = {
+        f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_long(table))
+        for table in [*tables, *comparison_tables(evidence), *compute_tables(evidence)]
+    }
+    for picture in drawn:
+        parts[f"picture-{picture.name}"] = Part(picture.title, _picture_html(picture, images[picture.name]))
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         study=study,
@@ -99,15 +120,81 @@ def report_page(
         headline=headline(evidence, found),
         findings=[(finding.row, sentence(finding, evidence.baseline)) for finding in found],
         caveats=caveats(evidence, found),
-        forest=next((part for part in parts if part.anchor == "picture-forest"), None),
+        forest=parts.pop("picture-forest", None),
         sections=sections(parts),
         incomplete=seed_notes(evidence.rows),
         completeness=completeness(evidence),
         other_data=other_data(evidence.rows),
         departures=departures([study]),
-        runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence.rows)],
+        runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
         provenance=_provenance(study),
     )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table or a picture of the page."""
+
+    title: str
+    html: Markup
+    is_folded: bool = False
+
+
+def sections(parts: dict[str, Part]) -> dict[str, dict[str, Part]]:
+    """The parts by anchor, under the titles of their sections; what no section names stands in "Further"."""
+    named = {title: [name for name in names.split() if name in parts] for title, names in SECTIONS.items()}
+    placed = {name for names in named.values() for name in names}
+    further = [name for name in parts if name not in placed]
+    named |= {"Further": further} if further else {}
+    return {title: {name: parts[name] for name in names} for title, names in named.items()}
+
+
+def _is_long(table: Table) -> bool:
+    return sum(len(block.lines) for block in table.parts) > LONGEST_OPEN and table.name not in ALWAYS_OPEN
+
+
+def _hrefs(evidence: Evidence) -> dict[Place, str]:
+    """The address of the runs behind every cell that has a number."""
+    return {(label, cell.task): f"#table-{_runs_of(label, cell)}" for label, cell in evidence.cells if cell.records}
+
+
+def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
+    """The table with a link from each cell to its runs, and to its CSV as an address that needs no other file."""
+    lines = []
+    for line in table.lines:
+        entries = {name: replace(own, href=hrefs.get((line.label, name), "")) for name, own in line.entries.items()}
+        lines.append(replace(line, entries=entries))
+    csv = f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
+    return Markup(html_figure(replace(table, lines=lines), csv))
+
+
+def run_tables(evidence: Evidence) -> list[Table]:
+    """The confirm trials of every cell that has any, a line for each."""
+    tables = []
+    for label, cell in evidence.cells:
+        number = f"{POINTS.text(cell.median)}, median of {len(cell.records)}" if cell.records else "no number"
+        title = f"{label} on {TASKS[cell.task].title}: {number}"
+        runs = [(str(record.seed), _run(cell, record)) for record in (*cell.records, *cell.failed)]
+        if runs:
+            tables.append(text_table(_runs_of(label, cell), title=title, first_column="seed", lines=runs))
+    return tables
+
+
+def _runs_of(label: str, cell: Cell) -> str:
+    return f"runs-{label}/{cell.task}"
+
+
+def _run(cell: Cell, record: Record) -> dict[str, str]:
+    folder = cell.study_of(record).folder
+    predictions = predictions_file(folder, record.key)
+    return {
+        "score": f"failed: {record.error}" if record.score is None else POINTS.text(record.score),
+        "layers": f"{HUNDREDTHS.text(record.mean_layers)} of {record.num_layers}" if record.mean_layers else GAP,
+        "epoch": str(record.epoch or GAP),
+        "key": record.key,
+        "predictions": str(predictions.relative_to(folder)) if predictions.exists() else "",
+        "model": record.model or "",
+    }
 
 
 def _about(study: Study) -> str:
@@ -115,12 +202,6 @@ def _about(study: Study) -> str:
     numbers = (study.methods, "method"), (study.tasks, "task"), (study.seeds, "seed")
     methods, tasks, seeds = (counted(len(things), noun) for things, noun in numbers)
     return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {asked.data}."
-
-
-def _table_html(table: Table, evidence: Evidence) -> Markup:
-    """The table with links to its runs, and to its CSV as an address that needs no other file."""
-    csv = f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
-    return Markup(html_figure(linked(table, evidence.rows), csv))
 
 
 def _picture_html(picture: Picture, image: bytes) -> Markup:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,9 @@ from analysis.layouts.table import (
     Column,
     Entry,
     Style,
-    Subject,
     Table,
-    fill,
+    text_table,
 )
-from analysis.statistics.costs import Entry as Spending
 from analysis.statistics.costs import (
     MeasuredExit,
     devices_in_words,
@@ -38,7 +37,7 @@ from analysis.statistics.exits import Calibration, LayerCalibration, Spread, Tra
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget
 from analysis.studies.cells import Cell
-from study.facts.ledger import Spent, in_words
+from study.facts.ledger import in_words
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
@@ -156,50 +155,43 @@ def compute_tables(evidence: Evidence) -> list[Table]:
     arms = [spent for entry in ledger for spent in entry.spent]
     unit = unit_of(entry.total for entry in ledger)
     longest = time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
-    shares = any(entry.pretrained for entry in ledger)
-    of_rows: dict[str, Callable[[Spending], str]] = {
-        "search": lambda entry: entry.search.in_words(unit),
-        "confirm": lambda entry: entry.confirm.in_words(unit),
-        **({"pretraining": lambda entry: entry.pretraining.in_words(unit)} if shares else {}),
-        "together": lambda entry: entry.total.in_words(unit),
-        "trials": lambda entry: in_words(entry.trials),
+    shared = any(entry.pretrained for entry in ledger)
+    caption = "Time of all trials, stopped and failed ones too."
+    caption += " Pretraining: what it has cost, each arm paying as much of it as any other." * shared
+    of_rows = {
+        entry.row: {
+            "search": entry.search.in_words(unit),
+            "confirm": entry.confirm.in_words(unit),
+            **({"pretraining": entry.pretraining.in_words(unit)} if shared else {}),
+            "together": entry.total.in_words(unit),
+            "trials": in_words(entry.trials),
+        }
+        for entry in ledger
     }
-    of_arms: dict[str, Callable[[Spent], str]] = {
-        "phase": lambda spent: spent.phase,
-        "epochs": lambda spent: str(spent.epochs),
-        "examples": lambda spent: f"{spent.train_examples:,}",
-        "training": lambda spent: time_in_words(spent.train_seconds, longest),
-        "evaluation": lambda spent: time_in_words(spent.eval_seconds, longest),
-        "wall clock": lambda spent: time_in_words(spent.wall_seconds, longest),
-        "GPU": lambda spent: time_in_words(spent.gpu_seconds, longest),
-        "trials": lambda spent: in_words(spent.trials),
-    }
-    shared = " Pretraining: what it has cost, each arm paying as much of it as any other." * shares
-    return [
-        Table(
-            name="compute",
-            title="Compute of each method",
-            columns={name: name for name in of_rows},
-            lines=fill(_in_words(of_rows), [(entry.row, entry) for entry in ledger]),
-            caption=f"Time of all trials, stopped and failed ones too.{shared}",
-            notes=ledger_notes(ledger)[1:],
-        ),
-        Table(
-            name="compute_of_arms",
-            title="Compute of each arm and phase",
-            first_column="arm",
-            columns={name: name for name in of_arms},
-            lines=fill(_in_words(of_arms), [(spent.arm, spent) for spent in arms]),
-            caption="What each arm and phase has cost; examples with their repeats.",
-        ),
+    of_arms = [
+        {
+            "phase": spent.phase,
+            "epochs": str(spent.epochs),
+            "examples": f"{spent.train_examples:,}",
+            "training": time_in_words(spent.train_seconds, longest),
+            "evaluation": time_in_words(spent.eval_seconds, longest),
+            "wall clock": time_in_words(spent.wall_seconds, longest),
+            "GPU": time_in_words(spent.gpu_seconds, longest),
+            "trials": in_words(spent.trials),
+        }
+        for spent in arms
     ]
-
-
-def _in_words(columns: Mapping[str, Callable[[Subject], str]]) -> list[Column[Subject]]:
-    def column(name: str, text: Callable[[Subject], str]) -> Column[Subject]:
-        return Column(name, name, lambda subject: Entry(text(subject)))
-
-    return [column(*named) for named in columns.items()]
+    by_row = text_table(
+        "compute", title="Compute of each method", first_column="method", lines=of_rows.items(), caption=caption
+    )
+    by_arm = text_table(
+        "compute_of_arms",
+        title="Compute of each arm and phase",
+        first_column="arm",
+        lines=[(spent.arm, texts) for spent, texts in zip(arms, of_arms, strict=True)],
+        caption="Examples with their repeats.",
+    )
+    return [replace(by_row, notes=ledger_notes(ledger)[1:]), by_arm]
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:

@@ -131,3 +131,13 @@ class Table:
     def parts(self) -> list[Block]:
         """The table's own lines, under no heading, then the blocks."""
         return [Block("", self.lines), *self.blocks]
+
+
+def text_table(
+    name: str, *, title: str, first_column: str, lines: Iterable[tuple[str, Mapping[str, str]]], caption: str = ""
+) -> Table:
+    """A table of words for a page: for each labelled line its texts by heading."""
+    texts = list(lines)
+    columns = {heading: heading for _, line in texts for heading in line}
+    made = [Line(label, {heading: Entry(text, {"": text}) for heading, text in line.items()}) for label, line in texts]
+    return Table(name=name, title=title, columns=columns, lines=made, caption=caption, first_column=first_column)
