@@ -24,7 +24,7 @@ from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
-from study.storage.stored_models import where_it_lies
+from study.storage.trial_places import where_it_lies
 from trainables import method_files
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Typed, to_plain

@@ -30,7 +30,7 @@ from study.facts.study_folder import journal_digest, predictions_digest, predict
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri
-from study.storage.stored_models import lies_now
+from study.storage.trial_places import lies_now
 from trainables.schema import Typed, to_plain
 
 PICTURES = "pictures"

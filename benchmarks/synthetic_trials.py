@@ -52,7 +52,7 @@ from trainables.schema import Value
 SLOTS = 4
 # Ray Tune as it comes; but workers are not nice, as the engine's are not, so that a busy machine slows all alike.
 PLAIN_RAY = {"RAY_AIR_NEW_OUTPUT": "0", "RAY_worker_niceness": "0"}
-STARTED = Message(news=(), smoke=SmokeReport(failures={}, code_digest="", versions={}))
+STARTED = Message(smoke=SmokeReport(failures={}, code_digest="", versions={}))
 WARM_UP = 20  # trials before the driver's memory is measured first: imports, caches
 
 
@@ -93,7 +93,7 @@ class StudyTrial(tune.Trainable):
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._trial = next(iter(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment").trials), None)
+        self._trial = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment").trial
         self._epoch = 0
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -111,7 +111,7 @@ class StudyTrial(tune.Trainable):
         said = report(self._trial.spec.config, self._epoch, times["until"] - times["began"])
         if said.outcome and self._trial.predictions:
             Path(self._trial.predictions).write_bytes(b"")  # a launch ends no trial that left none
-        message = Message(news=(News(key=self._trial.key, host=said.host, report=said),))
+        message = Message(news=News(key=self._trial.key, host=said.host, report=said))
         return {MESSAGE: msgspec.json.encode(message).decode()}
 
 

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import trainables
 from study.command_line import option
+from study.facts.plain_words import first_of
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.facts.winner import winner_of
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from study.storage.stored_models import model_exists, where_it_lies
-from study.storage.trial_places import keeps_model
+from study.storage.trial_places import keeps_model, model_exists, where_it_lies
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed
 from trainables.spelling import is_same_name, resolve_name
@@ -115,6 +115,4 @@ def _fits(arm: str, choice: ModelChoice) -> bool:
 def _named(records: Sequence[Record]) -> str:
     if not records:
         return "none"
-    named = [f"{record.key} ({record.arm}, seed {record.seed})" for record in records[:MOST_NAMED]]
-    more = len(records) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
+    return first_of([f"{record.key} ({record.arm}, seed {record.seed})" for record in records], MOST_NAMED)

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 from msgspec import field
 
 from study.command_line import Parser, guarded, option
-from study.drivers.provenance import provenance
+from study.drivers.provenance import provenance, versions
 from study.facts.attestation import Provenance, other_code
 from study.facts.plain_words import counted
 from study.storage.addresses import (
@@ -75,19 +75,9 @@ def check_packages() -> list[Finding]:
     faults = [fault for text in _requirements() if (fault := _missing(text))]
     if faults:
         return [Finding("packages", f"{'; '.join(faults)}: pip install -c constraints.txt -e .", True)]
-    versions = ", ".join(f"{name} {version}" for name, version in versions_here().items())
-    return [Finding("packages", f"python {platform.python_version()}, {versions}")]
-
-
-def versions_here() -> dict[str, str]:
-    """The versions that are worth a line; those that are not installed are left out."""
-    versions = {}
-    for name in TOLD:
-        try:
-            versions[name] = importlib.metadata.version(name).partition("+")[0]
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return versions
+    here = {name: version.partition("+")[0] for name, version in versions().items() if name in TOLD}
+    named = ", ".join(f"{name} {version}" for name, version in here.items())
+    return [Finding("packages", f"python {platform.python_version()}, {named}")]
 
 
 def _requirements() -> list[str]:

@@ -22,7 +22,7 @@ from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Pretraining
 from study.storage.output_places import check_new_folder
-from study.storage.stored_models import local_model
+from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
 from trainables.corpora.corpus import kind_of
 from trainables.encoders.backbones import is_folder

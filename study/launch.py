@@ -27,13 +27,13 @@ from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.progress import StudyProgress
 from study.decisions.reopening import arms_of_other_code, reopen_failed, to_reopen
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import Provenance
+from study.drivers.driver import end_unsettled
 from study.drivers.provenance import provenance
-from study.drivers.trial_end import end_unsettled
 from study.drivers.watchdog import Stalled, Watchdog
+from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
-from study.facts.plain_words import counted, for_screen, on_screen
+from study.facts.plain_words import counted, first_of, for_screen, on_screen
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
 from study.launch_options import (
@@ -69,7 +69,7 @@ from study.rebuild import write_files
 from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
-from study.storage.study_storage import storage_for
+from study.storage.trial_places import storage_for
 from trainables import method_files
 from trainables.data import glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -299,8 +299,7 @@ def _same_arms_elsewhere(study: Study) -> list[str]:
         if names and not plan_changes(other, study.resolved):
             having[file.parent] = ", ".join(sorted(names))
     if len(having) > 1:
-        more = len(having) - MOST_STUDIES
-        shown = ", ".join(other.name for other in [*having][:MOST_STUDIES]) + f" and {more} more" * (more > 0)
+        shown = first_of([other.name for other in having], MOST_STUDIES)
         to_add = f"to add to one of them: --continue {beside}/NAME"
         return [f"{len(having)} studies in {beside} have arms of this one too, under this protocol: {shown}; {to_add}"]
     return [
@@ -311,7 +310,7 @@ def _same_arms_elsewhere(study: Study) -> list[str]:
 
 def dry_run(study: Study, options: LaunchOptions, *, unchecked: Sequence[str]) -> int:
     """Prints what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
-    from study.forecast.forecast import forecast_plan
+    from study.forecast import forecast_plan
 
     resolved = study.resolved
     if options.explain is not None:
@@ -415,7 +414,7 @@ def _trained_otherwise(progress: StudyProgress, folder: Path, code: Provenance) 
     """A line where a study that is over has arms of other code than this: what stands, and what trains anew."""
     if not (arms := arms_of_other_code(progress, code)):
         return []
-    named = ", ".join(arms[:MOST_ARMS]) + f" and {len(arms) - MOST_ARMS} more" * (len(arms) > MOST_ARMS)
+    named = first_of(arms, MOST_ARMS)
     anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
     return [
         f"the code is another than that which {named} {'were' if len(arms) > 1 else 'was'} trained with; the numbers "

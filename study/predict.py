@@ -23,7 +23,7 @@ from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import require_plan
 from study.storage.output_places import check_new_file
-from study.storage.stored_models import local_model
+from study.storage.trial_places import local_model
 from trainables.atomic_files import write_text
 from trainables.data.glue import read_texts
 from trainables.data.tasks import TASKS, Task, predictions_from_logits

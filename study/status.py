@@ -26,7 +26,7 @@ from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
 from study.facts.plain_words import counted, on_screen
 from study.facts.study_facts import TrialFacts, read_facts
-from study.forecast.remaining_time import remaining_seconds
+from study.forecast import remaining_seconds
 from study.plans.plan_file import plan_on_disk, require_plan
 from study.screen.arms_table import arms_table
 from study.screen.words import (

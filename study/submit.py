@@ -31,7 +31,7 @@ from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.predict import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.storage.output_places import check_file
-from study.storage.stored_models import local_model
+from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import kind_of, load_split
 from trainables.data.tasks import TASKS, Task, predictions_from_logits

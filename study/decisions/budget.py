@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from study.decisions.progress import ArmProgress, StudyProgress
-from study.decisions.trial_costs import TrialCosts
 from study.facts.record import Phase
 from study.facts.study_facts import TrialFacts
+from study.facts.totals import Totals
 
 _MARGIN = 1.1  # by how much a confirm trial may be dearer than the search has led to expect
 _ROUNDING = 1 + 1e-9  # sums of the same seconds in another order
@@ -164,3 +164,41 @@ class GpuBudget:
 def _part_searched(arm: ArmProgress) -> float:
     """How much of its samples the arm has started."""
     return len(arm.facts.search) / max(1, arm.arm.samples)
+
+
+class TrialCosts:
+    """GPU seconds that trials are expected to cost, by what the study has measured so far."""
+
+    def __init__(self, progress: StudyProgress):
+        self._progress = progress
+
+    @property
+    def are_known(self) -> bool:
+        """Whether any epoch was measured; all costs are 0 before."""
+        return self._pace is not None
+
+    def of_trial(self, arm: ArmProgress) -> float:
+        """Of one that is not stopped: the dearest that completed; else by the arm's epochs, or by those of all."""
+        completed = arm.facts.ended_by(statuses=["completed"])
+        if completed.trials:
+            return completed.most_gpu_seconds
+        reported = Totals.of(arm.facts.reported.values())
+        if reported.epochs:
+            return reported.gpu_seconds / reported.epochs * arm.arm.epochs
+        return (self._pace or 0.0) * self.length(arm)
+
+    def of_confirm_trial(self, arm: ArmProgress) -> float:
+        """What the search trial that it repeats has cost, once that is known."""
+        winner = arm.winner if arm.is_search_over else None
+        return winner.search.gpu_seconds if winner and winner.search else self.of_trial(arm)
+
+    def length(self, arm: ArmProgress) -> int:
+        """Training examples that a full trial sees."""
+        return self._progress.examples_per_epoch(arm) * arm.arm.epochs
+
+    @cached_property
+    def _pace(self) -> float | None:
+        """GPU seconds of a training example, over all arms; None before any epoch."""
+        reported = [(arm, totals) for arm in self._progress.arms for totals in arm.facts.reported.values()]
+        examples = sum(totals.epochs * self._progress.examples_per_epoch(arm) for arm, totals in reported)
+        return sum(totals.gpu_seconds for _, totals in reported) / examples if examples else None

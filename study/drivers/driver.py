@@ -7,27 +7,33 @@ died is handed out again. How workers come about is a matter of each driver.
 from __future__ import annotations
 
 import math
+import signal
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from msgspec.structs import replace
 
 from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
-from study.decisions.specs import refusal
-from study.drivers.assignments import Assignments
+from study.decisions.specs import expected_attestation, refusal, trial_spec
 from study.drivers.causes import lost_outcome, lost_process
-from study.drivers.interrupts import drain_on_interrupt
-from study.drivers.messages import Assignment, Message, News
+from study.drivers.messages import AssignedTrial, Assignment, Message, News
 from study.drivers.smoke_steps import SmokeSteps
-from study.drivers.trial_end import end_trial
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
 from study.facts.events import Failure
+from study.facts.record import Record
+from study.facts.study_facts import TrialFacts
+from study.facts.study_folder import predictions_digest, predictions_file
+from study.storage.addresses import is_uri
 from study.storage.launch_marks import check_marks, launch_marks
-from study.storage.trial_places import OutcomeGone
+from study.storage.trial_places import PREDICTIONS, OutcomeGone, lies_now, place_at, trial_address
+from trainables.method_files import included
 
 LOOK_SECONDS = 5.0  # between two questions whether there are nodes
 
@@ -59,16 +65,16 @@ class Driver(ABC):
         self._folder = folder
         self._storage = storage
         self._resources = resources
-        self._keys: dict[str, list[str]] = {}  # work id -> keys of its trials that are not over
+        self._marks: tuple[str, ...] = ()  # of the launch in its storage, while it runs
+        self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or that is over
         self._training: set[str] = set()  # work ids of those that have a worker
         self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
-        self._assignments = Assignments(scheduler, folder=folder, storage=storage, resources=resources)
 
     def run(self) -> None:
         """Runs until nothing is left to hand out, or until it is interrupted, or its time over, and the running trials
         are saved."""
         with (
-            launch_marks(self._storage, self._folder) as self._assignments.marks,
+            launch_marks(self._storage, self._folder) as self._marks,
             drain_on_interrupt(self.scheduler),
         ):
             self.on_progress(self)
@@ -94,13 +100,13 @@ class Driver(ABC):
         if self._smoke and not self._smoke.are_over:
             part = None if self.scheduler.draining else self._smoke.next_part(work_id)
             if part is not None:
-                self._keys[work_id] = []
+                self._keys[work_id] = None
             return part
         trial = self.scheduler.next_trial()
         if trial is None:
             return None
-        self._keys[work_id] = [trial.key]
-        return self._assignments.of([trial])
+        self._keys[work_id] = trial.key
+        return self._assignment(trial)
 
     @property
     def has_ended(self) -> bool:
@@ -115,7 +121,7 @@ class Driver(ABC):
     @property
     def at_work(self) -> set[str]:
         """Keys of the trials that have a worker; all others under way wait for one."""
-        return {key for work_id in self._training for key in self._keys[work_id]}
+        return {key for work_id in self._training if (key := self._keys[work_id])}
 
     @property
     def awaited(self) -> str:
@@ -139,13 +145,12 @@ class Driver(ABC):
             self._watchdog.moved()
         if self._smoke and message.smoke:
             self._smoke.taken(work_id, message.smoke)
-        for news in message.news:
-            if self._is_over(news, message.node):
-                self._keys[work_id].remove(news.key)
-        return not self._keys[work_id] or self.scheduler.draining  # when draining, its epochs are saved
+        if message.news and self._is_over(message.news, message.node):
+            self._keys[work_id] = None
+        return self._keys[work_id] is None or self.scheduler.draining  # when draining, its epoch is saved
 
     def failed(self, work_id: str, error: str, *, preempted: bool) -> None:
-        """A worker, its process or its node is gone: its trials are handed out again."""
+        """A worker, its process or its node is gone: its trial is handed out again."""
         self._watchdog.moved()
         self._training.discard(work_id)
         if self._smoke:
@@ -154,7 +159,7 @@ class Driver(ABC):
         failure = lost_process(error, is_preempted=preempted, node=node, lost_nodes=lost_nodes)
         if failure.host:
             self._watchdog.say(f"node {failure.host} is lost; its trial goes on elsewhere ({failure.error})")
-        for key in self._keys[work_id]:
+        if key := self._keys[work_id]:
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
@@ -175,6 +180,38 @@ class Driver(ABC):
         self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._state())
 
     # ---- inside
+
+    def _assignment(self, trial: TrialFacts) -> Assignment:
+        """What a worker does for a trial: what it is, and where it goes on and leaves files."""
+        cpus, gpus = self._resources.cpus, self._resources.gpus
+        spec = trial_spec(self.scheduler.plan, self.scheduler.facts, trial)
+        if spec.start is not None and trial.start is not None:
+            spec = replace(spec, start=lies_now(spec.start, folder=self._folder, key=trial.start))
+        predictions = PREDICTIONS if is_uri(self._storage) else str(predictions_file(self._folder, trial.key))
+        assigned = AssignedTrial(
+            key=trial.key,
+            epochs=trial.epochs,
+            spec=spec,
+            expected=expected_attestation(self.scheduler.progress, trial, by=self.scheduler.provenance),
+            place=trial_address(self._storage, trial.key),
+            predictions=predictions if trial.phase == "confirm" else None,
+            marks=self._marks,
+        )
+        return Assignment(
+            trial=assigned,
+            device="cuda" if gpus else "cpu",
+            cpus=cpus,
+            gpus=gpus,
+            threads=max(1, int(cpus)),
+            avoid=self._avoided_by(trial),
+            included=included(),
+        )
+
+    def _avoided_by(self, trial: TrialFacts) -> tuple[str, ...]:
+        """Nodes on which the trial is better not placed; none if no other can hold it."""
+        avoided = self.scheduler.faults.avoided_by(trial.key)
+        others = avoided and self._resources.nodes_with_room() - avoided
+        return tuple(sorted(avoided)) if others else ()
 
     def _is_over(self, news: News, node: str | None) -> bool:
         """Takes in the news of one trial, and ends it if it is over; whether its work here is.
@@ -216,7 +253,7 @@ class Driver(ABC):
         if failure.cause != "node":
             return failure
         try:
-            check_marks(self._assignments.marks)
+            check_marks(self._marks)
         except OSError:
             return replace(failure, cause="machine")
         if not self._has_others_than(failure.node):
@@ -240,3 +277,53 @@ class Driver(ABC):
         except OutcomeGone as gone:
             self.scheduler.restart(news.key, str(gone))
             self._break_off(news.key, self._judged(lost_outcome(gone, host=news.host, node=node)))
+
+
+@contextmanager
+def drain_on_interrupt(scheduler: Scheduler) -> Iterator[None]:
+    """The first Ctrl-C lets running trials save their epoch and hands out nothing more; the second stops at once."""
+
+    def interrupted(signal_number: int, frame: FrameType | None) -> None:
+        if scheduler.draining:
+            raise KeyboardInterrupt
+        scheduler.draining = True
+        print("saving the epochs under way, then stopping; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_trial(
+    scheduler: Scheduler, trial: TrialFacts, *, storage: str, folder: Path, failure: Failure | None = None
+) -> Record:
+    """The record of a trial that is over; the same for every driver, and written between its files coming and going.
+
+    Its predictions are in the study's folder before, its state goes after.
+
+    Raises:
+        OutcomeGone: predictions or model are not where they should be; nothing is noted.
+    """
+    place = place_at(trial_address(storage, trial.key))
+    digest = None
+    if trial.phase == "confirm" and failure is None:
+        place.fetch_predictions(predictions_file(folder, trial.key))
+        digest = predictions_digest(folder, trial.key)
+        outcome = trial.last.outcome if trial.last else None
+        if outcome and (model := outcome.model):
+            place.check_model(model if is_uri(model) else lies_now(model, folder=folder, key=trial.key))
+    record = scheduler.end(trial.key, failure=failure, predictions_digest=digest)
+    place.prune(record)
+    return record
+
+
+def end_unsettled(scheduler: Scheduler, *, storage: str, folder: Path) -> None:
+    """Ends trials that told their last epoch to a launcher that died; one whose outcome is gone begins anew."""
+    for trial in scheduler.progress.unsettled:
+        try:
+            end_trial(scheduler, trial, storage=storage, folder=folder)
+        except OutcomeGone as gone:
+            scheduler.restart(trial.key, str(gone))

@@ -9,7 +9,7 @@ from typing import Any
 from study.cluster.resources import Resources, visible_gpus
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
-from study.drivers.trial_process import ProcessLost, TrialProcess
+from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
 
 WAIT_SECONDS = 0.2  # for what a process says, between two looks at everything else
 LOG = "workers.log"  # in the study's folder: what processes print
@@ -66,7 +66,7 @@ class LocalDriver(Driver):
             try:
                 if slot.process is None:
                     slot.process = TrialProcess(gpus=slot.gpus, threads=assignment.threads, log=self._folder / LOG)
-                slot.process.begin(assignment)
+                slot.process.tell(assignment)
             except (ProcessLost, OSError) as lost:
                 self._lose(slot, str(lost))
 
@@ -84,11 +84,11 @@ class LocalDriver(Driver):
         message = slot.process.hear()
         assert slot.work_id is not None
         if not self.take_in(slot.work_id, message):
-            slot.process.go_on()
+            slot.process.tell(STEP)
             return
         self._training.discard(slot.work_id)
         slot.work_id = None
-        slot.process.release()
+        slot.process.tell(RELEASE)
 
     def _lose(self, slot: _Slot, error: str) -> None:
         work_id, slot.work_id, slot.process = slot.work_id, None, None

@@ -26,10 +26,10 @@ class AssignedTrial(Typed, frozen=True, kw_only=True):
 
 
 class Assignment(Typed, frozen=True, kw_only=True):
-    """What a worker works on, all trials side by side, and what it holds meanwhile."""
+    """What a worker works on, and what it holds meanwhile."""
 
-    trials: tuple[AssignedTrial, ...]
-    smoke: Mapping[str, TrialSpec] = {}  # without trials, before all of them: arms whose methods take one step each
+    trial: AssignedTrial | None = None
+    smoke: Mapping[str, TrialSpec] = {}  # without a trial, before all of them: arms whose methods take one step each
     device: Literal["cpu", "cuda"]
     cpus: float
     gpus: float
@@ -39,8 +39,8 @@ class Assignment(Typed, frozen=True, kw_only=True):
 
 
 class News(Typed, frozen=True, kw_only=True):
-    """What became of one trial: an epoch, a failure that ends the work on it here, or that it is not
-    the plan's here, and was not trained."""
+    """What became of a trial: an epoch, a failure that ends the work on it here, or that it was refused: what is here
+    is not the plan's."""
 
     key: str
     host: str
@@ -59,9 +59,9 @@ class SmokeReport(Typed, frozen=True, kw_only=True):
 
 
 class Message(Typed, frozen=True, kw_only=True):
-    """What a worker says after a step: one epoch of each of its trials that goes on."""
+    """What a worker says after a step."""
 
-    news: tuple[News, ...]
+    news: News | None = None  # of its trial, where that goes on
     node: str | None = None  # number of the worker's
     smoke: SmokeReport | None = None
     broken: str | None = None  # the exception that ends a process of the launch's own; of an actor Ray says that

@@ -20,6 +20,7 @@ from study.drivers.messages import Assignment, SmokeReport
 from study.drivers.provenance import provenance
 from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure
+from study.facts.plain_words import first_of
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import method_files
 from trainables.encoders import backbones
@@ -34,9 +35,8 @@ class SmokeStepsFailed(ValueError):
 
     def __init__(self, failures: Mapping[str, Failure], specs: Mapping[str, TrialSpec]):
         self.failures, self.specs = failures, specs
-        arm, first = next(iter(failures.items()))
-        more = f" and {len(failures) - 1} more" if len(failures) > 1 else ""
-        super().__init__(f"{arm}{more}: {first.error}, in the first step, before any trial")
+        first = next(iter(failures.values()))
+        super().__init__(f"{first_of([*failures], 1)}: {first.error}, in the first step, before any trial")
 
 
 class SmokeSteps:
@@ -76,7 +76,6 @@ class SmokeSteps:
         device: Literal["cpu", "cuda"] = "cuda" if gpus else "cpu"
         threads = max(1, int(cpus))
         return Assignment(
-            trials=(),
             smoke=self._parts.pop(),
             included=method_files.included(),
             device=device,

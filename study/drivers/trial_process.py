@@ -52,31 +52,17 @@ class TrialProcess:
                 start_new_session=True,  # Ctrl-C is the launcher's
             )
 
-    def begin(self, assignment: Assignment) -> None:
-        """Has it take up an assignment, and make the first step.
+    def tell(self, what: Assignment | bytes) -> None:
+        """Has it take up an assignment and make the first step, make the next one (`STEP`), or let go (`RELEASE`).
 
         Raises:
             ProcessLost: it is gone.
         """
-        self.is_busy = True
-        self._tell(msgspec.json.encode(assignment))
-
-    def go_on(self) -> None:
-        """Has it make the next step.
-
-        Raises:
-            ProcessLost: it is gone.
-        """
-        self.is_busy = True
-        self._tell(STEP)
-
-    def release(self) -> None:
-        """Has it let go of its trials.
-
-        Raises:
-            ProcessLost: it is gone.
-        """
-        self._tell(RELEASE)
+        self.is_busy = self.is_busy or what != RELEASE
+        try:
+            self.connection.send_bytes(what if isinstance(what, bytes) else msgspec.json.encode(what))
+        except OSError:
+            raise ProcessLost(self._end_in_words()) from None
 
     def hear(self) -> Message:
         """What it says after a step; waits for that.
@@ -111,12 +97,6 @@ class TrialProcess:
             self._process.wait()
         return self._process.returncode
 
-    def _tell(self, what: bytes) -> None:
-        try:
-            self.connection.send_bytes(what)
-        except OSError:
-            raise ProcessLost(self._end_in_words()) from None
-
     def _end_in_words(self) -> str:
         self.is_busy = False  # it has closed its end: it is ending by itself
         self.end()
@@ -136,7 +116,7 @@ def main() -> None:
         except Exception as error:  # the launch tells whose trials this was
             traceback.print_exc()
             lines = str(error).strip().splitlines() or [""]
-            broken = Message(news=(), broken=f"{type(error).__name__}: {lines[0]}")
+            broken = Message(broken=f"{type(error).__name__}: {lines[0]}")
             with suppress(OSError):
                 connection.send_bytes(msgspec.json.encode(broken))
             sys.exit(1)

@@ -1,23 +1,45 @@
-"""What a process does for a driver, a Ray actor or a process of the launch: one assignment after another."""
+"""A worker and its trial: training is `trainables.runs.training`, this only carries it to and from its place.
+
+A trial keeps its state in the study's storage; whoever runs it next finds it there and goes on. So a trial that comes
+back first repeats the rows it had reported.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
+import socket
 import sys
+import time
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from study.drivers.messages import Assignment, Message
-from study.drivers.running_trial import RunningTrial
+import trainables
+from study.drivers.causes import breaks_process, failure_of
+from study.drivers.messages import AssignedTrial, Assignment, Message, News
+from study.drivers.provenance import attest
 from study.drivers.smoke_steps import smoke_report
+from study.facts.attestation import Attestation, contradictions
+from study.facts.events import Report
+from study.storage.launch_marks import check_marks
+from study.storage.trial_places import local_model, place_at
+from trainables.atomic_files import write_json
 from trainables.method_files import include
+from trainables.runs.trial import EpochRow, Outcome, UnreadableState, available
+
+if TYPE_CHECKING:
+    from trainables.runs.training import TrainingRun
 
 
 class Worker:
-    """Runs the trials of an assignment side by side."""
+    """What a process does for a driver, a Ray actor or a process of the launch: one assignment after another."""
 
     def __init__(self) -> None:
-        self._trials: list[RunningTrial] = []
+        self._trial: RunningTrial | None = None
         self._smoke: Assignment | None = None  # whose steps are to be taken first
         self._node: str | None = None
 
@@ -27,26 +49,24 @@ class Worker:
         self._node = node
         include(assignment.included)
         _set_threads(assignment.threads)
-        self._smoke = None if assignment.trials else assignment
-        gpus = assignment.gpus / max(1, len(assignment.trials))
-        for assigned in assignment.trials:
-            self._trials.append(RunningTrial(assigned, device=assignment.device, gpus=gpus, node=node))
+        if assignment.trial is None:
+            self._smoke = assignment
+        else:
+            self._trial = RunningTrial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
 
     def step(self) -> Message:
-        """An epoch of each trial that is not over, or the steps before any trial."""
-        news = tuple(trial.next_news() for trial in self._trials if not trial.is_over)
-        message = Message(news=news, node=self._node)
-        if smoke := self._smoke:
-            message = replace(message, smoke=smoke_report(smoke.smoke, device=smoke.device, node=self._node))
-            self._smoke = None
-        return message
+        """An epoch of the trial, unless it is over, or the steps before any trial."""
+        news = self._trial.next_news() if self._trial and not self._trial.is_over else None
+        smoke, self._smoke = self._smoke, None
+        report = smoke_report(smoke.smoke, device=smoke.device, node=self._node) if smoke else None
+        return Message(news=news, node=self._node, smoke=report)
 
     def release(self) -> None:
-        """Lets go of the models, their memory and their folders."""
-        has_trained = bool(self._trials)
-        for trial in self._trials:
-            trial.release()
-        self._trials = []
+        """Lets go of the model, its memory and its folder."""
+        has_trained = self._trial is not None
+        if self._trial:
+            self._trial.release()
+        self._trial = self._smoke = None
         gc.collect()
         if has_trained and not gc.get_freeze_count():
             gc.freeze()  # modules, once: half a million objects that need not be looked through after each trial
@@ -61,3 +81,161 @@ def _set_threads(number: int) -> None:
     except (ImportError, OSError):
         return
     torch.set_num_threads(number)
+
+
+class RunningTrial:
+    """A trial whose folder this process holds from its first news until `release`.
+
+    Not before: Ray also sets up actors that it then drops for a warm one, which works in that folder.
+    """
+
+    def __init__(self, assigned: AssignedTrial, *, device: str, gpus: float, node: str | None = None):
+        """`gpus` is the share that it holds, `node` the number of the machine."""
+        self.key = assigned.key
+        self.is_over = False  # no more news to come
+        self._assigned = assigned
+        self._device, self._node = device, node
+        self._gpus = gpus
+        self._is_begun = False
+        self._held = ExitStack()
+        self._known: deque[EpochRow] = deque()  # rows of epochs that were run before
+        self._restarted: str | None = None  # why, until it is told
+        self._attested: Attestation | None = None  # told until an epoch was trained
+        self._epochs_before = 0
+        self._broken: Exception | None = None
+
+    def next_news(self) -> News:
+        """Runs an epoch, or repeats one that was run before; nothing is raised but what breaks the process."""
+        if not self._is_begun:
+            self._begin()
+        restarted, self._restarted = self._restarted, None
+        try:
+            if self._broken:
+                raise self._broken
+            if self._attested and contradictions(self._attested, self._assigned.expected):
+                self.is_over = True
+                return News(key=self.key, host=socket.gethostname(), refused=self._attested)
+            row = self._known.popleft() if self._known else self._train_epoch()
+            report = self._report(row, self._outcome() if row.finished else None)
+        except Exception as error:  # the journal has it, and whose fault it is
+            if breaks_process(error):
+                raise
+            self.is_over = True
+            failure = failure_of(error, node=self._node, module=trainables.module_of(self._assigned.spec.method))
+            return News(key=self.key, host=socket.gethostname(), failure=failure, restarted=restarted)
+        self.is_over = row.finished
+        if row.epoch > self._epochs_before:
+            self._attested = None
+        return News(key=self.key, host=report.host, report=report, restarted=restarted)
+
+    def release(self) -> None:
+        """Lets go of the model and of the folder."""
+        vars(self).pop("_run", None)
+        self._held.close()
+
+    def _begin(self) -> None:
+        self._is_begun = True
+        try:
+            self._take_up()
+        except Exception as error:  # told by the news
+            self._broken = error
+
+    def _take_up(self) -> None:
+        """Goes on where the trial is: a new one, or one that was saved."""
+        from trainables.runs.training import TrainingRun
+        from trainables.sources import cache_folder
+
+        check_marks(self._assigned.marks)
+        self._place = place_at(self._assigned.place)
+        self._folder = self._held.enter_context(self._place.work())
+        self._clock = Clock(self._folder / "clock.json", gpus=self._gpus)
+        spec = self._assigned.spec
+        try:
+            self._run = TrainingRun.resume(self._folder, spec=spec, device=self._device, cache=cache_folder())
+        except UnreadableState as error:
+            from trainables.runs.trial_files import has_state
+
+            # Nothing is deleted here: the actor of a killed launcher may come too late: the trial has ended, and what
+            # lies here is its result. The first epoch that is saved replaces all.
+            if has_state(self._folder) or self._assigned.epochs:
+                self._restarted = str(error)
+            self._run = self._new_run()
+        self._attested = attest(self._run.content(), method=spec.method)
+        self._run.spec = spec  # what is saved says where the start lies for everybody
+        self._known.extend(self._run.history)
+        self._epochs_before = len(self._known)
+
+    def _new_run(self) -> TrainingRun:
+        from trainables.runs.training import TrainingRun
+        from trainables.sources import cache_folder
+
+        spec = self._assigned.spec
+        with ExitStack() as stack:
+            with available():
+                start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
+            return TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
+
+    def _train_epoch(self) -> EpochRow:
+        """The next epoch, saved."""
+        row = self._run.run_epoch()
+        _check_present(self._folder)
+        self._run.save(self._folder)
+        self._clock.save()
+        self._place.send_state(self._folder, epoch=row.epoch)
+        return row
+
+    def _outcome(self) -> Outcome:
+        """The run's outcome; if its model stays, with that model's address and latency."""
+        predictions = None
+        if self._assigned.predictions is not None:
+            predictions = self._folder / self._assigned.predictions
+            _check_present(predictions.parent)
+        outcome = self._run.outcome(predictions)
+        if predictions is None:
+            return replace(outcome, model=None)
+        assert outcome.model is not None
+        latency = self._run.measure_latency()
+        return replace(outcome, model=self._place.send_outcome(Path(outcome.model)), latency=latency)
+
+    def _report(self, row: EpochRow, outcome: Outcome | None) -> Report:
+        from trainables.devices import device_and_threads
+
+        wall_seconds, gpu_seconds = self._clock.read()
+        return Report(
+            row=row,
+            outcome=outcome,
+            wall_seconds=wall_seconds,
+            gpu_seconds=gpu_seconds,
+            host=socket.gethostname(),
+            device=device_and_threads(self._device),
+            attested=self._attested,
+        )
+
+
+def _check_present(folder: Path) -> None:
+    """A folder that is away is not made anew: what is written there would be in the way when it is back."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder {folder} is away")
+
+
+class Clock:
+    """Seconds that a trial has been worked on, and those times its share of a GPU, over all processes that did."""
+
+    def __init__(self, path: Path, *, gpus: float):
+        self._path = path
+        self._gpus = gpus
+        try:
+            before = json.loads(path.read_text())
+            self._before = float(before["wall_seconds"]), float(before["gpu_seconds"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a new trial, or a damaged file
+            self._before = 0.0, 0.0
+        self._started = time.monotonic()
+
+    def read(self) -> tuple[float, float]:
+        """Wall-clock seconds and GPU seconds so far."""
+        seconds = time.monotonic() - self._started
+        return self._before[0] + seconds, self._before[1] + seconds * self._gpus
+
+    def save(self) -> None:
+        wall_seconds, gpu_seconds = self.read()
+        write_json(self._path, {"wall_seconds": wall_seconds, "gpu_seconds": gpu_seconds})

@@ -45,6 +45,11 @@ def joined(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """`a, b, c and 4 more`: all of a few names, of many the first."""
+    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+
+
 def counted(number: int, noun: str) -> str:
     """`1 cell`, `2 cells`."""
     return f"{number} {noun}{'s' * (number != 1)}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from study import profiles
 from study.facts.events import LaunchBegan, read_events
+from study.facts.plain_words import first_of
 from study.plans.identity import digest
 from study.plans.plan import Plan
 from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan
@@ -99,7 +100,7 @@ def require_plan(folder: Path) -> PlanFile:
 def _near(folder: Path) -> str:
     """The studies that a folder holds, or the one beside it whose name is nearest, in words."""
     if held := sorted(str(path.parent) for path in folder.glob(f"*/{FILE}")):
-        return f", {', '.join(held[:MOST_NAMED])}{', ...' * (len(held) > MOST_NAMED)}"
+        return f", {first_of(held, MOST_NAMED)}"
     if folder.exists():
         return ""
     return nearest_in_words(str(folder), [str(path.parent) for path in folder.parent.glob(f"*/{FILE}")])

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol, TextIO
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.facts.durations import clock
-from study.facts.plain_words import on_screen
+from study.facts.plain_words import counted, first_of, on_screen
 from study.facts.study_facts import TrialFacts
-from study.forecast.remaining_time import remaining_seconds
-from study.screen.live_layout import live_layout
+from study.forecast import remaining_seconds
+from study.screen.arms_table import arms_table, table_of
 from study.screen.terminal import can_redraw, console_on
-from study.screen.words import describe_notice, describe_record, trial_name
+from study.screen.words import describe_notice, describe_record, points, trial_name
 
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a table, when no trial ends
 _NAMED = 3  # trials of those that are equally far
+BAR = 24  # columns, at most
+_RUNNING = ("running", "epoch", "score", "time")
+_LEAST_ARMS = 3  # that are shown, however many trials run
 _A_SLOT, _THE_NEXT_LAUNCH = "a slot", "the next launch"  # what trials under way wait for that have no worker
 
 
@@ -118,8 +125,10 @@ class LiveView:
         for trial in self._progress.under_way.values():
             alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
             alike.append(trial_name(trial))
-        words = [f"{_how_far(epochs, len(names))}: {_some_of(names)}" for epochs, names in sorted(running.items())]
-        words += [f"waiting for {self._waits_for}: {_some_of(waiting)}"] if waiting else []
+        words = [
+            f"{_how_far(epochs, len(names))}: {first_of(names, _NAMED)}" for epochs, names in sorted(running.items())
+        ]
+        words += [f"waiting for {self._waits_for}: {first_of(waiting, _NAMED)}"] if waiting else []
         return f"under way: {'; '.join(words) or self._awaited or 'nothing yet'}"
 
     def _table(self) -> Group:
@@ -150,13 +159,6 @@ def _how_far(epochs: int, trials: int) -> str:
     return f"past epoch {epochs}"
 
 
-def _some_of(names: list[str]) -> str:
-    """All of a few; of more the first, and how many others there are."""
-    if len(names) <= _NAMED + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
-
-
 class TrialClocks:
     """How long trials have run, by the second, though they report at the end of an epoch alone.
 
@@ -181,3 +183,100 @@ class TrialClocks:
 
 def _reported(trial: TrialFacts) -> float:
     return trial.last.wall_seconds if trial.last else 0.0
+
+
+# ---- the table in a terminal, laid out to fit
+
+
+def live_layout(
+    progress: StudyProgress,
+    *,
+    seconds: Mapping[str, float],
+    awaited: str,
+    waits_for: str,
+    time_line: str,
+    draining: bool,
+    width: int,
+    height: int,
+) -> Group:
+    """At most `height` lines of `width` columns: the bar, trials that run, arms; of many a line says how many more.
+
+    `seconds`: how long each trial has run that runs now, by key; `awaited`: what there is before the first;
+    `waits_for`: what trials wait for that do not run.
+    """
+    parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
+    left = height - 1  # the bar is one line
+    if awaited and left:
+        parts.append(Text(awaited, style="dim"))
+        left -= 1
+    under_way = progress.under_way.values()
+    running = [trial for trial in under_way if trial.key in seconds]
+    waiting = len(under_way) - len(running)
+    arms = len(progress.arms)
+    room = left - 1 - min(arms, _LEAST_ARMS) - (arms > _LEAST_ARMS)  # under the arms' own header
+    if room >= 2:
+        shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
+        if shown:
+            parts.append(_running_table(shown, progress, seconds, width=width))
+            left -= 1 + len(shown)
+        if others := _others(len(running) - len(shown), waiting, waits_for):
+            parts.append(Text(others, style="dim"))
+            left -= 1
+    return Group(*parts, *_arms(progress, width=width, room=left - 1))
+
+
+def _others(more: int, waiting: int, waits_for: str) -> str:
+    """Trials that run and have no line, and those that wait."""
+    words = [f"and {counted(more, 'trial')} more"] if more else []
+    words += [f"{counted(waiting, 'trial')} {'wait' if waiting > 1 else 'waits'} for {waits_for}"] if waiting else []
+    return "; ".join(words)
+
+
+def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: int) -> Table:
+    ended, total = progress.ended_trials, progress.total_trials
+    words = f"{'saving and stopping, ' if draining else ''}{ended}/{total} trials  {time_line}"
+    bar = ProgressBar(total=max(1, total), completed=ended, width=max(0, min(BAR, width - len(words) - 2)))
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_row(bar, Text(words, no_wrap=True, overflow="ellipsis"))
+    return line
+
+
+def _running_table(
+    trials: list[TrialFacts], progress: StudyProgress, seconds: Mapping[str, float], *, width: int
+) -> Table:
+    rows = [(trial_name(trial), *_running_cells(trial, progress), clock(seconds[trial.key])) for trial in trials]
+    return table_of(_RUNNING, rows, width=width, dispensable=("time", "score"))
+
+
+def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str]:
+    epochs = progress.arm(trial.started.arm).arm.epochs
+    if trial.last is None:
+        return f"0/{epochs}", ""
+    return f"{trial.epochs}/{epochs}", points(trial.last.row.selection_score)
+
+
+def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:
+    """The table of as many arms as there is room for, those first that run, then those that have begun."""
+    if room < 1:
+        return []
+    if len(progress.arms) <= room:
+        return [arms_table(progress, width=width)]
+    first = sorted(progress.arms, key=_rank)[: room - 1]
+    shown = [arm for arm in progress.arms if arm in first]
+    rest = [arm for arm in progress.arms if arm not in first]
+    complete = sum(1 for arm in rest if not arm.missing)
+    words = ", ".join(
+        f"{n} {word}" for n, word in ((complete, "complete"), (len(rest) - complete, "not complete")) if n
+    )
+    return [
+        arms_table(progress, width=width, arms=shown),
+        Text(f"and {counted(len(rest), 'arm')} more: {words}", style="dim"),
+    ]
+
+
+def _rank(arm: ArmProgress) -> int:
+    if arm.facts.under_way:
+        return 0
+    if not arm.missing:
+        return 3
+    return 1 if arm.facts.trials else 2

@@ -13,7 +13,7 @@ from study.decisions.progress import StudyProgress
 from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.failed_attempts import FailedAttempt
-from study.facts.plain_words import CellInWords, counted, shortfalls
+from study.facts.plain_words import CellInWords, counted, first_of, shortfalls
 from study.facts.record import Record
 from study.facts.study_facts import Notice, TrialFacts
 from trainables.data.tasks import TASKS
@@ -96,10 +96,7 @@ def _trials_of(attempts: Sequence[FailedAttempt]) -> str:
     for attempt in attempts:
         phase, _, number = attempt.trial.rpartition(" ")
         numbers.setdefault(phase, {})[number] = None
-    return "; ".join(
-        f"{phase} {', '.join([*found][:_NUMBERS])}{', ...' * (len(found) > _NUMBERS)}"
-        for phase, found in numbers.items()
-    )
+    return "; ".join(f"{phase} {first_of([*found], _NUMBERS)}" for phase, found in numbers.items())
 
 
 def failures_command(folder: Path | str) -> str:

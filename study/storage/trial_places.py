@@ -16,16 +16,21 @@ import fcntl
 import functools
 import re
 import shutil
+import sys
 import tempfile
 import time
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from study.facts.record import Record
-from study.storage.addresses import exists, is_uri, join, make_parent, open_uri
+from study.facts.study_facts import StudyFacts, TrialFacts
+from study.storage.addresses import exists, is_uri, join, make_parent, one_line_errors, open_uri, storage_address
 from trainables.atomic_files import write_atomically
 
 if TYPE_CHECKING:
@@ -42,51 +47,6 @@ STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
 
 class OutcomeGone(ValueError):
     """A trial has ended, and what it left is not there: it is handed out again."""
-
-
-class TrialPlace(Protocol):
-    """What is done with a trial's place, by its worker and by the launcher."""
-
-    def work(self) -> AbstractContextManager[Path]:
-        """Worker: the folder that the trial works in on this node, with its newest whole state."""
-        ...
-
-    def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Worker: replaces the state by the one in `folder`, after each saved epoch and before its report."""
-        ...
-
-    def send_outcome(self, model: Path) -> str:
-        """Worker: the address of a model that stays, once it and the predictions beside it, if any, are safe."""
-        ...
-
-    def has_work(self) -> bool:
-        """Launcher: whether anything of the trial is there that would have to be done again."""
-        ...
-
-    def fetch_predictions(self, target: Path) -> None:
-        """Launcher: puts the predictions of a trial into `target`, before its record is written.
-
-        Raises:
-            OutcomeGone: there are none.
-        """
-        ...
-
-    def check_model(self, model: str) -> None:
-        """Launcher: passes if the model of an ended trial is there, before its record is written.
-
-        Raises:
-            OutcomeGone: it is not.
-        """
-        ...
-
-    def prune(self, record: Record) -> None:
-        """Launcher: deletes what does not stay, after the record is written."""
-        ...
-
-
-def keeps_model(record: Record) -> bool:
-    """The study's one rule of what stays: the model of a completed confirm trial, all else goes."""
-    return record.phase == "confirm" and record.status == "completed"
 
 
 def through_outages(action: Callable[P, R]) -> Callable[P, R]:
@@ -108,7 +68,57 @@ def through_outages(action: Callable[P, R]) -> Callable[P, R]:
     return patient
 
 
-class TrialFolder:
+_exists = through_outages(exists)
+
+
+class TrialPlace(ABC):
+    """What is done with a trial's place, by its worker and by the launcher."""
+
+    @abstractmethod
+    def work(self) -> AbstractContextManager[Path]:
+        """Worker: the folder that the trial works in on this node, with its newest whole state."""
+
+    @abstractmethod
+    def send_state(self, folder: Path, *, epoch: int) -> None:
+        """Worker: replaces the state by the one in `folder`, after each saved epoch and before its report."""
+
+    @abstractmethod
+    def send_outcome(self, model: Path) -> str:
+        """Worker: the address of a model that stays, once it and the predictions beside it, if any, are safe."""
+
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Launcher: whether anything of the trial is there that would have to be done again."""
+
+    @abstractmethod
+    def fetch_predictions(self, target: Path) -> None:
+        """Launcher: puts the predictions of a trial into `target`, whole or not at all, before its record is written.
+
+        Raises:
+            OutcomeGone: there are none.
+        """
+
+    def check_model(self, model: str) -> None:
+        """Launcher: passes if the model of an ended trial is there, before its record is written.
+
+        Raises:
+            OutcomeGone: it is not.
+        """
+        description = join(model, DESCRIPTION)
+        if not (_exists(description) if is_uri(model) else Path(description).exists()):
+            raise OutcomeGone(f"the model is not in {model}")
+
+    @abstractmethod
+    def prune(self, record: Record) -> None:
+        """Launcher: deletes what does not stay now that the trial has ended, after the record is written."""
+
+
+def keeps_model(record: Record) -> bool:
+    """The study's one rule of what stays: the model of a completed confirm trial, all else goes."""
+    return record.phase == "confirm" and record.status == "completed"
+
+
+class TrialFolder(TrialPlace):
     """A trial's place in a folder that every node sees."""
 
     def __init__(self, folder: Path):
@@ -129,11 +139,6 @@ class TrialFolder:
         """Nothing: it is there."""
 
     def send_outcome(self, model: Path) -> str:
-        """The model's address.
-
-        Raises:
-            FileNotFoundError: it is not there any more.
-        """
         if not model.is_dir():
             raise FileNotFoundError(f"model {model} is missing")
         return str(model)
@@ -143,25 +148,11 @@ class TrialFolder:
         return (self._folder / "state.pt").exists()
 
     def fetch_predictions(self, target: Path) -> None:
-        """Nothing: the trial wrote them to the study's folder.
-
-        Raises:
-            OutcomeGone: it did, and they are there no more.
-        """
+        """Nothing: the trial wrote them to the study's folder."""
         if not target.exists():
             raise OutcomeGone(f"the predictions are not in {target}")
 
-    def check_model(self, model: str) -> None:
-        """Passes if the model of the ended trial is there.
-
-        Raises:
-            OutcomeGone: it is not.
-        """
-        if not (Path(model) / DESCRIPTION).exists():
-            raise OutcomeGone(f"the model is not in {model}")
-
     def prune(self, record: Record) -> None:
-        """Deletes what does not stay now that the trial has ended."""
         if not keeps_model(record):
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -169,7 +160,7 @@ class TrialFolder:
             (self._folder / name).unlink(missing_ok=True)
 
 
-class TrialObjects:
+class TrialObjects(TrialPlace):
     """A trial's place under a URI."""
 
     def __init__(self, uri: str):
@@ -192,7 +183,6 @@ class TrialObjects:
             yield folder
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
-        """Replaces the state under the URI by the one in `folder`."""
         archive = folder.with_name("state.zip")
         with zipfile.ZipFile(archive, "w") as file:  # not compressed: weights hardly shrink
             for path in folder.rglob("*"):
@@ -204,7 +194,6 @@ class TrialObjects:
                 self._delete(info)
 
     def send_outcome(self, model: Path) -> str:
-        """The model's address, once it and the predictions beside it, if any, are under the URI."""
         for path in (*model.iterdir(), *model.parent.glob(PREDICTIONS)):
             self._send(path, str(path.relative_to(model.parent)))
         return join(self._uri, model.name)
@@ -215,27 +204,12 @@ class TrialObjects:
         return is_waiting or any(size == info.size for _, size, info in self._states())
 
     def fetch_predictions(self, target: Path) -> None:
-        """Puts the predictions of the ended trial into `target`, whole or not at all.
-
-        Raises:
-            OutcomeGone: there are none.
-        """
         try:
             write_atomically(target, lambda file: self._fetch(f"{self._path}/{PREDICTIONS}", file))
         except FileNotFoundError:
             raise OutcomeGone(f"the predictions are not in {join(self._uri, PREDICTIONS)}") from None
 
-    def check_model(self, model: str) -> None:
-        """Passes if the model of the ended trial is there.
-
-        Raises:
-            OutcomeGone: it is not.
-        """
-        if not through_outages(exists)(join(model, DESCRIPTION)):
-            raise OutcomeGone(f"the model is not in {model}")
-
     def prune(self, record: Record) -> None:
-        """Deletes what does not stay now that the trial has ended."""
         contents = self._contents()
         if contents and not keeps_model(record):
             self._delete_all()
@@ -287,3 +261,82 @@ def trial_address(storage: str, key: str) -> str:
 def place_at(address: str) -> TrialPlace:
     """The trial's place at its address."""
     return TrialObjects(address) if is_uri(address) else TrialFolder(Path(address))
+
+
+# ---- models that trials left, for whoever loads them
+
+
+def model_exists(model: str | None) -> bool:
+    """Whether the model of a record's `model` is still there.
+
+    Raises:
+        ValueError: nobody answers.
+    """
+    if model is None or not is_uri(model):
+        return model is not None and Path(model).is_dir()
+    with one_line_errors(f"{model} cannot be read"):
+        return exists(join(model, DESCRIPTION))
+
+
+@contextmanager
+def local_model(model: str) -> Iterator[Path]:
+    """A folder on this machine, for a while, with the model of a record's `model`."""
+    if not is_uri(model):
+        yield Path(model)
+        return
+    from pyarrow.fs import LocalFileSystem, copy_files
+
+    with tempfile.TemporaryDirectory(prefix="glue-exit-study-") as temporary:
+        with one_line_errors(f"{model} cannot be read"):
+            files, path = open_uri(model)
+            copy_files(path, temporary, files, LocalFileSystem())
+        yield Path(temporary)
+
+
+def lies_now(model: str, *, folder: Path, key: str) -> str:
+    """The address of a trial's model: in this study folder, where the folder was moved or copied with it."""
+    beside = folder / "trials" / key / Path(model).name
+    return str(beside) if beside.is_dir() else model
+
+
+def where_it_lies(record: Record, folder: Path) -> Record:
+    """The record with the address that its model has now."""
+    return replace(record, model=record.model and lies_now(record.model, folder=folder, key=record.key))
+
+
+# ---- the storage of a launch
+
+
+def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
+    """The storage of a launch: what `--storage` asks for, or else that of the last launch, which is told.
+
+    Raises:
+        ValueError: trials under way would train anew, since their states lie in the storage of the last launch.
+    """
+    last = facts.last_launch
+    before = (last.began.storage if last else None) or str(folder.resolve())
+    if asked is None:
+        if last and last.began.storage:
+            print(f"--storage is {before}, as in the launch before", file=sys.stderr)
+        return before
+    storage = storage_address(asked)
+    if storage != before:
+        _check_states(storage, before, _with_states(facts))
+    return storage
+
+
+def _with_states(facts: StudyFacts) -> list[TrialFacts]:
+    """The trials under way that have saved an epoch."""
+    return [trial for trial in facts.under_way.values() if trial.epochs]
+
+
+def _check_states(storage: str, before: str, trials: list[TrialFacts]) -> None:
+    absent = [trial for trial in trials if not place_at(trial_address(storage, trial.key)).has_work()]
+    left = [trial for trial in absent if place_at(trial_address(before, trial.key)).has_work()]
+    if left:
+        raise ValueError(
+            f"--storage is {storage}, but the states of {len(left)} trials under way are in {before}; allowed: "
+            f"--storage {before}, or copy its folder trials there"
+        )
+    if absent:
+        print(f"the states of {len(absent)} trials under way are gone from {before}: trained anew", file=sys.stderr)

@@ -52,12 +52,12 @@ class Cluster:
     def refuse(self, ray_id: str, node: str | None, **found: str) -> str:
         """A worker on the node found something else than was expected of the trial; what Ray is told."""
         self.driver.begun(ray_id)
-        (key,) = self.driver._keys[ray_id]
+        key = self.driver._keys[ray_id]
         refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
-        return self.driver.reported(ray_id, Message(news=(refused,), node=node))
+        return self.driver.reported(ray_id, Message(news=refused, node=node))
 
     def trial_of(self, ray_id: str) -> TrialFacts:
-        (key,) = self.driver._keys[ray_id]
+        key = self.driver._keys[ray_id]
         return self.scheduler.facts.trials[key]
 
     def end(self, ray_id: str, *, node: str) -> None:
@@ -65,7 +65,7 @@ class Cluster:
         self.driver.begun(ray_id)
         trial = self.trial_of(ray_id)
         told = News(key=trial.key, host=f"host-{node}", report=report(trial, trial.config["epochs"]))
-        assert self.driver.reported(ray_id, Message(news=(told,), node=node)) == "STOP"
+        assert self.driver.reported(ray_id, Message(news=told, node=node)) == "STOP"
 
     def expected(self, key: str) -> Attestation:
         return specs.expected_attestation(self.scheduler.progress, self.scheduler.facts.trials[key], by=PROVENANCE)

@@ -23,7 +23,7 @@ from study.decisions.machine_faults import Faults
 from study.decisions.reopening import reopen_failed
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, trial_spec
-from study.drivers.trial_end import end_trial
+from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance
 from study.facts.events import Report, SmokeStepFailed
 from study.facts.journal import Journal

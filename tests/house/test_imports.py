@@ -32,7 +32,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.decisions.progress",
     "study.storage.addresses",
     "study.storage.output_places",
-    "study.storage.stored_models",
+    "study.storage.trial_places",
     "study.plans.plan",
     "study.plans.plan_file",
     "study.plans.resolved_plan",
@@ -143,7 +143,7 @@ def test_only_few_modules_import(package: str, allowed: tuple[str, ...]) -> None
 @pytest.mark.slow
 def test_what_decides_tells_and_forecasts_needs_neither_torch_ray_nor_mlflow(tmp_path: Path) -> None:
     rooms = ("study.decisions", "study.facts", "study.plans", "study.forecast", "study.screen")
-    names = set(modules("study")) - outside(set(modules("study")), rooms) - {"study.forecast.probe"}
+    names = set(modules("study")) - outside(set(modules("study")), rooms)
     assert names > set(rooms)
     for package in ("torch", "ray", "mlflow"):
         assert not importers(package) & names

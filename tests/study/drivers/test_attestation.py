@@ -24,8 +24,8 @@ from study.decisions.scheduler import Scheduler
 from study.decisions.specs import check_attested
 from study.drivers import provenance
 from study.drivers.messages import AssignedTrial, Message, News
-from study.drivers.running_trial import RunningTrial
 from study.drivers.tune_driver import _Scheduler
+from study.drivers.worker import RunningTrial
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import EpochReported, NodeLeftOut, TrialRetried
 from study.screen.words import describe_notice
@@ -232,9 +232,7 @@ def test_a_node_with_other_code_or_data_is_left_out_and_the_study_goes_on(tmp_pa
     assert again.failure.cause == "node" and not cluster.scheduler.faults.is_final(again.key, again.failure)
     cluster.driver.begun(second)
     assert cluster.hand_out() == ["ray-2"]
-    assert [cluster.driver._assignments.avoided([trial]) for trial in cluster.scheduler.facts.trials.values()] == [
-        ("a",)
-    ] * 3
+    assert [cluster.driver._avoided_by(trial) for trial in cluster.scheduler.facts.trials.values()] == [("a",)] * 3
 
 
 def test_a_node_that_is_left_out_is_not_waited_for(tmp_path, monkeypatch):
@@ -268,7 +266,7 @@ def test_the_only_node_is_not_left_out(tmp_path, monkeypatch, nodes):
 def test_where_two_workers_differ_in_a_digest_nobody_knows_which_is_in_error(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     first, second = cluster.hand_out()
-    (key,) = cluster.driver._keys[first]
+    key = cluster.driver._keys[first]
     said = replace(cluster.expected(key), tokens_digest="beef", backbone_digest="f11e")
     cluster.scheduler.report(key, replace(report_of(row_of(1, 0.5)), attested=said), node="a")
     with pytest.raises(ValueError, match="tokenised data f00d, not beef"):
@@ -319,14 +317,14 @@ def test_a_trial_that_waits_for_a_node_that_has_gone_is_handed_out_again(tmp_pat
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     scheduler = cluster.scheduler
     (first, second), asked = cluster.hand_out(), _Scheduler(cluster.driver)
-    (key,) = cluster.driver._keys[first]
+    key = cluster.driver._keys[first]
     for ray_id in (first, second):
         cluster.driver.begun(ray_id)
     lost = News(key=key, host="host-a", failure=failure_of("machine", node="a"))
-    cluster.driver.reported(first, Message(news=(lost,), node="a"))
+    cluster.driver.reported(first, Message(news=lost, node="a"))
     scheduler.faults._trials[key].not_before = 0.0  # the wait after a fault is over
     (again,) = cluster.hand_out()
-    assert cluster.driver._keys[again] == [key] and cluster.driver._waiting == {again: {"a"}}
+    assert cluster.driver._keys[again] == key and cluster.driver._waiting == {again: {"a"}}
     controller = Controller(again)
     assert asked.choose_trial_to_run(controller).trial_id == again  # "b" is there
     cluster.nodes_are("a")
@@ -334,4 +332,4 @@ def test_a_trial_that_waits_for_a_node_that_has_gone_is_handed_out_again(tmp_pat
     assert asked.choose_trial_to_run(controller) is None and controller.trials == []
     assert cluster.events(TrialRetried)[-1].failure.cause == "preemption"
     (once_more,) = cluster.hand_out()
-    assert cluster.driver._keys[once_more] == [key] and cluster.driver._waiting == {once_more: frozenset()}
+    assert cluster.driver._keys[once_more] == key and cluster.driver._waiting == {once_more: frozenset()}

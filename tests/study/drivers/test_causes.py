@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import trainables.albert
 from study.drivers.causes import breaks_process, failure_of, lost_process
 from study.drivers.messages import AssignedTrial, News
-from study.drivers.running_trial import RunningTrial
+from study.drivers.worker import RunningTrial
 from study.facts.events import TRACEBACK_CHARACTERS
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable

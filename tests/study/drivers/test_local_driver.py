@@ -25,7 +25,7 @@ from study import launch
 from study.cluster import resources
 from study.cluster.resources import Resources, ThisMachine
 from study.drivers.local_driver import gpus_of_slots
-from study.drivers.trial_process import ProcessLost, TrialProcess
+from study.drivers.trial_process import RELEASE, ProcessLost, TrialProcess
 from study.facts.events import EpochReported, LaunchEnded, read_events
 from study.launch_options import default_driver
 
@@ -158,7 +158,7 @@ def test_a_process_that_was_killed_is_lost_in_one_line(tmp_path: Path) -> None:
 
 def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     process = process_in(tmp_path)
-    process._tell(b"no assignment")
+    process.tell(b"no assignment")
     with pytest.raises(ProcessLost, match="^ValueError: an assignment: [^\n]*$"):
         process.hear()
     assert "Traceback (most recent call last)" in (tmp_path / "workers.log").read_text()
@@ -166,7 +166,7 @@ def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_lo
 
 def test_an_idle_process_ends_by_itself(tmp_path: Path) -> None:
     process = process_in(tmp_path)
-    process.release()
+    process.tell(RELEASE)
     process.end()
     assert process.wait() == 0
 

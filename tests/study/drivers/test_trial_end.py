@@ -8,7 +8,7 @@ from helpers.simulation import report, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.drivers.trial_end import end_unsettled
+from study.drivers.driver import end_unsettled
 from study.facts.events import TrialEnded
 from study.plans.resolution import resolve
 

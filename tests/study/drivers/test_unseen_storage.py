@@ -14,9 +14,9 @@ from study.screen.words import describe_notice
 def says_not_shared(cluster: Cluster, ray_id: str, node: str) -> str:
     """A worker on the node did not find what the launch has left in its storage; what Ray is told."""
     cluster.driver.begun(ray_id)
-    (key,) = cluster.driver._keys[ray_id]
+    key = cluster.driver._keys[ray_id]
     failure = failure_of("node", error="/shared is not what the launch sees there", node=node)
-    return cluster.driver.reported(ray_id, Message(news=(News(key=key, host="-", failure=failure),), node=node))
+    return cluster.driver.reported(ray_id, Message(news=News(key=key, host="-", failure=failure), node=node))
 
 
 def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, monkeypatch):
@@ -29,7 +29,7 @@ def test_a_node_without_the_storage_is_left_out_and_the_study_goes_on(tmp_path, 
 
 def test_where_the_launcher_does_not_see_the_storage_either_no_node_is_left_out(tmp_path, monkeypatch):
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
-    cluster.driver._assignments.marks = (str(tmp_path / "away"),)
+    cluster.driver._marks = (str(tmp_path / "away"),)
     first, _ = cluster.hand_out()
     says_not_shared(cluster, first, "a")
     assert cluster.events(NodeLeftOut) == [] and cluster.events(TrialRetried)[-1].failure.cause == "machine"

@@ -40,5 +40,5 @@ def test_before_the_first_trial_workers_start_and_then_take_their_steps(
         cluster.driver.awaited == "workers get ready: one step of each arm is tried" and cluster.driver.at_work == set()
     )
     taken = SmokeReport(failures={}, code_digest="", versions={})
-    cluster.driver.reported(first, Message(news=(), smoke=taken, node="node-a"))
+    cluster.driver.reported(first, Message(smoke=taken, node="node-a"))
     assert cluster.driver.awaited == ""

@@ -19,7 +19,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.mirror import main
 from study.mlflow_mirror.tracking import default_uri
-from study.storage.stored_models import where_it_lies
+from study.storage.trial_places import where_it_lies
 from trainables import method_files
 
 # Run in a process of its own and away from the checkout: MLflow puts the model's copy of the code before all other.

@@ -12,7 +12,7 @@ from study import profiles
 from study.decisions.progress import StudyProgress
 from study.plans.resolution import resolve
 from study.screen.arms_table import COLUMNS, arms_table
-from study.screen.live_layout import live_layout
+from study.screen.live_view import live_layout
 from study.screen.terminal import waiting_for
 from study.screen.words import trial_name
 

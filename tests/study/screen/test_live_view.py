@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from study import profiles
 from study.facts.durations import clock
 from study.facts.events import NodeLeftOut
-from study.forecast.remaining_time import remaining_seconds
+from study.forecast import remaining_seconds
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView, TrialClocks
 from study.screen.terminal import waiting_for

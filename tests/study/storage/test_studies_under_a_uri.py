@@ -22,8 +22,7 @@ from helpers.storages import files_under, free_port, s3_server, send
 from study.facts.events import EpochReported, TrialEnded, read_events
 from study.facts.study_facts import read_records
 from study.storage.addresses import exists, join, make_writable, storage_address
-from study.storage.stored_models import local_model, model_exists
-from study.storage.trial_places import TrialObjects, place_at, trial_address
+from study.storage.trial_places import TrialObjects, local_model, model_exists, place_at, trial_address
 
 SMALL = ["--method", "albert", "--task", "rte", "--samples", "1", "--seeds", "2", "--epochs", "3", "--profile", "mini"]
 SMALL += ["--tracking-uri", "none"]

@@ -9,7 +9,7 @@ from helpers.launched_studies import launched_study
 from study.launch import prepare, run_study
 from study.launch_options import build_parser
 from study.plans.plan_file import require_plan
-from study.storage.study_storage import storage_for
+from study.storage.trial_places import storage_for
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from study.drivers.messages import MESSAGES, AssignedTrial, Assignment
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.events import Report
 from study.facts.record import Record
-from study.storage.stored_models import local_model, model_exists
-from study.storage.trial_places import STATE_NAME, TrialObjects, place_at, trial_address
+from study.storage.trial_places import STATE_NAME, TrialObjects, local_model, model_exists, place_at, trial_address
 from trainables.runs.trial import TrialSpec
 
 
@@ -108,7 +107,7 @@ def test_parameters_stay_at_the_end_of_an_address():
 def assignment(place: str, spec: TrialSpec, *, predictions: str | None) -> dict[str, str]:
     where = {"place": place, "predictions": predictions}
     trial = AssignedTrial(key="key", spec=spec, expected=expected_of(spec), epochs=0, **where)
-    given = Assignment(trials=(trial,), device="cpu", cpus=1, gpus=0, threads=1)
+    given = Assignment(trial=trial, device="cpu", cpus=1, gpus=0, threads=1)
     return {MESSAGE: msgspec.json.encode(given).decode()}
 
 
@@ -116,7 +115,7 @@ def reports_of(config: dict[str, str]) -> list[Report]:
     """What an actor reports of the trial, to its end."""
     actor, reports = TrialActor(config), []
     while not reports or not reports[-1].row.finished:
-        (news,) = MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message").news
+        news = MESSAGES.read(actor.step()[MESSAGE].encode(), where="a message").news
         assert news.report, news.failure
         reports.append(news.report)
     actor.cleanup()

@@ -1,16 +1,23 @@
-"""pytest tests/study/forecast/test_estimate.py"""
+"""What a plan will cost, and how long the rest of it takes: pytest tests/study/test_forecast.py"""
+
+from itertools import pairwise
+from statistics import median
 
 import pytest
+from helpers.journals import MadeJournal
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles
 from study.decisions import asha
-from study.forecast.estimate import estimate, expected_epochs, in_words, measured_in
+from study.decisions.progress import StudyProgress
+from study.facts.events import EpochReported
+from study.forecast import estimate, expected_epochs, in_words, measured_in, remaining_seconds
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 
 STOPPING = EarlyStopping(grace=1, factor=3)
+PAIRS_OF_TASKS = list(pairwise(("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")))
 
 
 def test_asha_saves_most_of_a_long_search():
@@ -39,11 +46,13 @@ def test_expected_epochs_are_those_of_a_simulated_study():
     simulation.launch()
     records = simulation.journal.records
     expected = estimate(simulation.resolved, {})
-    assert sum(item.epochs for item in expected) == pytest.approx(sum(record.epochs for record in records), rel=0.25)
+    assert sum(cost.epochs for cost in expected.values()) == pytest.approx(
+        sum(record.epochs for record in records), rel=0.25
+    )
     measured = measured_in(records)
     assert measured["albert/rte"].epoch_seconds == pytest.approx(1)  # a simulated epoch counts one second
     known = estimate(simulation.resolved, measured)
-    assert all(item.slot_seconds == pytest.approx(item.epochs) for item in known)
+    assert all(cost.slot_seconds == pytest.approx(cost.epochs) for cost in known.values())
 
 
 def test_a_dry_run_says_that_it_does_not_know_the_time(tmp_path, capsys):
@@ -74,3 +83,54 @@ def test_a_probe_without_a_dry_run_is_refused(capsys):
 @pytest.mark.parametrize(("size", "words"), [(0, "0 B"), (1_500, "1.5 kB"), (47_000_000, "47 MB"), (3e12, "3 TB")])
 def test_sizes_in_words(size, words):
     assert in_words(size) == words
+
+
+# ---- how long the rest takes
+
+
+def simulated(tasks):
+    plan = replace(profiles.load("mini"), methods=("albert", "palbert"), tasks=tasks, samples=8)
+    simulation = Simulation(resolve(plan))
+    simulation.launch()
+    return simulation
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return simulated(("rte", "cola"))
+
+
+@pytest.fixture(scope="module")
+def simulations():
+    return [simulated(tasks) for tasks in PAIRS_OF_TASKS]
+
+
+def progress_after(simulation, events):
+    journal = MadeJournal()
+    for event in events:
+        journal.append(event)
+    return StudyProgress(simulation.resolved, journal.facts, max_gpu_hours=None)
+
+
+def test_it_is_unknown_before_an_epoch_was_measured(simulation):
+    assert remaining_seconds(progress_after(simulation, simulation.journal.events[:3])) is None
+
+
+def test_nothing_is_left_of_a_finished_study(simulation):
+    assert remaining_seconds(progress_after(simulation, simulation.journal.events)) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("part", "tolerance"), [(0.1, 0.25), (0.3, 0.12), (0.5, 0.12), (0.8, 0.12)])
+def test_it_is_close_to_the_epochs_that_follow(simulations, part, tolerance):
+    """An epoch of the simulation counts one second, so what is left is the number of epochs to come."""
+    assert median(abs(error_after(simulation, part)) for simulation in simulations) < tolerance
+
+
+def error_after(simulation, part):
+    """How far the forecast is from the truth when so much of the events have happened, in shares of all epochs."""
+    events = simulation.journal.events
+    cut = int(part * len(events))
+    epochs = [isinstance(event, EpochReported) for event in events]
+    left = remaining_seconds(progress_after(simulation, events[:cut]))
+    return (left - sum(epochs[cut:])) / sum(epochs)

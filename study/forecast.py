@@ -1,0 +1,303 @@
+"""What a plan will cost and how long the rest of it takes: epochs, time and disk, from what was measured.
+
+Time and size come from a probe or from the study's earlier records; where there are neither, they are unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from bisect import insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Literal, get_args
+
+from msgspec import UNSET
+
+from study.decisions import asha
+from study.decisions.progress import ArmProgress, StudyProgress, last_progress
+from study.facts.durations import clock
+from study.facts.plain_words import counted
+from study.facts.record import Phase, Record
+from study.facts.study_facts import read_facts
+from study.plans.plan import EarlyStopping
+from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.runs.trial import TrialSpec
+from trainables.schema import Typed
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+_PROBE_STEPS = 5
+# Expected epochs are the mean over simulated searches: so many, or fewer where a search has many trials itself.
+_STUDIES = 30
+_SIMULATED_TRIALS = 30_000  # of all searches together
+_LONGEST_SEARCH = 10_000  # trials; the share that a longer one runs is the same
+
+
+# ---- a dry run
+
+
+class Done(Typed, frozen=True, kw_only=True):
+    """How much of a plan the study on disk has done."""
+
+    ended: int
+    under_way: int
+    remaining_seconds: float | None
+
+
+class ForecastFacts(Typed, frozen=True, kw_only=True):
+    """The forecast as `--json` says it."""
+
+    estimates: dict[str, Cost]
+    done: Done | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The forecast of a plan, for programs and for people."""
+
+    facts: ForecastFacts
+    lines: list[str]
+
+
+def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Forecast:
+    """What the plan is expected to cost, by the study's own records or by a probe of this machine."""
+    facts = read_facts(folder)
+    costs = estimate(plan, _probed(plan) if with_probe else measured_in(facts.records))
+    bound = "about" if plan.protocol.early_stopping else "at most"
+    search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
+    lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
+    trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
+    lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound)}")
+    if not facts.launches:
+        return Forecast(ForecastFacts(estimates=costs, done=None), lines)
+    progress = last_progress(plan, facts)
+    seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
+    left = "unknown" if seconds is None else f"{clock(seconds)} of one slot"
+    lines.append(f"of these {ended} trials have ended and {under_way} are under way; left: {left}")
+    done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
+    return Forecast(ForecastFacts(estimates=costs, done=done), lines)
+
+
+def _probed(plan: ResolvedPlan) -> dict[str, Measured]:
+    measured = {}
+    for name, cost in probe(plan):
+        print(f"probed {name}: {cost.epoch_seconds:.2f} s per epoch", file=sys.stderr)
+        measured[name] = cost
+    return measured
+
+
+def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
+    """(name, cost) of each arm, one after the other: a few training steps and evaluation batches of one trial, here."""
+    import torch
+
+    from trainables.runs.training import TrainingRun
+    from trainables.sources import cache_folder
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(1)  # as a trial has
+    for arm in resolved.arms:
+        spec = TrialSpec(
+            method=arm.method,
+            task=arm.task,
+            config=arm.any_configuration,
+            seed=0,
+            data=resolved.asked.data,
+            backbone=arm.pinned_backbone,
+            tokenizer=arm.pinned_tokenizer,
+        )
+        run = TrainingRun(spec, device=device, cache=cache_folder())
+        yield arm.name, Measured(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
+
+
+# ---- what a plan will cost
+
+
+class Cost(Typed, frozen=True, kw_only=True):
+    """What an arm is expected to cost, as `--dry-run --json` says it."""
+
+    search_epochs: float  # over all search trials, those that ASHA stops included
+    confirm_epochs: int  # at most: trials may stop by themselves
+    slot_seconds: float | None
+    disk_bytes: int | None  # of the models that stay: one per confirm trial
+    source: str | None  # of what was measured
+
+    @property
+    def epochs(self) -> float:
+        return self.search_epochs + self.confirm_epochs
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one arm's trials cost."""
+
+    epoch_seconds: float
+    model_bytes: int | None  # of one trained model on disk
+    source: Literal["probe", "records"]
+
+
+def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[str, Cost]:
+    """What every arm is expected to cost, by its name, as `measured` is."""
+    return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
+
+
+def _cost(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
+    search = expected_epochs(arm.samples, arm.epochs, resolved.protocol.early_stopping)
+    confirm = len(arm.seeds) * arm.epochs
+    model_bytes = measured.model_bytes if measured else None
+    return Cost(
+        search_epochs=search,
+        confirm_epochs=confirm,
+        slot_seconds=(search + confirm) * measured.epoch_seconds if measured else None,
+        disk_bytes=None if model_bytes is None else model_bytes * len(arm.seeds),
+        source=measured.source if measured else None,
+    )
+
+
+def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
+    """One arm in one line; `bound` is what its epochs are: about so many, or at most."""
+    precision = "" if arm.search_precision is UNSET else f" in {arm.search_precision}"
+    search = f"{arm.samples:4} search{precision} ({bound} {counted(round(cost.search_epochs), 'epoch')})"
+    trials = f"{search} {len(arm.seeds):3} confirm ({cost.confirm_epochs})"
+    time = "time unknown"
+    if cost.slot_seconds is not None:
+        time = f"{clock(cost.slot_seconds)} of one slot, by {cost.source}"
+    pretrained = "" if arm.pretraining is UNSET else f", pretrained here with {arm.pretraining.objective}"
+    start = "" if arm.start_from is None else f", from the best model of {arm.start_from}"
+    return f"{arm.name:24} {trials}  {time}  on {arm.backbone}{pretrained}{start}"
+
+
+def total_in_words(costs: Collection[Cost], *, bound: str) -> str:
+    """Epochs, time and disk of the whole plan, each as far as it is known."""
+    epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
+    seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
+    if len(seconds) < len(costs):
+        unmeasured = f"{len(costs) - len(seconds)} of {counted(len(costs), 'arm')}"
+        return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
+    sizes = [cost.disk_bytes for cost in costs if cost.disk_bytes is not None]
+    disk = f"{in_words(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk not known"
+    return f"{epochs}, {clock(sum(seconds))} of one slot, {disk}"
+
+
+@cache
+def expected_epochs(samples: int, epochs: int, stopping: EarlyStopping | None) -> float:
+    """Epochs of a search: at most, where nothing stops a trial but itself; under ASHA as many as with ranks that stay
+    what they were at the first rung, the mean over simulated searches of random order, one trial after the other."""
+    if stopping is None:
+        return samples * epochs
+    if samples > _LONGEST_SEARCH:
+        return samples / _LONGEST_SEARCH * expected_epochs(_LONGEST_SEARCH, epochs, stopping)
+    random, studies = Random(0), min(_STUDIES, max(1, _SIMULATED_TRIALS // max(1, samples)))
+    return fmean(_epochs_of_search(random, samples, epochs, stopping) for _ in range(studies))
+
+
+def _epochs_of_search(random: Random, samples: int, epochs: int, stopping: EarlyStopping) -> int:
+    rungs: dict[int, list[float]] = {rung: [] for rung in asha.rungs_of(epochs, stopping)}  # ascending scores
+    return sum(_epochs_of_trial(random.random(), rungs, epochs, stopping) for _ in range(samples))
+
+
+def _epochs_of_trial(score: float, rungs: dict[int, list[float]], epochs: int, stopping: EarlyStopping) -> int:
+    """How many epochs a trial of this score runs; at every rung that it reaches its score is recorded."""
+    for rung, recorded in rungs.items():
+        is_stopped = bool(recorded) and score < asha.cutoff_of(recorded, stopping)
+        insort(recorded, score)
+        if is_stopped:
+            return rung
+    return epochs
+
+
+def measured_in(records: Sequence[Record]) -> dict[str, Measured]:
+    """What the arms of a study cost so far."""
+    by_arm: dict[str, list[Record]] = {}
+    for record in records:
+        if record.epochs:
+            by_arm.setdefault(record.arm, []).append(record)
+    return {name: _measured(arm_records) for name, arm_records in by_arm.items()}
+
+
+def _measured(records: Sequence[Record]) -> Measured:
+    seconds = sum(record.wall_seconds for record in records) / sum(record.epochs for record in records)
+    model_folders = [Path(record.model) for record in records if record.model and Path(record.model).exists()]
+    return Measured(seconds, folder_bytes(model_folders[0]) if model_folders else None, "records")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of all files below `folder`."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def in_words(number_of_bytes: float) -> str:
+    """A number of bytes with a unit: `1500000` as `1.5 MB`."""
+    power = min(4, int(math.log10(max(1, number_of_bytes)) // 3))
+    return f"{number_of_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+# ---- how long what is left takes: measured seconds per epoch times the epochs that trials really run
+
+
+def remaining_seconds(progress: StudyProgress) -> float | None:
+    """Expected seconds of one slot for all that is left of this launch; None before any epoch was measured."""
+    pace = _seconds_per_example(progress, progress.arms)
+    if pace is None:
+        return None
+    shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
+    return sum(
+        _remaining_epochs(progress, arm, shares) * _seconds_per_epoch(progress, arm, pace) for arm in progress.launched
+    )
+
+
+def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
+    """By the arm's own epochs; by those of all arms, per example, while it has none."""
+    own = _seconds_per_example(progress, [arm])
+    return (pace if own is None else own) * progress.examples_per_epoch(arm)
+
+
+def _seconds_per_example(progress: StudyProgress, arms: list[ArmProgress]) -> float | None:
+    reported = [(arm, totals) for arm in arms for totals in arm.facts.reported.values()]
+    examples = sum(totals.epochs * progress.examples_per_epoch(arm) for arm, totals in reported)
+    return sum(totals.wall_seconds for _, totals in reported) / examples if examples else None
+
+
+def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares]) -> float:
+    """Of trials to start, and of those under way at least the epoch that they are in."""
+    epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
+    under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
+    search = arm.search_trials_to_start * epochs["search"]
+    return search + arm.confirm_trials_to_start * epochs["confirm"] + under_way
+
+
+def _expected_epochs(progress: StudyProgress, arm: ArmProgress, phase: Phase, shares_of_all: Shares) -> float:
+    """Of a trial: by the arm's ended trials, with what all arms' say as one trial more, and with the plan before."""
+    everywhere = shares_of_all.mean_with(_planned_share(progress, arm, phase))
+    return Shares.of([arm], phase).mean_with(everywhere) * arm.arm.epochs
+
+
+def _planned_share(progress: StudyProgress, arm: ArmProgress, phase: Phase) -> float:
+    samples, epochs = arm.arm.samples, arm.arm.epochs
+    if phase != "search" or samples == 0:
+        return 1.0
+    return expected_epochs(samples, epochs, progress.plan.protocol.early_stopping) / (samples * epochs)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much of their epochs ended trials ran."""
+
+    trials: int
+    total: float
+
+    @staticmethod
+    def of(arms: list[ArmProgress], phase: Phase) -> Shares:
+        """Of a phase, those that failed left out."""
+        ended = [(arm.facts.ended_by(phases=[phase], statuses=["completed", "stopped"]), arm) for arm in arms]
+        return Shares(
+            trials=sum(totals.trials for totals, _ in ended),
+            total=sum(totals.epochs / arm.arm.epochs for totals, arm in ended),
+        )
+
+    def mean_with(self, share: float) -> float:
+        """Their mean, with this one as one trial more."""
+        return (self.total + share) / (self.trials + 1)
