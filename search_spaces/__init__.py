@@ -1,4 +1,4 @@
-"""Which configurations of a method are tried: one file per method, data only.
+"""The configurations of each method that are tried: one file per method, data only.
 
 A file may have variants of its method, `VARIANTS`: name -> fields that they fix. `palbert:a` is the variant `a` of
 PALBERT, an arm of its own beside PALBERT's.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """What one method's file says of the method or of one of its variants."""
+    """The content of one method's file, for the method or one of its variants."""
 
     method: str  # "palbert", or "palbert:a"
     file: str  # where it is said

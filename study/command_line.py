@@ -1,4 +1,4 @@
-"""What all commands share: options declared once, and every error that a user can cause in one line on stderr.
+"""The parser of all commands, and their errors: whatever a user can cause is one line on standard error.
 
 A command's options are the fields of one struct. A field states its type, its default and, with `option` or `argument`,
 its help; the parser is made from these:
@@ -58,7 +58,7 @@ def _broken(line: str, width: int) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """How a field of a command's options is given on the command line."""
+    """The way in which a field of a command's options is given on the command line."""
 
     help: str
     metavar: str | None
@@ -205,7 +205,7 @@ def _completed(names: Sequence[str], *, prefix: str, action: argparse.Action, **
 def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "") -> int:
     """The exit status of a command: what `main` returns; 2 after a `ValueError`, 1 after Ctrl-C or a fault of the disk.
 
-    Each of these is told in one line, which ends with `after_interrupt` where nothing was wrong with the request. A
+    Each of these is reported in one line, which ends with `after_interrupt` where nothing was wrong with the request. A
     reader of the output that goes away (`| head`) ends the command without a word.
     """
     warnings.formatwarning = _one_line
@@ -272,7 +272,7 @@ def read_pair(option: str, text: str, form: str) -> tuple[str, str]:
 
 
 def _nobody_reads() -> bool:
-    """Whether it is standard output whose reader has gone, and no other pipe or connection."""
+    """True if the reader of standard output has gone, and not that of another pipe or connection."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors alone
     return bool(poll.poll(0))

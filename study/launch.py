@@ -1,6 +1,6 @@
 """Starts, continues or extends a study: `python -m study.launch --method palbert`.
 
-Ray, torch and the drivers are imported when trials are to be run: a study that is finished needs none of them.
+Ray, torch and the drivers are imported when trials are to be run. A finished study needs none of them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from study.drivers.driver import Driver
 
 MOST_STUDIES = 3  # that are named in a line
-MOST_FAULTS = 10  # of data, that are told at once
+MOST_FAULTS = 10  # of data, that are reported at once
 MOST_ARMS = 5  # that are named in a line
 MIRROR_NICENESS = 10  # over the launch's own: where processors are short, driver and trials go first
 
@@ -287,13 +287,13 @@ def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, la
 
 
 def _same_arms_elsewhere(study: Study) -> list[str]:
-    """A line that names the studies beside a new one that have arms of it, made of the same; none if there is none."""
+    """A line that names the studies beside a new one with the same arms; nothing if there are none."""
     beside, own = study.folder.parent, {arm.name for arm in study.resolved.arms}
     having: dict[Path, str] = {}
     for file in sorted(beside.glob(f"*/{PLAN}")):
         try:
             other = require_plan(file.parent).plan
-        except ValueError:  # whoever asks for that study is told
+        except ValueError:  # a launch of that study reports it
             continue
         names = {arm.name for arm in other.arms} & own
         if names and not plan_changes(other, study.resolved):
@@ -382,8 +382,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         _warn(notes)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
-            said = f"{_nothing_left(scheduler.progress, folder)}{_not_stored(options.storage, storage)}"
-            _warn([said, *_trained_otherwise(scheduler.progress, folder, code)])
+            is_done = f"{_nothing_left(scheduler.progress, folder)}{_not_stored(options.storage, storage)}"
+            _warn([is_done, *_trained_otherwise(scheduler.progress, folder, code)])
             table = dev_table(folder) or write_files(folder, scheduler.progress)
         else:
             _warn([_first_line(study), *unknown_in_words(study.resolved)])
@@ -401,7 +401,7 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
 
 
 def _nothing_left(progress: StudyProgress, folder: Path) -> str:
-    """What a launch says that has no trial to run."""
+    """Reports that no trial is left to run, and which have failed."""
     failed = progress.failures
     if not failed:
         return f"study {folder}: nothing is left to do"
@@ -411,7 +411,7 @@ def _nothing_left(progress: StudyProgress, folder: Path) -> str:
 
 
 def _trained_otherwise(progress: StudyProgress, folder: Path, code: Provenance) -> list[str]:
-    """A line where a study that is over has arms of other code than this: what stands, and what trains anew."""
+    """Names the arms of a finished study that other code has trained, and the command that trains them anew."""
     if not (arms := arms_of_other_code(progress, code)):
         return []
     named = first_of(arms, MOST_ARMS)
@@ -423,14 +423,14 @@ def _trained_otherwise(progress: StudyProgress, folder: Path, code: Provenance) 
 
 
 def _not_stored(asked: str | None, storage: str) -> str:
-    """What is said of a storage that a finished study is given."""
+    """Reports that a finished study puts nothing into the storage that was named."""
     if asked is None or storage_address(asked) == storage:
         return ""
     return f", and nothing is stored in {asked}: what there is stays in {storage}"
 
 
 def _is_complete(scheduler: Scheduler) -> bool:
-    """Whether every trial has ended, and a launch has seen that: one that was killed left report and mirror behind."""
+    """True if every trial has ended and a launch has recorded that: one that was killed left its report undone."""
     last = scheduler.facts.last_launch
     seen = last is not None and last.ended is not None and last.ended.status == "complete"
     return scheduler.progress.is_finished and seen
@@ -461,14 +461,14 @@ def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanF
 
 
 def command_line() -> str:
-    """What was typed, for plan, journal and report: passwords are hidden."""
+    """The command as typed, for plan, journal and report; passwords are hidden."""
     return masked(shlex.join(["python", "-m", "study.launch", *sys.argv[1:]]))
 
 
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """The dev table, after all that there was to do or until Ctrl-C, or until the monotonic clock reads `until`."""
+    """Runs until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the dev table."""
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
@@ -487,7 +487,7 @@ def _launch(
 def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> LaunchStatus:
-    """How the launch ended: trials that are not over go on from their last saved epoch with the next one."""
+    """Runs the trials; returns how the launch ended. The next one resumes open trials from their last saved epoch."""
     if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
         return _ended(scheduler)
     from study.drivers.smoke_steps import SmokeStepsFailed
@@ -519,7 +519,7 @@ def _run_trials(
 
 
 def _ended(scheduler: Scheduler) -> LaunchStatus:
-    """How a launch has ended that has done all that it was asked for."""
+    """The status of a launch that has done all that it was asked for."""
     return "complete" if scheduler.progress.is_finished else "partial"
 
 
@@ -594,7 +594,7 @@ def _driver(options: LaunchOptions) -> type[Driver]:
 
 
 def _resources(options: LaunchOptions) -> Resources:
-    """What a trial holds on the connected cluster, or on this machine.
+    """The resources of a trial on the connected cluster, or on this machine.
 
     Raises:
         ValueError: no trial fits on a node, and none can come.
@@ -640,7 +640,7 @@ def wait_for_mirror(mirror: subprocess.Popen) -> None:
 
 
 def browse(folder: Path, tracking_uri: str | None) -> list[str]:
-    """How to look at the runs, as `study.mirror` has written it; if the server is away, how they come there later."""
+    """Commands to look at the runs, as `study.mirror` wrote them, or to mirror later if the server is away."""
     uri = tracking_uri or ""
     if silence := silence_of(uri):
         later = f"{python()} -m study.mirror {shlex.quote(str(folder))} --tracking-uri {shlex.quote(masked(uri))}"
@@ -654,7 +654,7 @@ def _unanswered(uri: str, silence: str) -> str:
 
 
 def _broken_off(scheduler: Scheduler) -> list[str]:
-    """What faults of the machine have left undone, a line each."""
+    """Lines about the trials that faults of the machine have left undone."""
     if not scheduler.has_given_up:
         return []
     trials = scheduler.facts.under_way.values()

@@ -51,7 +51,7 @@ MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is ad
 
 
 def _defaults(field: Literal["methods", "tasks"]) -> str:
-    """What runs where nothing is named, in the profiles that auto chooses from."""
+    """Names the default in each of the profiles that auto chooses from."""
     return "; in ".join(f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "paper"))
 
 
@@ -61,7 +61,7 @@ def default_driver() -> Literal["ray", "local"]:
 
 
 def is_installed(package: str) -> bool:
-    """Whether it can be imported; it is not."""
+    """True if the package can be imported; it is not imported."""
     return importlib.util.find_spec(package) is not None
 
 
@@ -212,7 +212,7 @@ def check_options(options: LaunchOptions) -> None:
 
 
 def _check_local(options: LaunchOptions) -> None:
-    """Of what is Ray's alone."""
+    """Rejects options that need Ray."""
     if options.address is not None:
         raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
 
@@ -312,7 +312,7 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
 
 
 def _as_meant(plan: Plan, file: str) -> Plan:
-    """The plan of a file with the names that are meant."""
+    """The plan of a file with each name as it is in its menu."""
     meanings: dict[str, Callable[[], object]] = {
         "methods": lambda: tuple(map(meant_method, plan.methods)),
         "tasks": lambda: tuple(map(_meant_task, plan.tasks)),
@@ -347,7 +347,7 @@ def _meant_task(name: str) -> str:
 
 
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:
-    """What each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
+    """Reads what each arm or task starts from: `RTE=MNLI` is `rte=mnli`."""
     starts = dict[str, str]()
     for text in texts:
         pair = read_pair("--start-from", text, "ARM=ARM")

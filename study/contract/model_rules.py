@@ -1,4 +1,4 @@
-"""What the model of every method must do, on every backbone family: a rule is a function that raises at a fault.
+"""Rules for the model of every method, on every backbone family: a rule is a function that raises at a fault.
 
 `study.check_method` and the tests hold methods against `RULES`, on generated data and tiny untrained backbones.
 """

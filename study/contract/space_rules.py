@@ -1,4 +1,4 @@
-"""What the two files of a method must say of each other: a rule is a function that yields every fault.
+"""Rules for the two files of a method, which must fit each other: a rule is a function that yields every fault.
 
 A launch holds its methods against `RULES`, `study.check_method` and the tests against these and `POINT_RULES`. No
 torch here.
@@ -41,7 +41,7 @@ class Method:
 
     @cached_property
     def fields(self) -> set[str]:
-        """Of its `Config`."""
+        """The fields of its `Config`."""
         return set(trainables.load(self.name).Config.__struct_fields__)
 
     def place_of(self, name: str) -> str:
@@ -235,7 +235,7 @@ def corners_of(ranges: Mapping[str, BaseDistribution]) -> list[dict[str, Value]]
 
 
 def mini_ranges(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """Of the fields that are tuned on a tiny random backbone."""
+    """The ranges of the fields that are tuned on a tiny random backbone."""
     laid_over = {**space.space, **space.mini_space}
     return {field: distribution for field, distribution in laid_over.items() if field not in space.mini_fixed}
 
@@ -265,7 +265,7 @@ def _within(name: str, points: Mapping[str, Sequence[Value]], ranges: Mapping[st
 
 
 def _contains(distribution: Any, value: Value) -> bool:
-    """Whether Optuna takes the value for one of the distribution."""
+    """True if Optuna takes the value for one of the distribution."""
     try:
         create_trial(value=0.0, params={"field": value}, distributions={"field": distribution})
     except ValueError:

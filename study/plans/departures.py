@@ -1,4 +1,4 @@
-"""Where a plan is not what the papers did: of the plan's rules, and of each of its methods."""
+"""Departures of a plan from the papers: of its rules, and of each of its methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainables.encoders.backbones import PUBLISHED_SIZES
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
-WIDTH = 120  # of what is said of departures where there is no terminal
+WIDTH = 120  # of the lines about departures if there is no terminal
 OF_TINY_RECIPE = "steps, packing and optimiser are for a tiny random backbone, and of no publication"
 
 
@@ -32,14 +32,14 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     rules = ["protocol", *_of_pretraining(plan.arms)]
     own = {who: lines for who, lines in plan.departures.items() if who not in rules}
     shared = [line for line in next(iter(own.values()), ()) if all(line in lines for lines in own.values())]
-    told = {who: plan.departures[who] for who in rules}
+    shown = {who: plan.departures[who] for who in rules}
     if len(own) > 1:
-        told["all methods"] = tuple(shared)
+        shown["all methods"] = tuple(shared)
         own = {who: tuple(line for line in lines if line not in shared) for who, lines in own.items()}
     width = columns(sys.stdout) or WIDTH
-    paragraphs = [f"  {who}: {'; '.join(lines)}" for who, lines in (told | own).items() if lines]
-    told_of = [wrapped(text, width) for text in paragraphs]
-    return ["where this is not what the papers and their code did:", *told_of] if told_of else []
+    paragraphs = [f"  {who}: {'; '.join(lines)}" for who, lines in (shown | own).items() if lines]
+    wrapped_lines = [wrapped(text, width) for text in paragraphs]
+    return ["where this is not what the papers and their code did:", *wrapped_lines] if wrapped_lines else []
 
 
 def pretraining_departures(objective: str, settings: Configuration, *, is_tiny: bool) -> tuple[str, ...]:

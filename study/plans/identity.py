@@ -1,4 +1,4 @@
-"""What tells trials and protocols apart: hashes of their content, and the seeds of trials."""
+"""Identities of trials and protocols: hashes of their content, and the seeds of trials."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ AtLeastTwo = Annotated[int, Meta(ge=2)]
 
 
 class EarlyStopping(Typed, frozen=True, kw_only=True):
-    """Of search trials, by ASHA."""
+    """ASHA's rule, which stops search trials."""
 
     grace: AtLeastOne = 1  # epochs before a search trial can be stopped
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
@@ -30,7 +30,7 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Extension:
-    """What a field becomes when a study is extended: of the earlier plan's value and the later one's."""
+    """A rule that joins a field's values in the earlier and the later plan of a study that is extended."""
 
     join: Callable[[Any, Any], Any]
 
@@ -57,7 +57,7 @@ Free = Annotated[T, "free"]  # of no number: may change
 
 
 class Plan(Typed, frozen=True, kw_only=True):
-    """What a study is asked for. Options of `study.launch` have the names of these fields."""
+    """The wishes of a user for a study. Options of `study.launch` have the names of these fields."""
 
     profile: str
     methods: Joined[tuple[str, ...]]

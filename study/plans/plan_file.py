@@ -27,7 +27,7 @@ MOST_NAMED = 5  # studies, in a message
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
-    """What the file says: the plan, and the launch that wrote it last."""
+    """The content of the file: the plan, and the launch that wrote it last."""
 
     name: str  # of the study
     created: str  # UTC, ISO 8601
@@ -40,10 +40,10 @@ class PlanFile(Typed, frozen=True, kw_only=True):
 
 
 def read_plan(folder: Path) -> PlanFile | None:
-    """The plan of a study folder; None where there is none.
+    """The plan of a study folder; None if it has none.
 
     Raises:
-        ValueError: it is no plan, or was edited.
+        ValueError: the file is not a plan, or was edited.
     """
     path = folder / FILE
     try:
@@ -75,7 +75,7 @@ def plan_on_disk(folder: Path) -> PlanFile | None:
     """The plan of a study folder, where `plan.json` is lost that of its last launch; None where there is neither.
 
     Raises:
-        ValueError: the plan is none or was edited, or the journal that is read in its place is broken.
+        ValueError: the file is not a plan or was edited, or the journal that is read in its place is broken.
     """
     return read_plan(folder) or _plan_in_journal(folder)
 
@@ -124,7 +124,7 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
 
 
 def plan_as_toml(plan: Plan) -> str:
-    """What the file of a plan says: every field that has a value, or whose profile has one."""
+    """The plan as TOML: every field that has a value, or whose profile has one."""
     import tomli_w
 
     default = to_plain(profiles.load(plan.profile))
@@ -165,7 +165,7 @@ def read_toml(path: Path) -> Plan:
 
 
 def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """What is wrong with a plan, with file and field where it is of a setting that the file says.
+    """Blames an invalid setting on the --plan file and its field, if the file has it.
 
     Args:
         fault: in the words of options: `--set NAME: ...`, or `METHOD: NAME is ...`.

@@ -156,7 +156,7 @@ def explain(plan: Plan, method: str, task: str) -> str:
 
 
 def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:
-    """What a look at data or a backbone says. Of each thing a single look may fail: a hub is slow to be unreachable."""
+    """The result of a look at data or a backbone. Each is looked at once more at most: an unreachable hub is slow."""
     if unchecked is not None and what in unchecked:
         return "unknown"
     try:
@@ -235,12 +235,12 @@ def _tokenizer(plan: Plan, space: SearchSpace) -> Layered[str | None]:
 
 
 def kind_of(plan: Plan) -> str:
-    """Which of a method's backbones the plan asks for: on generated data the tiny ones."""
+    """The kind of backbone that the plan asks for: on generated data a tiny one."""
     return "mini" if "mini" in (plan.profile, plan.data) else "paper"
 
 
 def fits(method: str, backbone: str) -> bool:
-    """Whether a backbone may stand under the name of a method, which may have families of its own."""
+    """True if a backbone may stand under the name of a method, which may have families of its own."""
     families = search_spaces.load(method).families
     return not families or family_of(backbone) in families
 

@@ -21,7 +21,7 @@ Fact = Annotated[T, "fact"]  # what an arm's numbers are made of: may not change
 
 
 class Range(Typed, frozen=True, kw_only=True):
-    """Where a tuned field may lie: an Optuna distribution as its JSON says it."""
+    """The range of a tuned field: an Optuna distribution as its JSON has it."""
 
     name: str
     attributes: Mapping[str, Value | list[Value]]
@@ -85,14 +85,14 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def epochs(self) -> int:
-        """Of a trial, at most."""
+        """The most epochs of a trial."""
         value = self.fixed["epochs"]
         assert isinstance(value, int)
         return value
 
     @property
     def pinned_backbone(self) -> str:
-        """A hub name at the commit that the plan has found."""
+        """The backbone; a hub name at the commit that the plan has resolved."""
         return backbones.pinned(self.backbone, self.backbone_fingerprint)
 
     @property
@@ -135,7 +135,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
 
 
 class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
-    """What was asked for, and what follows from it."""
+    """A plan with the arms and the protocol that follow from it."""
 
     asked: Plan
     arms: tuple[Arm, ...]
