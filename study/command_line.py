@@ -159,8 +159,6 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo, declared: Option)
     settings: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar or menu or None}
     if int in kinds or float in kinds:
         settings["type"] = int if int in kinds else float
-        if menu and float in kinds:
-            settings["type"] = partial(_number_or_word, menu.split("|"))
     is_list = any(get_origin(kind) is list for kind in kinds)
     if declared.is_argument:
         settings |= {"nargs": "+"} if is_list else {}
@@ -173,13 +171,6 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo, declared: Option)
     required = default is NODEFAULT
     settings |= {"action": "append"} if is_list else {}
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
-
-
-def _number_or_word(words: Sequence[str], text: str) -> float | str:
-    try:
-        return text if text in words else float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number or {' or '.join(words)}") from None
 
 
 def _kinds(kind: Any) -> Iterator[Any]:
