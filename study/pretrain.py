@@ -37,7 +37,7 @@ from trainables import objectives
 from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
 from trainables.encoders import backbones
-from trainables.encoders.unknown_tokens import local_tokenizer
+from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig
 from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import TrainingError

@@ -12,7 +12,7 @@ from study.plans.resolved_plan import ResolvedPlan
 from trainables.corpora.corpus import is_generated
 from trainables.data import glue
 from trainables.data.tasks import TASKS
-from trainables.encoders.unknown_tokens import local_tokenizer, unknown_share
+from trainables.encoders.backbones import local_tokenizer, unknown_share
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -3,19 +3,26 @@
 Imports neither torch nor transformers.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainables.configuration import EncoderConfig
 from trainables.encoders.families import reserved_positions
 from trainables.encoders.sharebert_slices import slices_of
+from trainables.encoders.word_vocabulary import word_model
 from trainables.sources import HUB_SECONDS, hash_of_file, hub_errors, reach_or_work_offline
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _SMALL: Mapping[str, Any] = {
     "vocab_size": 30522,
@@ -89,6 +96,12 @@ _WEIGHTS = (
 )
 PRETRAINING_FILE = "pretraining.json"  # how a folder was pretrained, with times: no part of its content
 _TOKENIZERS = ("tokenizer.json", "vocab.txt", "spiece.model", "vocab.json")
+_UNKNOWN = ("[UNK]", "<unk>")
+MOST_TEXTS = 1_000  # that `unknown_share` reads
+_MENUS = {
+    "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
+    "tokenizer": "a folder, a hub name",
+}
 
 
 def check_backbone(backbone: str, tokenizer: str | None = None) -> None:
@@ -394,7 +407,24 @@ def _hub_configuration(name: str) -> Path:
         raise ValueError(f"backbone {name!r} cannot be read from the hub: {str(error).splitlines()[0]}") from error
 
 
-_MENUS = {
-    "backbone": f"a folder, a hub name, {', '.join(UNTRAINED)}",
-    "tokenizer": "a folder, a hub name",
-}
+def local_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> Tokenizer | None:
+    """The tokenizer that is made of `texts()` for a tiny backbone, or that of a folder.
+
+    None: it is on the hub, or in files of another kind than `tokenizer.json`, which only `transformers` can read.
+    """
+    if name in MINI_BACKBONES:
+        return word_model(texts())
+    file = Path(name) / "tokenizer.json"
+    if not is_folder(name) or not file.is_file():
+        return None
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(file))
+
+
+def unknown_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+    """Share of the tokens of the first `MOST_TEXTS` texts that the tokenizer does not know, in [0, 1]."""
+    unknown = {tokenizer.token_to_id(token) for token in _UNKNOWN} - {None}
+    encoded = tokenizer.encode_batch(list(islice(texts, MOST_TEXTS)), add_special_tokens=False)
+    tokens = [token for encoding in encoded for token in encoding.ids]
+    return sum(token in unknown for token in tokens) / max(1, len(tokens))

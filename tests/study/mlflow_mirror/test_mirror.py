@@ -89,9 +89,7 @@ def test_note_says_what_became_of_a_trial(journal: MadeJournal, key: str, status
     assert (run.status, run.tags["mlflow.note.content"]) == (status, note)
 
 
-def test_live_looks_take_a_share_of_the_time(
-    journal: MadeJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_looks_take_a_share_of_the_time(journal: MadeJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look of two seconds is followed by one after twenty; the last follows the end of the launch at once."""
     clock, looks = [0.0], list[tuple[float, bool]]()
 
@@ -197,9 +195,7 @@ def test_every_run_and_point_is_there_once(journal: MadeJournal, uri: str) -> No
     assert runs["b" * 16].info.status == "FINISHED" and runs["f" * 16].info.status == "FAILED"
 
 
-def test_score_is_the_first_metric_of_a_trial(
-    journal: MadeJournal, uri: str
-) -> None:
+def test_score_is_the_first_metric_of_a_trial(journal: MadeJournal, uri: str) -> None:
     """MLflow's page that compares runs opens with the metric that the store names first."""
     key = "e" * 16
     journal.start(key, phase="confirm", trial=2)
@@ -324,9 +320,7 @@ def test_folder_without_a_study_is_refused(tmp_path: Path, capsys: pytest.Captur
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_store_is_refused_in_one_line(
-    journal: MadeJournal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_store_is_refused_in_one_line(journal: MadeJournal, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(journal.folder), "--tracking-uri", "carrier-pigeon://loft"]) == 2
     message = capsys.readouterr().err
     assert "is carrier-pigeon://loft; allowed: sqlite:///FILE, a server's URL" in message and message.count("\n") == 1

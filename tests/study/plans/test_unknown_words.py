@@ -11,7 +11,7 @@ from study import launch
 from study.launch_options import build_parser
 from study.plans.resolution import resolve
 from study.plans.unknown_words import unknown_in_words
-from trainables.encoders.unknown_tokens import unknown_share
+from trainables.encoders.backbones import unknown_share
 from trainables.encoders.word_vocabulary import word_model
 
 FOREIGN = [["ein sturm schloss den hafen .", "schiffe warten ."], ["der hafen ist offen .", "schiffe fahren ."]]
@@ -46,7 +46,7 @@ def test_what_is_generated_throughout_is_not_looked_at(tmp_path, monkeypatch):
 
 
 def test_the_share_is_of_the_first_texts_alone(monkeypatch):
-    monkeypatch.setattr("trainables.encoders.unknown_tokens.MOST_TEXTS", 2)
+    monkeypatch.setattr("trainables.encoders.backbones.MOST_TEXTS", 2)
     texts = iter(["Ships wait .", "boats wait .", *["boats"] * 100])
     assert unknown_share(word_model(["ships wait ."]), texts) == 1 / 6
     assert len(list(texts)) == 100
