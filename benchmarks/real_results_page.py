@@ -239,7 +239,7 @@ def verdict(found: Comparison, difference: float, claimed: float | None) -> str:
 
 def published_difference(printed: str, task: str) -> float | None:
     """PALBERT's number of the paper minus the other's, in points."""
-    rows = {row.name: row.numbers for row in published_rows(PAPER)}
+    rows = {row.label: row.numbers for row in published_rows(PAPER)}
     ours, theirs = rows["PALBERT"].get(task), rows[printed].get(task)
     return None if ours is None or theirs is None else ours.value - theirs.value
 

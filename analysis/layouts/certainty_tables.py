@@ -87,7 +87,7 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     lines: dict[tuple[str, str], dict[str, Entry]] = {}  # by label of the line, and of the one above it
     for pair in pairs:
         if (found := pair.verdict) is not None:
-            label = f"{pair.row.label} - {pair.published.name} ({pair.published.paper.removeprefix('PALBERT ')})"
+            label = f"{pair.row.label} - {pair.published.label} ({pair.published.paper.removeprefix('PALBERT ')})"
             difference = DIFFERENCE.entry(found.difference, mark=VERDICT_MARKS[found.word])
             lines.setdefault((label, ""), {})[pair.cell.task] = over_seeds(pair.cell, difference)
             half_width = HALF_WIDTH.entry((found.high - found.low) / 2)
@@ -342,7 +342,7 @@ def _verdict_facts(pair: Pair) -> dict[str, object]:
         "row": pair.row.label,
         "task": pair.cell.task,
         "paper": pair.published.paper,
-        "label": pair.published.name,
+        "label": pair.published.label,
         "statistic": pair.published.statistic,
         "published": pair.number.value,
         "published_deviation": pair.number.deviation,

@@ -18,7 +18,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from analysis.layouts.table import DEVIATION, HUNDREDTHS, TENTHS, WHOLE, Block, Entry, Line
@@ -43,8 +45,7 @@ PAPER_METRICS = {task: "accuracy" for task in TASKS} | {
 ELECTRA_METRICS = PAPER_METRICS | {"mrpc": "accuracy", "qqp": "accuracy", "stsb": "spearman"}
 
 
-@dataclass(frozen=True)
-class PublishedNumber:
+class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
     """One printed number, in points."""
 
     value: float
@@ -54,12 +55,11 @@ class PublishedNumber:
     note: str
 
 
-@dataclass(frozen=True, eq=False)
-class PublishedRow:
+class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One printed row of a published table."""
 
     paper: str
-    name: str  # of the method as printed
+    label: str  # the method's name as printed
     method: str
     backbone: str
     layers: int
@@ -93,7 +93,7 @@ class PublishedRow:
                 entries[task] = TENTHS.entry(number.value)
             elif task in tasks:
                 entries[task] = DEVIATION.entry(number.value, number.deviation)
-        return Line(f"published {self.name}", entries, published=True)
+        return Line(f"published {self.label}", entries, published=True)
 
 
 @cache
@@ -101,44 +101,19 @@ def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]
     """The rows of published tables in the order printed; deviations are joined to the means that they belong to."""
     with FILE.open(newline="") as file:
         facts = [fact for fact in csv.DictReader(file) if fact["split"] == split]
-    deviations = {
-        (fact["paper"], fact["label"], fact["task"]): float(fact["value"])
-        for fact in facts
-        if fact["statistic"].startswith("std")
-    }
-    grouped: dict[tuple[str, str], list[dict[str, str]]] = {}
+    deviations = {_place(fact): fact["value"] for fact in facts if fact["statistic"].startswith("std")}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for fact in facts:
         if not fact["statistic"].startswith("std"):
-            grouped.setdefault((fact["paper"], fact["label"]), []).append(fact)
-    ordered = (group for paper in papers for (own, _), group in grouped.items() if own == paper)
-    return tuple(_row(group, deviations) for group in ordered)
+            own = {"settings": json.loads(fact["settings"] or "{}"), "speed_up": fact["speed_up"] or None}
+            row = rows.setdefault((fact["paper"], fact["label"]), fact | own | {"numbers": {}})
+            row["numbers"][fact["task"]] = fact | {"deviation": deviations.get(_place(fact))}
+    wanted = [row for paper in papers for (own_paper, _), row in rows.items() if own_paper == paper]
+    return tuple(msgspec.convert(wanted, list[PublishedRow], strict=False))
 
 
-def _row(facts: list[dict[str, str]], deviations: dict[tuple[str, str, str], float]) -> PublishedRow:
-    first = facts[0]
-    return PublishedRow(
-        paper=first["paper"],
-        name=first["label"],
-        method=first["method"],
-        backbone=first["backbone"],
-        layers=int(first["layers"]),
-        settings=json.loads(first["settings"] or "{}"),
-        parameters=first["parameters"],
-        speed_up=float(first["speed_up"]) if first["speed_up"] else None,
-        split=first["split"],
-        statistic=first["statistic"],
-        source=first["source"],
-        numbers={
-            fact["task"]: PublishedNumber(
-                value=float(fact["value"]),
-                deviation=deviations.get((fact["paper"], fact["label"], fact["task"])),
-                metric=fact["metric"],
-                start=fact["start"],
-                note=fact["note"],
-            )
-            for fact in facts
-        },
-    )
+def _place(fact: dict[str, str]) -> tuple[str, str, str]:
+    return fact["paper"], fact["label"], fact["task"]
 
 
 def scores_in(cell: Cell, metric: str) -> list[float]:
@@ -276,5 +251,5 @@ def _notes(rows: Sequence[Row], shown: Mapping[PublishedRow, set[str]]) -> Itera
     for other, tasks in shown.items():
         for task, number in other.numbers.items():
             if number.note and task in tasks and task in TASKS:
-                places.setdefault(number.note, []).append(f"{other.name} {TASKS[task].title}")
+                places.setdefault(number.note, []).append(f"{other.label} {TASKS[task].title}")
     yield from (f"published {', '.join(names)}: {note}" for note, names in places.items())

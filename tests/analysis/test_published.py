@@ -1,4 +1,4 @@
-"""Which published numbers stand under which row: pytest tests/analysis/test_beside_published.py"""
+"""Which published numbers stand under which row: pytest tests/analysis/test_published.py"""
 
 from __future__ import annotations
 
