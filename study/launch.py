@@ -25,8 +25,7 @@ from study.cluster.resources import Nodes, Resources, ThisMachine, check_room, l
 from study.command_line import guarded, read_setting
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.progress import StudyProgress
-from study.decisions.reopening import arms_of_other_code, reopen_failed, to_reopen
-from study.decisions.scheduler import Scheduler
+from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
 from study.drivers.driver import end_unsettled
 from study.drivers.provenance import provenance
 from study.drivers.watchdog import Stalled, Watchdog

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.addresses import masked
-from study.storage.launch_marks import NotShared
+from study.storage.trial_places import NotShared
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation

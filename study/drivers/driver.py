@@ -31,8 +31,15 @@ from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_digest, predictions_file
 from study.storage.addresses import is_uri
-from study.storage.launch_marks import check_marks, launch_marks
-from study.storage.trial_places import PREDICTIONS, OutcomeGone, lies_now, place_at, trial_address
+from study.storage.trial_places import (
+    PREDICTIONS,
+    OutcomeGone,
+    check_marks,
+    launch_marks,
+    lies_now,
+    place_at,
+    trial_address,
+)
 from trainables.method_files import included
 
 LOOK_SECONDS = 5.0  # between two questions whether there are nodes

@@ -25,8 +25,7 @@ from study.drivers.provenance import attest
 from study.drivers.smoke_steps import smoke_report
 from study.facts.attestation import Attestation, contradictions
 from study.facts.events import Report
-from study.storage.launch_marks import check_marks
-from study.storage.trial_places import local_model, place_at
+from study.storage.trial_places import check_marks, local_model, place_at
 from trainables.atomic_files import write_json
 from trainables.method_files import include
 from trainables.runs.trial import EpochRow, Outcome, UnreadableState, available

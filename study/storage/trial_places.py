@@ -1,4 +1,4 @@
-"""A trial's place in the storage, a folder or a URI: what a worker finds there, leaves there, and what stays.
+"""The storage of a study, a folder or a URI: a trial's place in it, what a worker finds and leaves there, what stays.
 
 In a shared folder a trial works in place. Under a URI it works in a temporary folder of its node, and sends from there
 
@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import os
 import re
 import shutil
 import sys
 import tempfile
 import time
+import uuid
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -42,7 +44,12 @@ R = TypeVar("R")
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
 OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
+MARK = ".launch-"  # how the name of a mark begins
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
+
+
+class NotShared(OSError):
+    """What is here is not the storage of the launch."""
 
 
 class OutcomeGone(ValueError):
@@ -304,7 +311,8 @@ def where_it_lies(record: Record, folder: Path) -> Record:
     return replace(record, model=record.model and lies_now(record.model, folder=folder, key=record.key))
 
 
-# ---- the storage of a launch
+# ---- the storage of a launch, and its marks: what every worker must find there before it trains. Where a share is not
+# mounted, the same path is a folder of the node's own disk, and what is written there is seen by nobody.
 
 
 def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
@@ -340,3 +348,68 @@ def _check_states(storage: str, before: str, trials: list[TrialFacts]) -> None:
         )
     if absent:
         print(f"the states of {len(absent)} trials under way are gone from {before}: trained anew", file=sys.stderr)
+
+
+@contextmanager
+def launch_marks(storage: str, folder: Path) -> Iterator[tuple[str, ...]]:
+    """The paths or URIs of the marks of this launch: with the trials and, where workers write there, the predictions.
+
+    Those of launches that were killed are deleted.
+
+    Raises:
+        ValueError: they cannot be written.
+    """
+    places = [join(storage, "trials"), *([] if is_uri(storage) else [str(folder / "predictions")])]
+    marks = tuple(join(place, f"{MARK}{uuid.uuid4().hex}") for place in places)
+    try:
+        for place, mark in zip(places, marks, strict=True):
+            with one_line_errors(f"{place} cannot be written"):
+                _delete_all(place)
+                _write(mark)
+        yield marks
+    finally:
+        for place in places:
+            with suppress(OSError):
+                _delete_all(place)
+
+
+def check_marks(marks: Sequence[str]) -> None:
+    """Passes if all that the launch has left is seen from here.
+
+    Raises:
+        NotShared: something is not.
+    """
+    for mark in marks:
+        if not (_exists(mark) if is_uri(mark) else _is_listed(Path(mark))):
+            place = mark.partition("?")[0].rpartition("/")[0]
+            raise NotShared(f"{place} is not what the launch sees there; mount the shared storage on this node too")
+
+
+def _is_listed(mark: Path) -> bool:
+    """Whether it is there. Opening its folder has a network's file system ask the server; a path may be remembered."""
+    try:
+        return mark.name in os.listdir(mark.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _write(mark: str) -> None:
+    if not is_uri(mark):
+        Path(mark).touch()
+        return
+    files, path = open_uri(mark)
+    files.open_output_stream(path).close()
+
+
+def _delete_all(place: str) -> None:
+    """Deletes the marks in a place."""
+    if not is_uri(place):
+        for mark in Path(place).glob(f"{MARK}*"):
+            mark.unlink()
+        return
+    from pyarrow.fs import FileSelector
+
+    files, path = open_uri(place)
+    for info in files.get_file_info(FileSelector(path, allow_not_found=True)):
+        if info.base_name.startswith(MARK):
+            files.delete_file(info.path)

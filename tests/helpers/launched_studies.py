@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from analysis.tables import write_tables
 from study import profiles
 from study.decisions.machine_faults import Faults
-from study.decisions.reopening import reopen_failed
-from study.decisions.scheduler import Scheduler
+from study.decisions.scheduler import Scheduler, reopen_failed
 from study.decisions.specs import expected_attestation, trial_spec
 from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance

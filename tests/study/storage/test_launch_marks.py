@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.storages import files_under
 
-from study.storage.launch_marks import NotShared, check_marks, launch_marks
+from study.storage.trial_places import NotShared, check_marks, launch_marks
 
 
 @pytest.fixture(params=["", "file://"], ids=["folder", "uri"])

@@ -1,4 +1,4 @@
-"""Failed trials that run again, and what the machine breaks: pytest tests/study/decisions/test_reopening.py"""
+"""Failed trials that run again, and what the machine breaks: pytest tests/study/decisions/test_reopened_trials.py"""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
-from study.decisions.reopening import reopen_failed
-from study.decisions.scheduler import Scheduler
+from study.decisions.scheduler import Scheduler, reopen_failed
 from study.facts.attestation import Provenance
 from study.facts.events import TrialReopened
 from study.plans.resolution import resolve
