@@ -128,9 +128,11 @@ def _difference_in_words(finding: Finding, baseline: str | None) -> str:
     test, number = finding.difference, len(finding.tests)
     if test is None:
         scores = [f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items()]
-        told = f"macro {POINTS.text(finding.macro)}" if finding.macro is not None else ", ".join(scores) or "no number"
+        result = (
+            f"macro {POINTS.text(finding.macro)}" if finding.macro is not None else ", ".join(scores) or "no number"
+        )
         untested = f"; not tested against {baseline}" if baseline and scores else ""
-        return f"the baseline, {told}" if finding.is_baseline else told + untested
+        return f"the baseline, {result}" if finding.is_baseline else result + untested
     difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
     where = f"mean over {number} tasks" if number > 1 else TASKS[next(iter(finding.tests))].title
     marked = [
@@ -138,8 +140,8 @@ def _difference_in_words(finding: Finding, baseline: str | None) -> str:
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
-    told = " and ".join(marked) or f"no difference was found ({_detectable_in_words(finding.detectable)})"
-    return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {told}"
+    result = " and ".join(marked) or f"no difference was found ({_detectable_in_words(finding.detectable)})"
+    return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
 
 
 def _detectable_in_words(detectable: dict[str, float]) -> str:
@@ -163,22 +165,22 @@ def _layers_in_words(finding: Finding) -> str:
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """Incomplete and untested cells, other data than the official GLUE, marks, unlike compute, departures."""
-    told = [Caveat(completeness(evidence), "missing")]
+    lines = [Caveat(completeness(evidence), "missing")]
     tested = [finding for finding in found if finding.tests]
     untested = [f"{one.row} on {TASKS[task].title}" for one in tested for task in one.medians if task not in one.tests]
     if untested:
         text = f"Not tested against {evidence.baseline}, for want of predictions of both: {', '.join(untested)}."
-        told.append(Caveat(text, "comparisons"))
+        lines.append(Caveat(text, "comparisons"))
     if evidence.on_mini:
-        told.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
+        lines.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
     elif titles := other_data(evidence.rows):
-        told.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
-    told += [Caveat(_sentence(note), "comparisons") for note in search_notes(evidence.comparisons)]
+        lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
+    lines += [Caveat(_sentence(note), "comparisons") for note in search_notes(evidence.comparisons)]
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
-    told += [Caveat(_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
+    lines += [Caveat(_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
     if number := sum(map(len, departures(evidence.studies).values())):
-        told.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
-    return told
+        lines.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
+    return lines
 
 
 def completeness(evidence: Evidence) -> str:

@@ -107,30 +107,30 @@ def _time_in_words(evidence: Evidence, batch_sizes: Iterable[int]) -> str:
     )
 
 
-def _timed(size: int, style: Style, part: Callable[[Any], float]) -> Callable[[MeasuredExit], Entry | None]:
-    return lambda own: style.entry(part(own.by_batch_size[size])) if size in own.by_batch_size else None
+def _timed(name: str, size: int) -> Callable[[MeasuredExit], Entry | None]:
+    return lambda timed: (
+        HUNDREDTHS.entry(getattr(timed.by_batch_size[size], name)) if size in timed.by_batch_size else None
+    )
+
+
+def _layer_ratio(timed: MeasuredExit) -> Entry:
+    return HUNDREDTHS.entry(timed.by_batch_size[max(timed.by_batch_size)].layer_ratio)
 
 
 LATENCY: list[Column[MeasuredExit]] = [
-    Column("layer_ratio", "ratio", lambda own: HUNDREDTHS.entry(own.by_batch_size[max(own.by_batch_size)].layer_ratio)),
-    Column("gigaflops", "GFLOPs", lambda own: Style(scale=1e-9, decimals=3).entry(own.flops)),
-    *(
-        Column(f"milliseconds_{size}", f"ms, {size}", _timed(size, HUNDREDTHS, lambda timed: timed.milliseconds))
-        for size in TIMED_BATCHES
-    ),
-    *(
-        Column(f"time_ratio_{size}", f"time, {size}", _timed(size, HUNDREDTHS, lambda timed: timed.time_ratio))
-        for size in TIMED_BATCHES
-    ),
+    Column("layer_ratio", "ratio", _layer_ratio),
+    Column("gigaflops", "GFLOPs", lambda timed: Style(scale=1e-9, decimals=3).entry(timed.flops)),
+    *(Column(f"milliseconds_{size}", f"ms, {size}", _timed("milliseconds", size)) for size in TIMED_BATCHES),
+    *(Column(f"time_ratio_{size}", f"time, {size}", _timed("time_ratio", size)) for size in TIMED_BATCHES),
 ]
 
 
 def latency_table(evidence: Evidence) -> Table | None:
     """Milliseconds per example at each timed setting of the exit; None where nothing was timed."""
     subjects = [
-        (f"{label}/{cell.task}, {own.name}{' (its own)' * (number == 0)}", own)
+        (f"{label}/{cell.task}, {timed.name}{' (its own)' * (number == 0)}", timed)
         for label, cell in evidence.cells
-        for number, own in enumerate(measured_exits(cell))
+        for number, timed in enumerate(measured_exits(cell))
     ]
     if not subjects:
         return None
@@ -199,8 +199,8 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
 
     None where no task was searched by two rows.
     """
-    found = {unit: {budget.task: budget for budget in at_equal_budget(evidence.rows, unit)} for unit in UNITS}
-    if not found["trials"]:
+    budgets_by_unit = {unit: {budget.task: budget for budget in at_equal_budget(evidence.rows, unit)} for unit in UNITS}
+    if not budgets_by_unit["trials"]:
         return None
 
     def measure(budgets: dict[str, EqualBudget]) -> Measure:
@@ -208,13 +208,15 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             POINTS.entry(budgets[cell.task].scores.get(place[0])) if cell.task in budgets else None
         )
 
-    epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in found["epochs"].items()]
+    epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in budgets_by_unit["epochs"].items()]
     pretrained = any(entry.pretrained for entry in row_ledger(evidence.rows))
     return make_table(
         evidence,
         "equal_compute",
         title="Search scores at equal compute{data}",
-        lines=[line for unit in UNITS for line in task_lines(evidence, {f", equal {unit}": measure(found[unit])})],
+        lines=[
+            line for unit in UNITS for line in task_lines(evidence, {f", equal {unit}": measure(budgets_by_unit[unit])})
+        ],
         caption=(
             "Points: expected best selection score of a search of the smallest budget that a row of the task had "
             "(arXiv:1909.03004, which is biased downwards near the end of a budget; stopped and failed trials are part "
@@ -224,20 +226,22 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
             f"budgets in epochs: {', '.join(epochs)}",
             *["budgets are of the searches alone: the pretraining before them is in none"] * pretrained,
         ],
-        further={"budgets": [to_plain(budget) for budgets in found.values() for budget in budgets.values()]},
+        further={"budgets": [to_plain(budget) for budgets in budgets_by_unit.values() for budget in budgets.values()]},
     )
 
 
 def equal_layers_table(evidence: Evidence) -> Table | None:
     """Scores at the same mean layers; None where no cell exits early."""
-    found = _trade_offs(evidence)
-    if not found:
+    trade_offs = _trade_offs(evidence)
+    if not trade_offs:
         return None
 
     def measure(share: float) -> Measure:
         def entry(place: Place, _: Cell) -> Entry | None:
-            depth = evidence.exits[place].num_layers if place in found else 0
-            return _spread_entry(found[place].score_at(share * depth), POINTS_RANGE) if place in found else None
+            depth = evidence.exits[place].num_layers if place in trade_offs else 0
+            return (
+                _spread_entry(trade_offs[place].score_at(share * depth), POINTS_RANGE) if place in trade_offs else None
+            )
 
         return entry
 
@@ -256,16 +260,16 @@ def equal_layers_table(evidence: Evidence) -> Table | None:
 
 def equal_score_table(evidence: Evidence) -> Table | None:
     """Mean layers that each row needs for the baseline's score; None without a baseline or an early exit."""
-    found, baseline = _trade_offs(evidence), evidence.baseline
+    trade_offs, baseline = _trade_offs(evidence), evidence.baseline
     wanted = {cell.task: cell.median for label, cell in evidence.cells if label == baseline and cell.records}
-    if not found or not wanted:
+    if not trade_offs or not wanted:
         return None
 
     def measure(less: float) -> Measure:
         def entry(place: Place, cell: Cell) -> Entry | None:
-            if place not in found or cell.task not in wanted:
+            if place not in trade_offs or cell.task not in wanted:
                 return None
-            return _spread_entry(found[place].layers_for(wanted[cell.task] - less), LAYERS_RANGE)
+            return _spread_entry(trade_offs[place].layers_for(wanted[cell.task] - less), LAYERS_RANGE)
 
         return entry
 
@@ -284,24 +288,26 @@ def equal_score_table(evidence: Evidence) -> Table | None:
 
 
 def _posterior(part: Callable[[LayerCalibration], float]) -> Callable[[Calibration], Entry | None]:
-    return lambda own: _mean(own.posterior, part) if own.posterior else None
+    return lambda exits: _mean(exits.posterior, part) if exits.posterior else None
 
 
 CALIBRATION: list[Column[Calibration]] = [
     Column("posterior_error", "posterior, error", _posterior(lambda layer: layer.expected_calibration_error)),
     Column("posterior", "posterior says", _posterior(lambda layer: layer.confidence)),
     Column("agreement", "agrees", _posterior(lambda layer: layer.share)),
-    Column("exit_error", "exits, error", lambda own: _mean(own.exits, lambda layer: layer.expected_calibration_error)),
-    Column("confidence", "confidence", lambda own: _mean(own.exits, lambda layer: layer.confidence)),
-    Column("accuracy", "accuracy", lambda own: _mean(own.exits, lambda layer: layer.share)),
+    Column(
+        "exit_error", "exits, error", lambda exits: _mean(exits.exits, lambda layer: layer.expected_calibration_error)
+    ),
+    Column("confidence", "confidence", lambda exits: _mean(exits.exits, lambda layer: layer.confidence)),
+    Column("accuracy", "accuracy", lambda exits: _mean(exits.exits, lambda layer: layer.share)),
 ]
 
 
 def calibration_table(evidence: Evidence) -> Table | None:
     """Whether exits mean what they say; None without stored predictions of classes."""
     read = {place: calibration(sample.predictions) for place, sample in evidence.samples.items()}
-    found = {place: own for place, own in read.items() if own is not None}
-    if not found:
+    calibrations = {place: own for place, own in read.items() if own is not None}
+    if not calibrations:
         return None
     return make_table(
         evidence,
@@ -309,7 +315,7 @@ def calibration_table(evidence: Evidence) -> Table | None:
         title="Calibration of exits{data}",
         first_column="arm",
         columns=CALIBRATION,
-        subjects=[("/".join(place), own) for place, own in found.items()],
+        subjects=[("/".join(place), own) for place, own in calibrations.items()],
         unit="%",
         caption=(
             "Per cent, means over the layers, each weighted by its examples; by layer in the JSON file. Posterior: how "
@@ -317,7 +323,9 @@ def calibration_table(evidence: Evidence) -> Table | None:
             "the last layer's. Exits: the answer's probability against accuracy, of the examples that leave at a "
             "layer. Error: expected calibration error, ten bins."
         ),
-        further={"calibration": [{"row": row, "task": task} | to_plain(own) for (row, task), own in found.items()]},
+        further={
+            "calibration": [{"row": row, "task": task} | to_plain(own) for (row, task), own in calibrations.items()]
+        },
     )
 
 

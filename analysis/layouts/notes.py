@@ -144,7 +144,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
     named = list(zip(names_of(studies), studies, strict=True))
     return [
-        *(f"{name}: {', '.join(told)}" for name, study in named if (told := _settings(study))),
+        *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
         *_search_notes(rows),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
         *_code_notes(studies, rows),
@@ -176,11 +176,13 @@ def _search_notes(rows: list[Row]) -> list[str]:
     samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
     notes = []
     if numbers := sorted({len(repeats_of(cell)) for cell in cells} - {1}):
-        told = " or ".join(map(str, numbers))
-        notes = [f"each number is of the first of {told} searches, as in a study of one; table search_repeats has all"]
+        counts = " or ".join(map(str, numbers))
+        notes = [
+            f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
+        ]
     if len({tuple(own) for own in samples.values()}) > 1:
-        told = ", ".join(f"{label} {' or '.join(map(str, own))}" for label, own in samples.items())
-        notes.append(f"rows were chosen from unlike numbers of configurations per task: {told}")
+        counts = ", ".join(f"{label} {' or '.join(map(str, own))}" for label, own in samples.items())
+        notes.append(f"rows were chosen from unlike numbers of configurations per task: {counts}")
     return notes
 
 
@@ -204,11 +206,12 @@ def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
                 others.setdefault(code, {}).setdefault(trial.started.arm, []).append(records[key])
     if first is None or not others:
         return []
-    told = [
+    trials_by_code = [
         f"{', '.join(_which(arm, own, of=trained[arm]) for arm, own in arms.items())} with {code}"
         for code, arms in others.items()
     ]
-    return [f"trained with other code than the study's first launch ({code_in_words(first.launch)}): {'; '.join(told)}"]
+    head = f"trained with other code than the study's first launch ({code_in_words(first.launch)})"
+    return [f"{head}: {'; '.join(trials_by_code)}"]
 
 
 def _device_notes(studies: list[Study], rows: list[Row]) -> list[str]:
@@ -292,13 +295,13 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
     least: dict[str, float] = {}
     for comparison in family:
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
-    told = [
-        f"{TASKS[task].title} {f'{POINTS.text(found)} points' if found else 'not known'}"
-        for task, found in least.items()
+    differences = [
+        f"{TASKS[task].title} {f'{POINTS.text(difference)} points' if difference else 'not known'}"
+        for task, difference in least.items()
     ]
     return [
         *search_notes(comparisons),
-        f"the smallest true difference that would get a mark four times in five: {', '.join(told)}",
+        f"the smallest true difference that would get a mark four times in five: {', '.join(differences)}",
     ]
 
 
@@ -309,17 +312,19 @@ def search_notes(comparisons: Sequence[Comparison]) -> list[str]:
         return []
     hold = [f"{one.row} and {one.other} on {TASKS[one.task].title}" for one in marked if one.holds_with_search]
     unknown = sum(one.holds_with_search is None for one in marked)
-    told = f"of {counted(len(marked), 'mark')}, {len(hold)} would hold for the methods too, were each searched again"
-    told += f": {', '.join(hold)}" * bool(hold)
-    return [told + f"; of {unknown} the search has too few trials to tell" * (unknown > 0)]
+    note = f"of {counted(len(marked), 'mark')}, {len(hold)} would hold for the methods too, were each searched again"
+    note += f": {', '.join(hold)}" * bool(hold)
+    return [note + f"; of {unknown} the search has too few trials to tell" * (unknown > 0)]
 
 
 def constant_notes(samples: dict[Place, Sample]) -> list[str]:
     """The cells that are not shown to do better than a model that reads nothing."""
-    found = not_shown_above_constant(samples)
-    told = [f"{label} on {TASKS[task].title} ({POINTS.text(constant)})" for (label, task), constant in found.items()]
+    constants = not_shown_above_constant(samples)
+    cells = [
+        f"{label} on {TASKS[task].title} ({POINTS.text(constant)})" for (label, task), constant in constants.items()
+    ]
     head = "not shown to be better than always giving the one answer that scores best (its score in brackets)"
-    return [f"{head}: {', '.join(told)}"] if told else []
+    return [f"{head}: {', '.join(cells)}"] if cells else []
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
@@ -328,8 +333,8 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
         return []
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
     order = ("reproduced", "not reproduced", "undecided", "without a verdict")
-    told = ", ".join(f"{words[word]} {word}" for word in order if words[word])
-    return [f"of {len(pairs)} published numbers beside ours: {told} (table verdicts; within 1 point is reproduced)"]
+    counts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
+    return [f"of {len(pairs)} published numbers beside ours: {counts} (table verdicts; within 1 point is reproduced)"]
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:

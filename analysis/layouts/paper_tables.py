@@ -84,8 +84,8 @@ def dev_table(evidence: Evidence) -> Table:
             "compute": [entry.to_json() for entry in ledger],
         },
     )
-    told = [f"departures, {who}: {'; '.join(lines)}" for who, lines in departures(evidence.studies).items()]
-    return replace(table, notes=[*table.notes, *told])
+    notes = [f"departures, {who}: {'; '.join(lines)}" for who, lines in departures(evidence.studies).items()]
+    return replace(table, notes=[*table.notes, *notes])
 
 
 def ablation_table(evidence: Evidence) -> Table:

@@ -235,10 +235,13 @@ def _why_apart(
         return {ON_REAL_GLUE: left}
     of_rows = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
     nearest = min(of_rows, key=lambda reasons: sum(map(bool, reasons.values())), default={})
-    told = {task: reason for task in left if (reason := nearest.get(task))}
-    if not shown and len(set(told.values())) < 2:
-        return {next(iter(told.values()), "not run here"): left}
-    return {reason: [task for task in told if told[task] == reason] for reason in dict.fromkeys(told.values())}
+    reason_of = {task: reason for task in left if (reason := nearest.get(task))}
+    if not shown and len(set(reason_of.values())) < 2:
+        return {next(iter(reason_of.values()), "not run here"): left}
+    return {
+        reason: [task for task in reason_of if reason_of[task] == reason]
+        for reason in dict.fromkeys(reason_of.values())
+    }
 
 
 def _notes(rows: Sequence[Row], shown: Mapping[PublishedRow, set[str]]) -> Iterator[str]:
