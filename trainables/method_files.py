@@ -226,9 +226,7 @@ class _Included(MetaPathFinder, ExecutionLoader):
 
 def _packages() -> Iterator[Path]:
     """The folders that `trainables` and `search_spaces` lie in."""
-    import trainables
-
-    return (Path(folder).parent for folder in trainables.__path__)
+    return (Path(folder).parent for folder in sys.modules[__name__.partition(".")[0]].__path__)
 
 
 def _candidates(stem: str) -> Iterator[tuple[tuple[str, str], tuple[bool, bool]]]:
