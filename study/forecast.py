@@ -240,7 +240,7 @@ def in_words(number_of_bytes: float) -> str:
 
 def remaining_seconds(progress: StudyProgress) -> float | None:
     """Expected seconds of one slot for all that is left of this launch; None before any epoch was measured."""
-    pace = _seconds_per_example(progress, progress.arms)
+    pace = progress.seconds_per_example(progress.arms, "wall_seconds")
     if pace is None:
         return None
     shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
@@ -251,14 +251,8 @@ def remaining_seconds(progress: StudyProgress) -> float | None:
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:
     """By the arm's own epochs; by those of all arms, per example, while it has none."""
-    own = _seconds_per_example(progress, [arm])
+    own = progress.seconds_per_example([arm], "wall_seconds")
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
-
-
-def _seconds_per_example(progress: StudyProgress, arms: list[ArmProgress]) -> float | None:
-    reported = [(arm, totals) for arm in arms for totals in arm.facts.reported.values()]
-    examples = sum(totals.epochs * progress.examples_per_epoch(arm) for arm, totals in reported)
-    return sum(totals.wall_seconds for _, totals in reported) / examples if examples else None
 
 
 def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares]) -> float:

@@ -28,20 +28,16 @@ class GpuBudget:
         self._progress = progress
         hours = progress.max_gpu_hours
         self._limit = math.inf if hours is None else 3600 * hours * _ROUNDING
-        self._costs = TrialCosts(progress)
 
     def allows(self, arm: ArmProgress, phase: Phase) -> bool:
         """Whether the limit pays for one more trial of an arm that has some to start. Before anything was measured,
         for one of the shortest alone: all costs are known from its first epoch on."""
         if self._limit in (0, math.inf):
             return self._limit > 0
-        if not self._costs.are_known:
+        if self._pace is None:
             return self._committed < self._limit and arm is self._shortest and not self._progress.facts.under_way
         if phase == "confirm":
-            return (
-                self._committed + self._owed_to_cheaper(arm) + self._costs.of_confirm_trial(arm) / _MARGIN
-                <= self._limit
-            )
+            return self._committed + self._owed_to_cheaper(arm) + self._confirm_cost(arm) / _MARGIN <= self._limit
         if not arm.facts.search:
             return arm.arm.name in self._served
         return self._are_all_measured and self._committed + self._with_one_more(arm) <= self._limit
@@ -65,8 +61,8 @@ class GpuBudget:
         have had the least part of their searches, of these the short ones, so that many cells are served."""
         arms = self._progress.arms  # sorting is stable: equals stay in the plan's order
         if self._limit != math.inf:
-            return sorted(arms, key=lambda arm: (_part_searched(arm), self._costs.length(arm)))
-        by_length = sorted(arms, key=self._costs.length, reverse=True)
+            return sorted(arms, key=lambda arm: (_part_searched(arm), self._length(arm)))
+        by_length = sorted(arms, key=self._length, reverse=True)
         turns = {arm.arm.name: turn + (0 if arm.search_trials_to_start else 1.5) for turn, arm in enumerate(by_length)}
         return sorted(by_length, key=lambda arm: turns[arm.arm.name])
 
@@ -83,7 +79,7 @@ class GpuBudget:
 
     def _to_come(self, trial: TrialFacts) -> float:
         arm = self._progress.arm(trial.started.arm)
-        cost = self._costs.of_confirm_trial if trial.phase == "confirm" else self._costs.of_trial
+        cost = self._confirm_cost if trial.phase == "confirm" else self._cost
         return max(0.0, cost(arm) - trial.gpu_seconds)
 
     @cached_property
@@ -102,18 +98,14 @@ class GpuBudget:
 
     def _owed_to_cheaper(self, arm: ArmProgress) -> float:
         """Set aside for arms of cheaper trials: where costs were expected too low, the dear cells are incomplete."""
-        cheaper = [
-            other
-            for other in self._startable
-            if self._costs.of_confirm_trial(other) < self._costs.of_confirm_trial(arm)
-        ]
+        cheaper = [other for other in self._startable if self._confirm_cost(other) < self._confirm_cost(arm)]
         return sum(self._owed_to(other) for other in cheaper if other.arm.name in self._served)
 
     def _owed_to(self, arm: ArmProgress) -> float:
         """Set aside for the arm: its confirm trials, and search trials until it has the part that every arm has had."""
         wanted = max(1, math.ceil(self._part_of_all * arm.arm.samples)) if arm.search_trials_to_start else 0
-        search = max(0, wanted - len(arm.facts.search)) * self._costs.of_trial(arm)
-        return search + _MARGIN * arm.confirm_trials_to_start * self._costs.of_confirm_trial(arm)
+        search = max(0, wanted - len(arm.facts.search)) * self._cost(arm)
+        return search + _MARGIN * arm.confirm_trials_to_start * self._confirm_cost(arm)
 
     @cached_property
     def _part_of_all(self) -> float:
@@ -122,7 +114,7 @@ class GpuBudget:
 
     def _with_one_more(self, arm: ArmProgress) -> float:
         """What is set aside, and one more search trial of the arm."""
-        return self._owed_to_all + self._costs.of_trial(arm)
+        return self._owed_to_all + self._cost(arm)
 
     # ---- what can start
 
@@ -143,7 +135,7 @@ class GpuBudget:
     def _shortest(self) -> ArmProgress | None:
         """Of the arms that have something to start now."""
         waiting = [arm for arm in self._startable if arm.search_trials_to_start or arm.missing_seeds]
-        return min(waiting, key=self._costs.length, default=None)
+        return min(waiting, key=self._length, default=None)
 
     @cached_property
     def _can_start_any(self) -> bool:
@@ -156,49 +148,38 @@ class GpuBudget:
     def _may_fit_later(self, arm: ArmProgress) -> bool:
         """Whether another search trial fits if all trials under way end now."""
         is_under_way = bool(self._progress.facts.under_way)
-        if not self._costs.are_known or not arm.facts.search or not self._are_all_measured:
+        if self._pace is None or not arm.facts.search or not self._are_all_measured:
             return is_under_way
         return is_under_way and self._used + self._with_one_more(arm) <= self._limit
 
+    # ---- what trials are expected to cost, by what the study has measured so far
 
-def _part_searched(arm: ArmProgress) -> float:
-    """How much of its samples the arm has started."""
-    return len(arm.facts.search) / max(1, arm.arm.samples)
-
-
-class TrialCosts:
-    """GPU seconds that trials are expected to cost, by what the study has measured so far."""
-
-    def __init__(self, progress: StudyProgress):
-        self._progress = progress
-
-    @property
-    def are_known(self) -> bool:
-        """Whether any epoch was measured; all costs are 0 before."""
-        return self._pace is not None
-
-    def of_trial(self, arm: ArmProgress) -> float:
-        """Of one that is not stopped: the dearest that completed; else by the arm's epochs, or by those of all."""
+    def _cost(self, arm: ArmProgress) -> float:
+        """GPU seconds of a trial that is not stopped: those of the dearest that completed; else by the arm's epochs, or
+        by those of all arms. 0 before any epoch was measured."""
         completed = arm.facts.ended_by(statuses=["completed"])
         if completed.trials:
             return completed.most_gpu_seconds
         reported = Totals.of(arm.facts.reported.values())
         if reported.epochs:
             return reported.gpu_seconds / reported.epochs * arm.arm.epochs
-        return (self._pace or 0.0) * self.length(arm)
+        return (self._pace or 0.0) * self._length(arm)
 
-    def of_confirm_trial(self, arm: ArmProgress) -> float:
-        """What the search trial that it repeats has cost, once that is known."""
+    def _confirm_cost(self, arm: ArmProgress) -> float:
+        """GPU seconds that the search trial has cost that a confirm trial repeats, once that is known."""
         winner = arm.winner if arm.is_search_over else None
-        return winner.search.gpu_seconds if winner and winner.search else self.of_trial(arm)
+        return winner.search.gpu_seconds if winner and winner.search else self._cost(arm)
 
-    def length(self, arm: ArmProgress) -> int:
+    def _length(self, arm: ArmProgress) -> int:
         """Training examples that a full trial sees."""
         return self._progress.examples_per_epoch(arm) * arm.arm.epochs
 
     @cached_property
     def _pace(self) -> float | None:
         """GPU seconds of a training example, over all arms; None before any epoch."""
-        reported = [(arm, totals) for arm in self._progress.arms for totals in arm.facts.reported.values()]
-        examples = sum(totals.epochs * self._progress.examples_per_epoch(arm) for arm, totals in reported)
-        return sum(totals.gpu_seconds for _, totals in reported) / examples if examples else None
+        return self._progress.seconds_per_example(self._progress.arms, "gpu_seconds")
+
+
+def _part_searched(arm: ArmProgress) -> float:
+    """How much of its samples the arm has started."""
+    return len(arm.facts.search) / max(1, arm.arm.samples)

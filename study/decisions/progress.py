@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from statistics import median
+from typing import Literal
 
 from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
@@ -184,6 +185,14 @@ class StudyProgress:
     def examples_per_epoch(self, arm: ArmProgress) -> int:
         """Training examples of an epoch; the generated tasks are all alike, and count as one."""
         return 1 if self.plan.asked.data == "mini" else arm.examples_per_epoch
+
+    def seconds_per_example(
+        self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
+    ) -> float | None:
+        """Seconds that these arms took for a training example; None before any epoch."""
+        reported = [(arm, totals) for arm in arms for totals in arm.facts.reported.values()]
+        examples = sum(totals.epochs * self.examples_per_epoch(arm) for arm, totals in reported)
+        return sum(getattr(totals, of) for _, totals in reported) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""
