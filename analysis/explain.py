@@ -18,9 +18,8 @@ from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
 from study.command_line import Parser, argument, guarded
 from study.facts import events
-from study.facts.durations import to_second
 from study.facts.json_lines import read_lines
-from study.facts.plain_words import counted
+from study.facts.plain_words import counted, to_second
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record

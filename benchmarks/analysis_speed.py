@@ -37,7 +37,8 @@ from study.facts.record import Phase
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
-from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS
 from trainables.runs.trial import EpochRow, Outcome
 
 ROOT = Path(__file__).parents[1]

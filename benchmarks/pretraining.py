@@ -30,7 +30,8 @@ from benchmarks.counts import count
 from benchmarks.results_file import write_results
 from search_spaces.objectives import load as load_recipe
 from trainables.data.examples import Examples, load_examples, tokenizer_of
-from trainables.data.tasks import TASKS, Task, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS, Task
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.loading import load_encoder
 from trainables.runs.pretraining_run import PretrainingRun

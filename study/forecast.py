@@ -20,8 +20,7 @@ from msgspec import UNSET
 
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress, last_progress
-from study.facts.durations import clock
-from study.facts.plain_words import counted
+from study.facts.plain_words import clock, counted
 from study.facts.record import Phase, Record
 from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping

@@ -26,7 +26,8 @@ from study.storage.output_places import check_new_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_text
 from trainables.data.glue import read_texts
-from trainables.data.tasks import TASKS, Task, predictions_from_logits
+from trainables.data.metrics import predictions_from_logits
+from trainables.data.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     import torch

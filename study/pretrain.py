@@ -20,9 +20,8 @@ from search_spaces import objectives as recipes
 from search_spaces._every_method import ATTENTION
 from study.cluster.resources import local_gpus
 from study.command_line import Parser, argument, guarded, option, read_setting
-from study.facts.durations import clock
 from study.facts.events import utc_now
-from study.facts.plain_words import columns, on_screen, wrapped
+from study.facts.plain_words import clock, columns, on_screen, wrapped
 from study.mlflow_mirror.tracking import default_uri
 from study.own_packages import PACKAGES, check_own
 from study.plans.departures import WIDTH, pretraining_departures

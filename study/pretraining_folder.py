@@ -36,9 +36,8 @@ from torch import distributed
 
 from study.drivers.provenance import attest, provenance
 from study.facts.attestation import contradictions
-from study.facts.durations import clock
 from study.facts.events import utc_now
-from study.facts.plain_words import on_screen
+from study.facts.plain_words import clock, on_screen
 from study.mlflow_mirror.run_content import Point, Run, milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
 from study.plans.identity import digest

@@ -9,7 +9,7 @@ import json
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,13 +19,11 @@ from rich.table import Table
 
 from study.command_line import Parser, argument, guarded, option
 from study.decisions.progress import StudyProgress, last_progress
-from study.facts.durations import clock
 from study.facts.events import FILE
-from study.facts.failed_attempts import FailedAttempt, alike
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
-from study.facts.plain_words import counted, on_screen
-from study.facts.study_facts import TrialFacts, read_facts
+from study.facts.plain_words import clock, counted, on_screen
+from study.facts.study_facts import FailedAttempt, TrialFacts, read_facts
 from study.forecast import remaining_seconds
 from study.plans.plan_file import plan_on_disk, require_plan
 from study.screen.arms_table import arms_table
@@ -215,11 +213,22 @@ def _title(status: Status) -> str:
     return "under way" if status.launch else "begun"
 
 
+def _alike(attempts: Iterable[FailedAttempt]) -> list[list[FailedAttempt]]:
+    """Attempts of one arm that failed with the same error together; those that are not the method's fault by host."""
+    found: dict[tuple[object, ...], list[FailedAttempt]] = {}
+    for attempt in attempts:
+        failure = attempt.failure
+        host = None if failure.cause == "method" else failure.host
+        of = attempt.arm, attempt.key is None, attempt.became, failure.cause, failure.error, host
+        found.setdefault(of, []).append(attempt)
+    return list(found.values())
+
+
 def _tell_failures(folder: Path, attempts: Sequence[FailedAttempt], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"study": folder.resolve().name, "failures": to_plain(attempts)}, indent=1))
         return
-    for group in alike(attempts):
+    for group in _alike(attempts):
         print("\n".join(describe_attempts(group)), end="\n\n")
     print(counted(len(attempts), "failed attempt") if attempts else "no failed attempts")
 

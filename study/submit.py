@@ -34,7 +34,8 @@ from study.storage.output_places import check_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically
 from trainables.data.glue import kind_of, load_split
-from trainables.data.tasks import TASKS, Task, predictions_from_logits
+from trainables.data.metrics import predictions_from_logits
+from trainables.data.tasks import TASKS, Task
 from trainables.schema import Typed
 from trainables.spelling import resolve_name
 

@@ -22,7 +22,8 @@ from analysis.studies.cells import Cell, Row
 from analysis.studies.stored_predictions import TOLERANCE, Predictions, read_predictions
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
-from trainables.data.tasks import TASKS, Task, compute_metrics, score
+from trainables.data.metrics import compute_metrics, score
+from trainables.data.tasks import TASKS, Task
 
 RESAMPLES = 1_000
 _WEIGHTS_AT_ONCE = 4_000_000

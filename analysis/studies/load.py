@@ -20,7 +20,8 @@ from study.facts.winner import winner_of
 from study.plans.identity import confirm_seeds
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol
-from trainables.data.tasks import TASKS, find_task, score
+from trainables.data.metrics import score
+from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from functools import cached_property
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.record import Phase
-from study.facts.study_facts import TrialFacts
-from study.facts.totals import Totals
+from study.facts.study_facts import Totals, TrialFacts
 
 _MARGIN = 1.1  # by how much a confirm trial may be dearer than the search has led to expect
 _ROUNDING = 1 + 1e-9  # sums of the same seconds in another order

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from study.facts.durations import to_second
 from study.facts.events import FILE, READER, Event, utc_now
 from study.facts.json_lines import AppendOnlyFile
+from study.facts.plain_words import to_second
 from study.facts.study_facts import StudyFacts, read_facts
 
 _LOCK_ATTEMPTS = 10

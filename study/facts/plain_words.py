@@ -1,4 +1,4 @@
-"""Counts, lines and tables as people read them, in one form everywhere."""
+"""Counts, times, lines and tables as people read them, in one form everywhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TextIO
 
 _TO_PASTE = re.compile(r"`[^`]*`|\S*python\S* -m [^;]*[^;,.)]|--continue \S+")  # commands, and what stands in backticks
@@ -89,3 +90,15 @@ def for_screen(markdown: str, output: TextIO) -> str:
 
 def _prose(line: str, width: int) -> str:
     return line if line.startswith("|") else wrapped(line, width, hang="  " if line.startswith("- ") else "")
+
+
+def clock(seconds: float) -> str:
+    """`75` as `1:15`, `3675` as `1:01:15`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def to_second(time: str) -> str:
+    """`2026-11-24T02:09:53.896600+00:00` as `2026-11-24T02:09:53+00:00`."""
+    return datetime.fromisoformat(time).isoformat(timespec="seconds")

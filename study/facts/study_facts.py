@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from study.facts.attestation import Provenance, code_of
+from study.facts.attestation import code_of
 from study.facts.events import (
     FILE,
     READER,
@@ -36,12 +37,11 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
-from study.facts.failed_attempts import FailedAttempt
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Record, Status
-from study.facts.totals import Totals
 from study.plans.resolved_plan import Arm, ResolvedPlan
-from trainables.schema import Configuration, Value
+from trainables.configuration import AtLeastOne
+from trainables.schema import Configuration, Typed, Value
 
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
 
@@ -52,9 +52,14 @@ def read_facts(folder: Path) -> StudyFacts:
     Raises:
         ValueError: a line of the journal is broken; file, line and field are named.
     """
-    facts, name = StudyFacts(), str(folder / FILE)
-    for number, event in read_lines(folder / FILE, READER):
-        apply_line(facts, event, where=f"{name}:{number}")
+    facts, name, is_collected = StudyFacts(), str(folder / FILE), gc.isenabled()
+    gc.disable()  # nothing here is garbage, and looking for it takes a fifth of the time
+    try:
+        for number, event in read_lines(folder / FILE, READER):
+            apply_line(facts, event, where=f"{name}:{number}")
+    finally:
+        if is_collected:
+            gc.enable()
     return facts
 
 
@@ -73,6 +78,63 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
         facts.apply(event)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+@dataclass
+class Totals:
+    """Sums over trials, kept up to date, so that nobody has to go through the trials for them."""
+
+    trials: int = 0
+    epochs: int = 0
+    gpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    most_gpu_seconds: float = 0.0  # of one ended trial
+
+    def add(self, other: Totals) -> None:
+        self.trials += other.trials
+        self.epochs += other.epochs
+        self.gpu_seconds += other.gpu_seconds
+        self.wall_seconds += other.wall_seconds
+        self.most_gpu_seconds = max(self.most_gpu_seconds, other.most_gpu_seconds)
+
+    @staticmethod
+    def of_record(record: Record) -> Totals:
+        gpu_seconds = record.gpu_seconds
+        return Totals(1, record.epochs, gpu_seconds, record.wall_seconds, most_gpu_seconds=gpu_seconds)
+
+    def add_epoch(self, before: EpochReported | None, now: EpochReported) -> None:
+        """Adds what a trial has done from one report, or from its beginning, to another."""
+        if before is None:
+            self.trials += 1
+            self.epochs += now.row.epoch
+            self.gpu_seconds += now.gpu_seconds
+            self.wall_seconds += now.wall_seconds
+        else:
+            self.epochs += now.row.epoch - before.row.epoch
+            self.gpu_seconds += now.gpu_seconds - before.gpu_seconds
+            self.wall_seconds += now.wall_seconds - before.wall_seconds
+
+    @staticmethod
+    def of(several: Iterable[Totals]) -> Totals:
+        """Their sum."""
+        total = Totals()
+        for own in several:
+            total.add(own)
+        return total
+
+
+class FailedAttempt(Typed, frozen=True, kw_only=True):
+    """An attempt at a trial that failed, or a smoke step that did."""
+
+    time: str
+    launch: AtLeastOne
+    arm: str
+    trial: str  # its phase and number, or "smoke step"
+    key: str | None  # None of a smoke step
+    attempt: AtLeastOne  # at the trial, since it was started or reopened
+    config: Configuration
+    became: Literal["tried again", "failed", "launch refused"]
+    failure: Failure
 
 
 @dataclass
@@ -105,6 +167,7 @@ class TrialFacts:
     started: TrialStarted
     arm: Arm  # in the plan that it was started by
     launch: int  # the last one that heard of it
+    totals: Totals  # of what all trials of its arm and phase have reported
     trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
@@ -217,7 +280,7 @@ class StudyFacts:
         self.launch_number = 0  # of the launch under way, or of the last one; 0 before any
         self.time = ""  # of the latest event
         self._planned: dict[str, Arm] = {}  # by name, in the plan of the last launch
-        self._codes: dict[tuple[str, ...], Provenance] = {}  # by method and launches
+        self._shared: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}  # see `_shared_facts`
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
@@ -294,9 +357,9 @@ class StudyFacts:
             return _refuse_unlike(self.trials[event.key].started, event, f"trial {event.key!r} was started before")
         if event.arm not in self._planned:
             raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
-        trial = TrialFacts(event, self._planned[event.arm], self.launch_number)
-        self.trials[event.key] = self.under_way[event.key] = trial
         arm = self.arm(event.arm)
+        trial = TrialFacts(event, self._planned[event.arm], self.launch_number, arm.reported[event.phase])
+        self.trials[event.key] = self.under_way[event.key] = trial
         arm.under_way[event.key] = trial
         arm.phase(event.phase).append(trial)
 
@@ -304,12 +367,12 @@ class StudyFacts:
         trial, row = self._heard_of(event.key), event.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
-        self.arm(trial.started.arm).reported[trial.phase].add_epoch(trial.last, event)
+        trial.totals.add_epoch(trial.last, event)
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
         if event.process is not None:
             self._found(trial, event.process)
-        if self.launches and self.launch_number not in trial.trained_in:
+        if self.launch_number not in trial.trained_in:
             trial.trained_in.append(self.launch_number)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
@@ -346,23 +409,20 @@ class StudyFacts:
         Its numbers are those of its selected epoch; of one that was stopped before its end, of the best epoch, which
         has no score on dev unless dev selects. A failed trial has none.
         """
-        assert self.plan is not None, "no trial starts before a launch"
-        last, code = trial.last, self._code_of(trial)
-        facts: dict[str, Any] = _OF_ARM.of(trial.arm) | _OF_START.of(trial.started)
-        facts |= _OF_CODE.of(code) | _OF_PROCESS.of(trial.process)
+        last = trial.last
+        facts = self._shared_facts(trial) | _OF_START.of(trial.started) | _OF_PROCESS.of(trial.process)
         if last is not None:
             facts |= _OF_LAST.of(last.row) | _OF_COSTS.of(last)
         if last is not None and trial.best is not None and event.status != "failed":
             row, outcome = trial.best.row, last.outcome
             reported = (outcome.reported if outcome else None) or row.reported
-            has_score = outcome is not None or self.plan.protocol.selection == "dev"
+            has_score = outcome is not None or self._selects_on_dev
             facts |= _OF_OUTCOME.of(outcome)
             facts["score"] = reported.score if has_score else None
             facts["metrics"], facts["mean_layers"] = reported.metrics, reported.mean_layers
             facts["epoch"], facts["selection_score"] = row.epoch, row.selection_score
         return Record(
             **facts,
-            protocol_hash=self.plan.protocol_hash,
             config=trial.config,
             status=event.status,
             error=event.failure.error if event.failure else None,
@@ -372,13 +432,22 @@ class StudyFacts:
             ended=event.time,
         )
 
-    def _code_of(self, trial: TrialFacts) -> Provenance:
-        """The code of the launches that trained the trial; if none did, of the one under way."""
-        method, numbers = trial.arm.method, trial.trained_in or [self.launch_number]
-        cached = (method, *map(str, numbers))
-        if cached not in self._codes:
-            self._codes[cached] = code_of(method, [self.launches[number].began for number in numbers])
-        return self._codes[cached]
+    @property
+    def _selects_on_dev(self) -> bool:
+        return self.plan is not None and self.plan.protocol.selection == "dev"
+
+    def _shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
+        """The part of a record that is of the arm, and of the code of the launches that trained the trial.
+
+        If none did, the code is that of the launch under way.
+        """
+        numbers = tuple(trial.trained_in) or (self.launch_number,)
+        if (trial.started.arm, numbers) not in self._shared:
+            assert self.plan is not None, "no trial starts before a launch"
+            code = code_of(trial.arm.method, [self.launches[number].began for number in numbers])
+            facts = _OF_ARM.of(trial.arm) | _OF_CODE.of(code) | {"protocol_hash": self.plan.protocol_hash}
+            self._shared[trial.started.arm, numbers] = facts
+        return self._shared[trial.started.arm, numbers]
 
     def _note(self, trial: TrialFacts, time: str, failure: Failure, became: Literal["tried again", "failed"]) -> None:
         """Adds an attempt at the trial that failed."""

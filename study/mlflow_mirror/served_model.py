@@ -15,7 +15,7 @@ from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel
 
 from trainables import include
-from trainables.data.tasks import predictions_from_logits
+from trainables.data.metrics import predictions_from_logits
 from trainables.runs.random_numbers import own_generator
 from trainables.runs.trained_model import load_trained
 

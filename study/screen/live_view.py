@@ -14,8 +14,7 @@ from rich.text import Text
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
-from study.facts.durations import clock
-from study.facts.plain_words import counted, first_of, on_screen
+from study.facts.plain_words import clock, counted, first_of, on_screen
 from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
 from study.screen.arms_table import arms_table, table_of

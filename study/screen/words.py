@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from study.decisions.progress import StudyProgress
-from study.facts.durations import clock, to_second
 from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
-from study.facts.failed_attempts import FailedAttempt
-from study.facts.plain_words import CellInWords, counted, first_of, shortfalls
+from study.facts.plain_words import CellInWords, clock, counted, first_of, shortfalls, to_second
 from study.facts.record import Record
-from study.facts.study_facts import Notice, TrialFacts
+from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
 from trainables.data.tasks import TASKS
 
 _NUMBERS = 20  # of trials that failed alike

@@ -24,7 +24,8 @@ from analysis.statistics.uncertainty import Variance, holm, paired_test
 from analysis.studies.cells import rows_of
 from analysis.studies.load import load_studies, load_study
 from analysis.tables import write_tables
-from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS
 
 
 @pytest.fixture(scope="module")

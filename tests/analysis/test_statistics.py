@@ -7,7 +7,8 @@ from scipy import stats
 from analysis.statistics import uncertainty as statistics
 from analysis.statistics.samples import resampled_scores
 from analysis.statistics.searches import search_noise
-from trainables.data.tasks import TASKS, compute_metrics, score
+from trainables.data.metrics import compute_metrics, score
+from trainables.data.tasks import TASKS
 
 
 def test_summary_is_numpys_percentiles():

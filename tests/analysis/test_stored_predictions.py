@@ -10,7 +10,8 @@ from msgspec import structs
 
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions, recomputed_sweep
-from trainables.data.tasks import TASKS, compute_metrics, score
+from trainables.data.metrics import compute_metrics, score
+from trainables.data.tasks import TASKS
 from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit
 
 LAYERS, EXAMPLES = 6, 200

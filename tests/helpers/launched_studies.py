@@ -30,7 +30,8 @@ from study.facts.study_facts import TrialFacts
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Pretraining, ResolvedPlan
-from trainables.data.tasks import TASKS, score
+from trainables.data.metrics import score
+from trainables.data.tasks import TASKS
 from trainables.runs.trial import EpochRow, Outcome, Reported
 from trainables.schema import to_plain
 

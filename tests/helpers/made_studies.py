@@ -21,7 +21,8 @@ from study.plans.identity import confirm_seeds, trial_key
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
-from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
 from trainables.schema import from_plain, to_plain
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from study.facts.record import Record
 from study.facts.study_folder import predictions_digest
-from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS
 from trainables.models.exit_rules import (
     ExitResult,
     ExitRule,

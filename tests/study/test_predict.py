@@ -15,7 +15,8 @@ from study.facts.study_facts import read_records
 from study.facts.study_folder import predictions_file
 from study.predict import flops_in_words, label_text, main
 from trainables.data.glue import load_split
-from trainables.data.tasks import TASKS, predictions_from_logits
+from trainables.data.metrics import predictions_from_logits
+from trainables.data.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 

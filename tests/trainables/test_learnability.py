@@ -10,7 +10,8 @@ from helpers.trials import spec_of
 
 import search_spaces
 from trainables.data.glue import load_split
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, score
+from trainables.data.metrics import compute_metrics, score
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.runs.training import TrainingRun
 
 pytestmark = pytest.mark.slow

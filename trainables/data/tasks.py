@@ -1,4 +1,4 @@
-"""The GLUE tasks: one row per task, and how each is scored. Importing this needs numpy only.
+"""The GLUE tasks: one row per task. `trainables.data.metrics` scores them.
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files; metrics are those of
 the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. Classes are counted in the official files
@@ -6,10 +6,7 @@ the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. Cl
 dataset viewer of `nyu-mll/glue` shows them.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from trainables.spelling import no_such
 
@@ -234,89 +231,3 @@ def find_task(name: str) -> Task:
     if name not in TASKS:
         raise no_such("task", name, TASKS)
     return TASKS[name]
-
-
-def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Differences between labelled splits and the official GLUE, one line each: rows, and rows of each class.
-
-    Args:
-        labels: of each split that was read, classes (int64) or scores (float32, not compared), shape (rows,).
-    """
-    lines = []
-    for split, values in labels.items():
-        if len(values) != task.sizes[split]:
-            lines.append(f"{split} has {len(values):,} rows, the official {task.sizes[split]:,}")
-        elif not task.is_regression:
-            counts, official = np.bincount(values, minlength=task.num_labels).tolist(), task.class_counts[split]
-            if tuple(counts) != official:
-                ours, theirs = ("/".join(f"{count:,}" for count in both) for both in (counts, official))
-                lines.append(f"{split} has {ours} rows per class, the official {theirs}")
-    return tuple(lines)
-
-
-def predictions_from_logits(task: Task, logits: np.ndarray) -> np.ndarray:
-    """Classes (int64) or scores (float), shape (n,), from logits of shape (n, num_labels)."""
-    return logits[:, 0] if task.is_regression else logits.argmax(axis=1)
-
-
-def compute_metrics(
-    task: Task, predictions: np.ndarray, labels: np.ndarray, splits: Sequence[str] | np.ndarray | None = None
-) -> dict[str, float]:
-    """Every metric of the task by name, each in [-1, 1].
-
-    A correlation (`pearson`, `spearman`, `matthews`) of constant predictions or labels is undefined; it counts as 0.0.
-
-    Args:
-        predictions: classes or scores, shape (n,).
-        labels: the same of the data, shape (n,).
-        splits: the dev split of every example, shape (n,). It matters if a task has several (MNLI): one accuracy
-            per split. Without it (a slice of train, which has no such parts) there is one `accuracy`.
-    """
-    assert len(predictions) == len(labels) > 0
-    if len(task.dev_splits) > 1 and splits is not None:
-        return _accuracy_by_split(task, predictions == labels, np.asarray(splits))
-    names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
-    return {name: _METRICS[name](predictions, labels) for name in names}
-
-
-def score(task: Task, metrics: dict[str, float]) -> float:
-    """The number a task is judged by: the mean of its metrics, in [-1, 1]."""
-    names = task.metrics if task.metrics[0] in metrics else ("accuracy",)
-    return float(np.mean([metrics[name] for name in names]))
-
-
-def _accuracy_by_split(task: Task, correct: np.ndarray, splits: np.ndarray) -> dict[str, float]:
-    return {name.replace("dev", "accuracy"): float(correct[splits == name].mean()) for name in task.dev_splits}
-
-
-# Not scikit-learn's and scipy's: importing those takes longer than an epoch of a tiny model.
-
-
-def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return float((predictions == labels).mean())
-
-
-def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """F1 of class 1; 0 if neither labels nor predictions have it."""
-    positives = predictions.sum() + labels.sum()
-    return float(2 * (predictions * labels).sum() / positives) if positives else 0.0
-
-
-def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's correlation, which is Matthews' for two classes; 0 if one side is constant."""
-    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
-        return 0.0
-    return float(np.corrcoef(predictions.astype(np.float64), labels.astype(np.float64))[0, 1])
-
-
-def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    return _correlation(_ranks(predictions), _ranks(labels))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Equal values share the mean of their ranks."""
-    _, groups, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    return (sizes.cumsum() - (sizes - 1) / 2)[groups]
-
-
-_METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _correlation, "pearson": _correlation, "spearman": _spearman}

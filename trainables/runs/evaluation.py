@@ -14,7 +14,8 @@ from torch import Tensor
 
 from trainables.atomic_files import write_atomically
 from trainables.data.examples import Examples
-from trainables.data.tasks import Task, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import Task
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
 from trainables.runs.trial import EpochRow, Reported

@@ -26,7 +26,8 @@ from transformers import PreTrainedTokenizerBase
 import trainables
 from trainables.data.examples import ARRAYS, Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.glue import fingerprint
-from trainables.data.tasks import Task, differences_from_official, find_task
+from trainables.data.metrics import differences_from_official
+from trainables.data.tasks import Task, find_task
 from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder

@@ -12,8 +12,7 @@ from typing import TextIO
 
 import pytest
 
-from study.facts.durations import to_second
-from study.facts.plain_words import CellInWords, counted, for_screen, joined, on_screen, shortfalls, wrapped
+from study.facts.plain_words import CellInWords, counted, for_screen, joined, on_screen, shortfalls, to_second, wrapped
 
 
 def test_one_is_not_several() -> None:

@@ -10,8 +10,8 @@ from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
-from study.facts.durations import clock
 from study.facts.events import NodeLeftOut
+from study.facts.plain_words import clock
 from study.forecast import remaining_seconds
 from study.plans.resolution import resolve
 from study.screen.live_view import LiveView, TrialClocks

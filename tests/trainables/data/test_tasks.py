@@ -16,8 +16,9 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 import trainables
 from trainables.data.glue import load_split
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, compute_metrics, find_task, predictions_from_logits, score
-from trainables.data.tasks import differences_from_official as differences
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import differences_from_official as differences
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, find_task
 
 
 def metrics_of(task: str, predictions: list[float], labels: list[float]) -> dict[str, float]:
@@ -169,7 +170,8 @@ def test_correlations_are_those_of_scipy(pairs) -> None:
 def test_metrics_import_neither_scikit_learn_nor_scipy(task: str) -> None:
     """Each takes longer to import than an epoch of a tiny model takes."""
     code = (
-        "import sys, numpy; from trainables.data.tasks import TASKS, compute_metrics;"
+        "import sys, numpy; from trainables.data.metrics import compute_metrics;"
+        "from trainables.data.tasks import TASKS;"
         f"compute_metrics(TASKS['{task}'], numpy.array([0, 1]), numpy.array([1, 0]));"
         "print(sorted({'sklearn', 'scipy'} & set(sys.modules)))"
     )

@@ -14,7 +14,8 @@ from helpers.trials import run_to_the_end, spec_of
 
 import trainables
 from trainables.data.glue import load_split
-from trainables.data.tasks import TASKS, compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.tasks import TASKS
 from trainables.models.exit_rules import LayerOutputs
 from trainables.runs.evaluation import exit_probabilities, full_depth_outputs
 from trainables.runs.trained_model import load_trained
