@@ -117,7 +117,8 @@ def test_the_registry_and_the_model_it_serves(study, model):
 
     uri = default_uri(study)
     lines = (study / "events.jsonl").read_bytes().splitlines(keepends=True)
-    first_new = next(n for n, line in enumerate(lines) if json.loads(line).get("config", {}).items() & NEW.items() - FORMER.items())
+    changed = NEW.items() - FORMER.items()
+    first_new = next(n for n, line in enumerate(lines) if json.loads(line).get("config", {}).items() & changed)
     whole = b"".join(lines)
     (study / "events.jsonl").write_bytes(b"".join(lines[:first_new]))
     assert mirror([str(study), "--register"]) == 0
