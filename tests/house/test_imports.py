@@ -43,6 +43,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.spelling",
     "trainables.configuration",
     "trainables.atomic_files",
+    "trainables.data.metrics",
     "trainables.data.tasks",
     "trainables.runs.trial",
 )
