@@ -33,9 +33,8 @@ def describe_record(record: Record) -> str:
     """An ended trial in a line."""
     if record.status == "failed":
         return f"{_record_name(record)} failed: {record.error}"
-    verb = counted(round(record.epochs), "epoch")
-    if record.status == "stopped":  # perhaps within the first one
-        verb = f"stopped at epoch {record.epochs}"
+    stopped = record.status == "stopped"
+    verb = f"stopped at epoch {record.epochs}" if stopped else counted(record.epochs, "epoch")
     score = points(record.selection_score if record.score is None else record.score)
     return f"{_record_name(record)}: {score} ({verb}, {record.mean_layers:.1f} layers)"
 
