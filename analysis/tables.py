@@ -60,7 +60,7 @@ LAYOUTS = (
 TABLES = [layout.__name__.removesuffix("_table") for layout in (dev_table, *LAYOUTS)]
 
 
-class IncompleteTables(ValueError):
+class IncompleteTablesError(ValueError):
     """A cell has other seeds than the protocol's, and that was to be an error."""
 
 
@@ -86,7 +86,7 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     check_folder("--out", out)
     tables = make_tables(studies, separate=separate)
     if strict and (incomplete := tables[0].sidecar["incomplete"]):
-        raise IncompleteTables("--strict: " + "; ".join(incomplete))
+        raise IncompleteTablesError("--strict: " + "; ".join(incomplete))
     write_files(tables, out)
     return tables
 
@@ -104,7 +104,7 @@ def write_files(tables: list[Table], out: Path) -> None:
 
 def table_files(table: Table) -> dict[str, str]:
     """Every file of a table: name -> text."""
-    files = {f"{table.name}.{format}": render(table, format) for format in FORMATS}
+    files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
     files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
     return files
 
@@ -132,7 +132,7 @@ def _main(argv: Sequence[str] | None) -> int:
     out = Path(options.out) if options.out else folders[0] / "tables"
     try:
         dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
-    except IncompleteTables as error:
+    except IncompleteTablesError as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
     text = render(dev, options.format)

@@ -35,7 +35,7 @@ NOT_STATED = "not stated in README"  # a metric; such a number stands beside our
 ON_REAL_GLUE = "on real GLUE; not comparable with --data mini"
 
 # The metrics of a table's columns, in the words of the file: PALBERT's tables, and ELECTRA's.
-PAPER_METRICS = {task: "accuracy" for task in TASKS} | {
+PAPER_METRICS = dict.fromkeys(TASKS, "accuracy") | {
     "cola": "matthews",
     "mrpc": "mean(acc,f1)",
     "mnli": "mean(acc m,mm)",

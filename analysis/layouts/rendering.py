@@ -17,10 +17,10 @@ FORMATS: tuple[Format, ...] = ("md", "csv", "tex", "html")
 NOTES_SHOWN = 3  # in HTML; a longer list folds
 
 
-def render(table: Table, format: Format) -> str:
+def render(table: Table, file_format: Format) -> str:
     """Returns the table as text of this format."""
     writers: dict[Format, Callable[[Table], str]] = {"md": _markdown, "csv": _csv, "tex": _latex, "html": _html_page}
-    return writers[format](table)
+    return writers[file_format](table)
 
 
 # Markdown
@@ -95,15 +95,19 @@ def _csv(table: Table) -> str:
 
 # LaTeX
 
-_SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": "$<$", ">": "$>$", "|": "$|$", '"': "''", "“": "``", "”": "''", "‘": "`", "’": "'"},
-    **{"[": "{[}", "*": "{*}"},  # after the \\ of the line before they would be its argument
-    **{"–": "--", "—": "---", "−": "$-$", "…": r"\ldots{}", "±": r"$\pm$", "×": r"$\times$", "µ": r"$\mu$"},
-    **{"≤": r"$\leq$", "≥": r"$\geq$", "≠": r"$\neq$", "↑": r"$\uparrow$", "↓": r"$\downarrow$"},
-    **{"→": r"$\rightarrow$", "β": r"$\beta$", "Λ": r"$\Lambda$", "λ": r"$\lambda$", "ß": r"\ss{}"},
-    **{"\u2060": "{}", "\u200b": r"\allowbreak{}"},  # between two hyphens, which would be a dash; in a long word
-}
+# [ and * would be the argument of the \\ before them; U+2060 stands between two hyphens, which would be a dash, and
+# U+200B in a long word.
+_SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | dict(
+    zip(
+        '\\~^<>|"“”‘’[*–—−…±×µ≤≥≠↑↓→βΛλß\u2060\u200b',
+        (
+            r"\textbackslash{} \textasciitilde{} \textasciicircum{} $<$ $>$ $|$ '' `` '' ` ' {[} {*} -- --- $-$ "
+            r"\ldots{} $\pm$ $\times$ $\mu$ $\leq$ $\geq$ $\neq$ $\uparrow$ $\downarrow$ $\rightarrow$ "
+            r"$\beta$ $\Lambda$ $\lambda$ \ss{} {} \allowbreak{}"
+        ).split(),
+        strict=True,
+    )
+)
 _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))  # combining -> TeX
 
 

@@ -60,7 +60,7 @@ def test_entry_without_a_number_is_a_gap():
 
 
 def test_markdown_shows_a_link_its_mark_and_the_seeds_where_they_are_not_the_protocols():
-    assert "| palbert | [71.5](<https://example.org/runs?a=1&b=2>)↑ (n=4) |" == line_of_markdown("palbert", SCORE)
+    assert line_of_markdown("palbert", SCORE) == "| palbert | [71.5](<https://example.org/runs?a=1&b=2>)↑ (n=4) |"
 
 
 @pytest.mark.parametrize("label", ["a|b", "a\nb", "a\\|b"])

@@ -157,7 +157,7 @@ def test_without_any_mark_no_method_is_called_better_or_worse(tmp_path):
 
 def test_the_best_difference_stands_first_after_the_baseline(evidence):
     found = findings(evidence)
-    assert [one.row for one in found][0] == "albert"
+    assert found[0].row == "albert"
     differences = [one.difference.difference for one in found[1:]]
     assert differences == sorted(differences, reverse=True)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from analysis.studies.cells import rows_of
 from analysis.studies.load import load_studies, load_study
-from analysis.tables import IncompleteTables, write_tables
+from analysis.tables import IncompleteTablesError, write_tables
 
 SCORES = [0.72, 0.725, 0.73, 0.74, 0.69]
 
@@ -62,7 +62,9 @@ def test_a_row_of_fewer_seeds_than_the_title_says_is_marked_and_never_strict(tmp
     assert "median over at most 5 seeds" in (tmp_path / "out" / "dev.md").read_text()
     (line,) = dev_line(tmp_path / "out")
     assert "(n=2)" in line
-    with pytest.raises(IncompleteTables, match=r"albert/rte: fewer seeds: found 42, 43; the protocol wants 42, 43, 44"):
+    with pytest.raises(
+        IncompleteTablesError, match=r"albert/rte: fewer seeds: found 42, 43; the protocol wants 42, 43, 44"
+    ):
         write_tables([one, two], tmp_path / "strict", strict=True, separate=True)
 
 
