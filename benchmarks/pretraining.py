@@ -34,8 +34,8 @@ from trainables.data.metrics import compute_metrics, predictions_from_logits, sc
 from trainables.data.tasks import TASKS, Task
 from trainables.encoders.layerwise import LayerwiseEncoder
 from trainables.encoders.loading import load_encoder
+from trainables.pretraining_configuration import PretrainingRow, PretrainingSpec
 from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingSpec
 from trainables.sources import cache_folder
 
 BARS = {"rte": 0.65, "mrpc": 0.85}  # mean over seeds, of both ways of pretraining
@@ -86,24 +86,24 @@ def probed(start: Start, seed: int, steps: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     began = time.process_time()
     with tempfile.TemporaryDirectory(prefix="pretraining-") as folder:
-        outcome = None if start.objective is None else pretrained(start, seed, steps, Path(folder))
-        backbone = "mini-albert" if outcome is None else str(outcome.model)
+        row = None if start.objective is None else pretrained(start, seed, steps, Path(folder))
+        backbone = "mini-albert" if row is None else folder
         scores = {task: probe_score(backbone, TASKS[task], seed) for task in TASK_NAMES}
-    facts = {} if outcome is None else {"seconds": outcome.train_seconds, **outcome.scores}
+    facts = {} if row is None else {"seconds": row.train_seconds, **row.scores}
     return {"start": start.name, "seed": seed, **scores, **facts, "cpu_seconds": time.process_time() - began}
 
 
-def pretrained(start: Start, seed: int, steps: int, folder: Path) -> PretrainingOutcome:
-    """A pretraining on the corpus, its model in the folder."""
+def pretrained(start: Start, seed: int, steps: int, folder: Path) -> PretrainingRow:
+    """The last epoch of a pretraining on the corpus, its model in the folder."""
     assert start.objective is not None
     recipe = load_recipe(start.objective)
     config = {**recipe.configuration(mini=True), "steps": steps, "steps_per_epoch": steps}
     backbone = recipe.backbone["mini"]
     spec = PretrainingSpec(objective=start.objective, corpus=start.corpus, config=config, seed=seed, backbone=backbone)
     run = PretrainingRun(spec, cache=cache_folder())
-    run.run_epoch()
-    run.save(folder)
-    return run.outcome()
+    row = run.run_epoch()
+    run.save_model(folder)
+    return row
 
 
 def probe_score(backbone: str, task: Task, seed: int) -> float:

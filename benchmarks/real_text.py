@@ -34,8 +34,8 @@ from trainables.corpora.packing import TokenisedCorpus, tokenise_corpus
 from trainables.corpora.pretraining_batches import IGNORED, PretrainingData
 from trainables.encoders.backbones import check_tokenizer
 from trainables.encoders.loading import quiet_transformers
+from trainables.pretraining_configuration import PretrainingSpec
 from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.schema import Value
 from trainables.sources import cache_folder
 

@@ -37,8 +37,7 @@ from trainables.configuration import AtLeastOne, Count
 from trainables.corpora import corpus as corpora
 from trainables.encoders import backbones
 from trainables.encoders.backbones import local_tokenizer
-from trainables.pretraining_configuration import PretrainingConfig
-from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
 from trainables.spelling import nearest_in_words, resolve_name

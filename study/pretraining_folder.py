@@ -46,8 +46,8 @@ from study.screen.terminal import can_redraw, console_on
 from study.storage.addresses import masked
 from trainables.devices import device_and_threads
 from trainables.encoders.backbones import backbone_fingerprint
+from trainables.pretraining_configuration import PretrainingSpec
 from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
-from trainables.runs.pretraining_trial import PretrainingSpec
 from trainables.runs.trial import Unavailable
 from trainables.runs.trial_files import (
     STATE,

@@ -1,6 +1,7 @@
-"""What a pretraining run is told: the fields of an objective's configuration, and which values they may take. No torch.
+"""What a pretraining run is told, and what it reports after an epoch. No torch.
 
-Nothing has a default: every value comes from `search_spaces/objectives/`, where it stands with its source.
+No field of a configuration has a default: every value comes from `search_spaces/objectives/`, where it stands with its
+source.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from trainables.configuration import AtLeastOne, Count, EncoderConfig, Inside, NotNegative, Positive
+from trainables.schema import Configuration, Typed
 
 WholeShare = Annotated[float, Meta(ge=0, le=1)]
 
@@ -84,3 +86,29 @@ class ReplacedTokenConfig(PretrainingConfig, frozen=True, kw_only=True):
                 f"generator_heads is {self.generator_heads}; allowed: a divisor of generator_hidden_size "
                 f"({self.generator_hidden_size})"
             )
+
+
+class PretrainingSpec(Typed, frozen=True, kw_only=True):
+    """All that a pretraining run's numbers depend on."""
+
+    objective: str
+    corpus: str  # "mini", "mini-shuffled", "hub:NAME[:CONFIGURATION]" or a folder of text files
+    config: Configuration
+    seed: int
+    backbone: str  # sizes by name, with new weights; or a folder or a hub name, to go on from
+    tokenizer: str | None = None  # hub name or folder; None: the backbone's own
+
+
+class PretrainingRow(Typed, frozen=True, kw_only=True):
+    """One epoch, which is a number of steps. Costs are totals of the run so far."""
+
+    epoch: AtLeastOne
+    score: Annotated[float, Meta(ge=0, le=1)]  # held out: the one that stands for the objective
+    scores: dict[str, float]  # all held-out scores by name, on masks that never change
+    steps: AtLeastOne
+    examples: AtLeastOne  # with repetitions
+    tokens: AtLeastOne  # the same, padding not counted
+    train_loss: float  # mean of the epoch's steps
+    train_seconds: NotNegative
+    eval_seconds: NotNegative
+    finished: bool

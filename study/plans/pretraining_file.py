@@ -12,7 +12,7 @@ from study.plans.resolved_plan import Pretraining
 from trainables.atomic_files import write_json
 from trainables.configuration import AtLeastOne, Count
 from trainables.encoders.backbones import MINI_BACKBONES, PRETRAINING_FILE, is_folder
-from trainables.runs.pretraining_trial import PretrainingRow
+from trainables.pretraining_configuration import PretrainingRow
 from trainables.schema import Configuration, Typed, from_json, to_plain
 
 

@@ -13,8 +13,7 @@ from study.plans.pretraining_file import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
 from trainables import objectives
 from trainables.encoders.word_vocabulary import word_model
-from trainables.pretraining_configuration import PretrainingConfig
-from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 
 WORDS = ("the", "a", "dog", "cat", "bird", "sees", "hears", "likes", "red", "old", "tree", "house", "and", "near", "it")
 

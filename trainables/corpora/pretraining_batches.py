@@ -19,8 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from trainables.corpora.corpus import vocabulary_texts
 from trainables.corpora.packing import PackedExamples, TokenisedCorpus, pack, tokenise_corpus
 from trainables.encoders.loading import load_tokenizer
-from trainables.pretraining_configuration import PretrainingConfig
-from trainables.runs.pretraining_trial import PretrainingSpec
+from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.random_numbers import own_numpy_generator
 from trainables.runs.trial import available
 

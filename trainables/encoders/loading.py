@@ -1,20 +1,30 @@
 """Encoders and tokenizers of backbones: pretrained ones from the hub or a folder, untrained ones made here."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
-from trainables.configuration import TrainingConfig
+from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
     PUBLISHED_SIZES,
+    UNTRAINED,
     check_attention,
     check_tokenizer,
     check_weights,
@@ -23,9 +33,13 @@ from trainables.encoders.backbones import (
     pretrained_convolution,
 )
 from trainables.encoders.families import dropouts, family_options, reserved_positions
-from trainables.encoders.layerwise import LayerwiseEncoder, layerwise
+from trainables.encoders.layerwise import LayerwiseEncoder, layerwise, one_kernel_gelu
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
+from trainables.pretraining_configuration import PretrainingConfig
+
+if TYPE_CHECKING:
+    from trainables.models.pretraining_models import PretrainingModel
 
 
 def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> LayerwiseEncoder:
@@ -49,7 +63,7 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     else:
         check_weights(backbone)
         model = _pretrained_model(backbone, config)
-    _check_size(backbone, model, config, vocab_size)
+    _check_size(backbone, model.config, config, vocab_size)
     check_attention(backbone, config)
     model = with_attention(model, config)
     if pretrained_convolution(backbone) is not None:
@@ -103,15 +117,63 @@ def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
         )
 
 
-def _check_size(backbone: str, model: PreTrainedModel, config: TrainingConfig, vocab_size: int) -> None:
-    limit = model.config.max_position_embeddings
-    limit -= reserved_positions(model.config.model_type, model.config.pad_token_id)
-    if config.max_length > limit:
-        raise ValueError(f"max_length is {config.max_length}; backbone {backbone} has {limit} positions")
-    if vocab_size > model.config.vocab_size:
-        raise ValueError(
-            f"the tokenizer has {vocab_size} tokens, backbone {backbone} {model.config.vocab_size} embeddings"
-        )
+def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig, vocab_size: int) -> None:
+    positions = encoder.max_position_embeddings - reserved_positions(encoder.model_type, encoder.pad_token_id)
+    if config.max_length > positions:
+        raise ValueError(f"max_length is {config.max_length}; backbone {backbone} has {positions} positions")
+    if vocab_size > encoder.vocab_size:
+        raise ValueError(f"the tokenizer has {vocab_size} tokens, backbone {backbone} {encoder.vocab_size} embeddings")
+
+
+# ---- what a pretraining begins with
+
+
+def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_size: int) -> PreTrainedConfig:
+    """The configuration of `transformers` of a backbone's encoder, with this dropout.
+
+    Args:
+        vocab_size: of the tokenizer.
+
+    Raises:
+        ValueError: no such backbone, one that is too small for the texts or the tokenizer, or that cannot have the
+            configuration's attention.
+    """
+    if backbone in MINI_BACKBONES:
+        with torch.device("meta"):
+            encoder = mini_model(family_of(backbone), vocab_size, config).config
+    elif backbone in PUBLISHED_SIZES:
+        encoder = AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
+    else:
+        check_weights(backbone)
+        place, revision = hub_revision(backbone)
+        encoder = AutoConfig.from_pretrained(place, revision=revision)
+        encoder.update(dropouts(config))
+    encoder.classifier_dropout_prob = config.classifier_dropout  # as ALBERT names it
+    _check_size(backbone, encoder, config, vocab_size)
+    check_attention(backbone, config)
+    return encoder
+
+
+def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig) -> None:
+    """Gives the encoder that is kept the weights of the backbone, and all encoders the configuration's attention."""
+    kept: Any = model.kept.base_model
+    _load_into(backbone, kept)
+    for part in model.children():
+        if isinstance(part, PreTrainedModel):
+            one_kernel_gelu(with_attention(part, config))
+    if pretrained_convolution(backbone) is not None:
+        load_convolutions(kept, *hub_revision(backbone))
+
+
+def _load_into(backbone: str, encoder: PreTrainedModel) -> None:
+    """A name of sizes leaves them as they were drawn. Whether the encoder has a pooler is its own affair."""
+    if backbone in UNTRAINED:
+        return
+    place, revision = hub_revision(backbone)
+    with quiet_transformers():
+        model = AutoModel.from_pretrained(place, revision=revision, dtype=torch.float32, weights_only=True)
+    weights = model.state_dict()
+    encoder.load_state_dict({name: weights[name] for name in encoder.state_dict()})
 
 
 @contextlib.contextmanager

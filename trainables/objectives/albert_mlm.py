@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from trainables.corpora.pretraining_batches import Order
-    from trainables.models.pretraining_model import PretrainingModel
+    from trainables.models.pretraining_models import PretrainingModel
 
 FAMILIES = ("albert",)
 ORDER: Order = "random"
@@ -42,7 +42,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """The model of one run, with new weights."""
     from transformers import AlbertForPreTraining
 
-    from trainables.models.masked_language import SentenceOrderModel
+    from trainables.models.pretraining_models import SentenceOrderModel
 
     check_family("albert-mlm", encoder.model_type, *FAMILIES)
     return SentenceOrderModel(AlbertForPreTraining._from_config(encoder, attn_implementation="sdpa"))

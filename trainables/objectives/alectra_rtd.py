@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from trainables.corpora.pretraining_batches import Order
-    from trainables.models.pretraining_model import PretrainingModel
+    from trainables.models.pretraining_models import PretrainingModel
 
 SHARED = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 FAMILIES = ("albert",)
@@ -36,7 +36,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """The model of one run, with new weights."""
     from transformers import AlbertForMaskedLM, AlbertForTokenClassification
 
-    from trainables.models.replaced_tokens import ReplacedTokenModel
+    from trainables.models.pretraining_models import ReplacedTokenModel
 
     check_family("alectra-rtd", encoder.model_type, *FAMILIES)
     smaller, two_classes = deepcopy(encoder), deepcopy(encoder)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from trainables.corpora.pretraining_batches import Order
-    from trainables.models.pretraining_model import PretrainingModel
+    from trainables.models.pretraining_models import PretrainingModel
 
 SHARED = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
 FAMILIES = ("electra",)
@@ -37,7 +37,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """The model of one run, with new weights."""
     from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
-    from trainables.models.replaced_tokens import ReplacedTokenModel
+    from trainables.models.pretraining_models import ReplacedTokenModel
 
     check_family("electra-rtd", encoder.model_type, *FAMILIES)
     smaller = deepcopy(encoder)

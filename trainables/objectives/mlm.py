@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
     from trainables.corpora.pretraining_batches import Order
-    from trainables.models.pretraining_model import PretrainingModel
+    from trainables.models.pretraining_models import PretrainingModel
 
 FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 ORDER: Order = "kept"
@@ -34,7 +34,7 @@ def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """The model of one run, with new weights."""
     from transformers import AutoModelForMaskedLM
 
-    from trainables.models.masked_language import MaskedLanguageModel
+    from trainables.models.pretraining_models import MaskedLanguageModel
 
     check_family("mlm", encoder.model_type, *FAMILIES)
     return MaskedLanguageModel(AutoModelForMaskedLM.from_config(encoder, attn_implementation="sdpa"))

@@ -11,14 +11,17 @@ weights are those of one process, up to rounding, but for dropout, which each dr
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from trainables import objectives
 from trainables.atomic_files import add_files
@@ -27,30 +30,67 @@ from trainables.corpora.pretraining_batches import Arrays, PretrainingData
 from trainables.data.examples import on_device
 from trainables.devices import check_precision, computing_in, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
-from trainables.encoders.loading import quiet_transformers
-from trainables.encoders.pretraining_start import begin_with, encoder_configuration
+from trainables.encoders.loading import begin_with, encoder_configuration, quiet_transformers
 from trainables.models.early_exit import Batch
-from trainables.models.pretraining_model import PretrainingModel, Totals
-from trainables.pretraining_configuration import PretrainingConfig
+from trainables.models.pretraining_models import PretrainingModel, Totals
+from trainables.pretraining_configuration import PretrainingConfig, PretrainingRow, PretrainingSpec
 from trainables.runs.optimiser import FiniteLosses, Optimiser, UpdateRule, decay_groups, naming_memory_errors
-from trainables.runs.pretraining_trial import PretrainingOutcome, PretrainingRow, PretrainingSpec
-from trainables.runs.processes import Processes
 from trainables.runs.random_numbers import own_random_numbers
 from trainables.runs.trial import Content, available
 from trainables.runs.trial_files import (
     check_same,
     disk_errors,
-    model_folder,
     read_state,
     readable,
-    remove_other_models,
-    write_model,
     write_state,
 )
 from trainables.schema import from_plain, to_plain
 
 # All of a spec but the places where things lie: what makes it the same run.
 _IDENTITY = ("objective", "config", "seed")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """How many there are, and which of them this one is, from 0."""
+
+    number: int
+    rank: int
+
+    @classmethod
+    def here(cls) -> Processes:
+        """Those of this process's group; it alone where there is none."""
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return cls(1, 0)
+        return cls(distributed.get_world_size(), distributed.get_rank())
+
+    def purpose(self, name: str) -> str:
+        """What random numbers are for that each process draws for its own examples; the first draws those of a run
+        of one process."""
+        return name if self.rank == 0 else f"{name} in process {self.rank}"
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model, whose gradients are then the mean over all processes."""
+        if self.number == 1:
+            return model
+        # ShareBERT's pooler has parameters that no objective uses. Buffers are constants.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the next name of `broadcast_buffers` is not there yet
+            return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
+
+    @staticmethod
+    def without_exchange(wrapped: nn.Module) -> AbstractContextManager:
+        """Gradients of what is computed within stay in this process, and are exchanged with the next ones."""
+        return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
+
+    @torch.no_grad()
+    def sum(self, share: Tensor) -> Tensor:
+        """Of every process's scalar, in all of them."""
+        if self.number == 1:
+            return share
+        total = share.clone()
+        distributed.all_reduce(total)
+        return total
 
 
 class PretrainingRun:
@@ -83,7 +123,6 @@ class PretrainingRun:
         self._loss = self._processes.wrap(self._model)
         groups = decay_groups(self._model, self._config.weight_decay)
         self._optimiser = Optimiser(self._model, groups, _update_rule(self._config))
-        self._saved_model: Path | None = None
 
     @classmethod
     def resume(
@@ -103,8 +142,6 @@ class PretrainingRun:
         run = cls(spec or saved, device=device, cache=cache)
         with readable(folder):
             run.load(state)
-        if run.finished:
-            run._saved_model = model_folder(folder, len(run.history))
         return run
 
     def state(self) -> dict[str, Any]:
@@ -142,11 +179,6 @@ class PretrainingRun:
     def num_kept_parameters(self) -> int:
         """Of the model that is left."""
         return sum(parameter.numel() for parameter in self._model.kept.parameters())
-
-    @property
-    def num_layers(self) -> int:
-        """Of the model that is left."""
-        return self._model.kept.config.num_hidden_layers
 
     def run_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> PretrainingRow:
         """Train for `steps_per_epoch` steps, the last time for those that are left: the row with held-out scores.
@@ -189,11 +221,6 @@ class PretrainingRun:
         with naming_memory_errors(size), self._computing():
             return self._model.scores(self._batch(part) for part in parts)
 
-    @property
-    def model_bytes(self) -> int:
-        """Size of the weights that are left, on disk."""
-        return sum(weight.numel() * weight.element_size() for weight in self._model.kept.parameters())
-
     def measure_epoch_seconds(self, *, steps: int) -> float:
         """Expected seconds of an epoch and its evaluation, from so many steps. The run is of no use then."""
         self._model.train()
@@ -205,20 +232,6 @@ class PretrainingRun:
         self.held_out_scores()
         wanted = min(self._config.steps_per_epoch, self._config.steps)
         return (trained - began) / steps * wanted + time.monotonic() - trained
-
-    def save(self, folder: Path) -> None:
-        """Replace what is saved in `folder` by the present state and, at the end, the model; whole or not at all.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        with disk_errors(folder):
-            if self.finished and self._saved_model is None:
-                last = model_folder(folder, len(self.history))
-                write_model(last, self._save_weights, self._description(), self._data.tokenizer)
-                self._saved_model = last
-            write_state(folder, self.state())
-        remove_other_models(folder, keep=self._saved_model)
 
     def save_state(self, folder: Path) -> None:
         """Replace the state that is saved in `folder`, whole or not at all.
@@ -242,24 +255,6 @@ class PretrainingRun:
 
         with disk_errors(folder):
             add_files(folder, fill)
-
-    def outcome(self) -> PretrainingOutcome:
-        """What the run's record says: the last epoch's scores, and the costs of the whole run."""
-        last = self.history[-1]
-        return PretrainingOutcome(
-            score=last.score,
-            score_name=self._model.score_name,
-            scores=last.scores,
-            epochs=last.epoch,
-            steps=last.steps,
-            examples=last.examples,
-            tokens=last.tokens,
-            num_parameters=self.num_parameters,
-            num_kept_parameters=self.num_kept_parameters,
-            train_seconds=last.train_seconds,
-            eval_seconds=last.eval_seconds,
-            model=None if self._saved_model is None else str(self._saved_model),
-        )
 
     def _train(self, until: int, on_step: Callable[[int], object]) -> tuple[float, int]:
         """Steps up to this number: their mean loss, and how many tokens were seen."""
@@ -315,11 +310,6 @@ class PretrainingRun:
     def _save_weights(self, folder: Path) -> None:
         with quiet_transformers():
             self._model.kept.save_pretrained(folder)
-
-    def _description(self) -> dict[str, Any]:
-        """Without times: the same run gives the same files."""
-        last = self.history[-1]
-        return {"spec": to_plain(self.spec), "steps": last.steps, "tokens": last.tokens, "scores": last.scores}
 
 
 def _update_rule(config: PretrainingConfig) -> UpdateRule:

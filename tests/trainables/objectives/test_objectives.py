@@ -14,8 +14,7 @@ from transformers import AlbertConfig, AutoConfig, ElectraConfig
 import search_spaces.objectives
 from trainables import objectives
 from trainables.corpora.pretraining_batches import IGNORED
-from trainables.models.pretraining_model import Totals
-from trainables.models.replaced_tokens import filled
+from trainables.models.pretraining_models import Totals, filled
 
 VOCABULARY = 50
 SIZES = {

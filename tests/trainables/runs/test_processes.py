@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.runs.pretraining_run import PretrainingRun
-from trainables.runs.pretraining_trial import PretrainingSpec
-from trainables.runs.processes import Processes
+from trainables.pretraining_configuration import PretrainingSpec
+from trainables.runs.pretraining_run import PretrainingRun, Processes
 from trainables.runs.trial_files import state_as_bytes, state_of_bytes
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,275 @@
+"""Models of the objectives: the loss of a part of a step's batch, held-out scores, and the model that is kept.
+
+In replaced token detection a generator fills masked places, and a discriminator tells which tokens are not the
+original. Samples are drawn at all masked places, by the inverse of the distribution function at the batch's `noise`: so
+they are a function of seed and step, the same on every device and in every process. No gradient goes through them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import AlbertForPreTraining, PreTrainedModel
+
+from trainables.corpora.pretraining_batches import IGNORED, Arrays
+from trainables.models.early_exit import Batch
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a step's losses are means over, of its whole batch: parts of it, and processes, add up to the same loss."""
+
+    predictions: int  # masked tokens
+    tokens: int  # all but padding
+    examples: int
+
+    @classmethod
+    def of(cls, batch: Arrays) -> "Totals":
+        """Of a whole batch, where it was made."""
+        predictions, tokens = int((batch["labels"] != IGNORED).sum()), int(batch["attention_mask"].sum())
+        return cls(max(1, predictions), tokens, len(batch["labels"]))
+
+
+class PretrainingModel(nn.Module, ABC):
+    """An encoder with the heads of an objective. Batches are those of `PretrainingBatches`, as tensors."""
+
+    score_name: ClassVar[str]  # of the held-out scores, the one that stands for the run
+
+    @property
+    @abstractmethod
+    def kept(self) -> PreTrainedModel:
+        """What is left when pretraining is over: a model of `transformers` whose encoder is of use."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        """A part's share of the step's loss, a scalar: the shares of all parts add up to it."""
+
+    def forward(self, batch: Batch, totals: Totals) -> Tensor:
+        """The loss, for what wraps a model."""
+        return self.loss(batch, totals)
+
+    @abstractmethod
+    def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """Held-out scores by name."""
+
+
+def encoder_inputs(model: PreTrainedModel, batch: Batch) -> Batch:
+    """What an encoder is given; RoBERTa knows one type of token only."""
+    names = ["input_ids", "attention_mask"]
+    return {name: batch[name] for name in [*names, *(["token_type_ids"] if model.config.type_vocab_size > 1 else [])]}
+
+
+def prediction_head(model: Any) -> Callable[[Tensor], Tensor]:
+    """The head of a masked language model: logits (..., vocabulary) of hidden states (..., hidden).
+
+    Raises:
+        ValueError: the family has none.
+    """
+    heads: dict[str, Callable[[Tensor], Tensor]] = {
+        "albert": lambda hidden: model.predictions(hidden),
+        "bert": lambda hidden: model.cls(hidden),
+        "electra": lambda hidden: model.generator_lm_head(model.generator_predictions(hidden)),
+        "roberta": lambda hidden: model.lm_head(hidden),
+        "sharebert": lambda hidden: model.predictions(hidden),
+    }
+    family = model.config.model_type
+    if family not in heads:
+        raise ValueError(f"no masked language model of architecture {family!r}; available: {', '.join(heads)}")
+    return heads[family]
+
+
+def masked_logits(model: PreTrainedModel, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (predictions, vocabulary), float32, and labels (predictions,) of the masked tokens alone.
+
+    At the other tokens the head, which costs as much as the encoder, would be computed for nothing.
+    """
+    masked = labels != IGNORED
+    return prediction_head(model)(hidden[masked]).float(), labels[masked]
+
+
+class Mean:
+    """A mean over batches; what it is made of stays on the device until the end."""
+
+    def __init__(self) -> None:
+        self._sum: Tensor | float = 0.0
+        self._number = 0
+
+    def add(self, values: Tensor) -> None:
+        """One value each."""
+        self._sum = self._sum + values.double().sum()
+        self._number += values.numel()
+
+    @property
+    def value(self) -> float:
+        return float(self._sum) / max(1, self._number)
+
+
+class PredictionScores:
+    """`mlm_loss` (nats per masked token) and `mlm_accuracy` over batches."""
+
+    def __init__(self) -> None:
+        self._loss, self._accuracy = Mean(), Mean()
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Of masked tokens: logits (predictions, vocabulary) and labels (predictions,)."""
+        self._loss.add(nn.functional.cross_entropy(logits, labels, reduction="none"))
+        self._accuracy.add(logits.argmax(dim=1) == labels)
+
+    def values(self) -> dict[str, float]:
+        """Both by name."""
+        return {"mlm_loss": self._loss.value, "mlm_accuracy": self._accuracy.value}
+
+
+def cross_entropy_sum(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy summed over the rows, a scalar; 0 of none."""
+    return nn.functional.cross_entropy(logits, labels, reduction="sum")
+
+
+# ---- masked language models
+
+
+class MaskedLanguageModel(PretrainingModel):
+    """Any family's model for masked tokens."""
+
+    score_name = "mlm_accuracy"
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        """Takes a model of `transformers` for masked language modelling."""
+        super().__init__()
+        self.model = model
+
+    @property
+    def kept(self) -> PreTrainedModel:
+        return self.model
+
+    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
+        return cross_entropy_sum(*masked_logits(self.model, hidden, batch["labels"])) / totals.predictions
+
+    @torch.no_grad()
+    def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """`mlm_loss` (nats per masked token) and `mlm_accuracy`."""
+        predictions = PredictionScores()
+        for batch in batches:
+            hidden = self.model.base_model(**encoder_inputs(self.model, batch)).last_hidden_state
+            predictions.add(*masked_logits(self.model, hidden, batch["labels"]))
+        return predictions.values()
+
+
+class SentenceOrderModel(PretrainingModel):
+    """ALBERT's: masked tokens, and whether two consecutive segments were swapped, with equal weight."""
+
+    score_name = "mlm_accuracy"
+
+    def __init__(self, model: AlbertForPreTraining) -> None:
+        """Takes ALBERT with both heads."""
+        super().__init__()
+        self.model = model
+
+    @property
+    def kept(self) -> PreTrainedModel:
+        return self.model
+
+    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        output = self.model.albert(**encoder_inputs(self.model, batch))
+        masked = cross_entropy_sum(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
+        orders = self.model.sop_classifier(output.pooler_output).float()  # (batch, 2)
+        return masked / totals.predictions + cross_entropy_sum(orders, batch["sentence_order"]) / totals.examples
+
+    @torch.no_grad()
+    def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """`mlm_loss` (nats per masked token), `mlm_accuracy`, `sop_accuracy`."""
+        predictions, orders = PredictionScores(), Mean()
+        for batch in batches:
+            output = self.model.albert(**encoder_inputs(self.model, batch))
+            predictions.add(*masked_logits(self.model, output.last_hidden_state, batch["labels"]))
+            orders.add(self.model.sop_classifier(output.pooler_output).argmax(dim=1) == batch["sentence_order"])
+        return predictions.values() | {"sop_accuracy": orders.value}
+
+
+# ---- replaced token detection
+
+
+class ReplacedTokenModel(PretrainingModel):
+    """A generator, a discriminator, and the modules that are one object in both."""
+
+    score_name = "rtd_auc"
+
+    def __init__(
+        self,
+        generator: PreTrainedModel,
+        discriminator: PreTrainedModel,
+        *,
+        shared: tuple[str, ...],
+        discriminator_weight: float,
+    ) -> None:
+        """Shares what is named of the embeddings, and ties the generator's output to the table of words.
+
+        Args:
+            generator: a masked language model.
+            discriminator: a model with one logit for every token, or two classes of which the second is `replaced`.
+            shared: modules of both embeddings, e.g. `word_embeddings`.
+        """
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+        self.discriminator_weight = discriminator_weight
+        ours: Any = generator.base_model.embeddings
+        for name in shared:
+            setattr(ours, name, getattr(discriminator.base_model.embeddings, name))
+        output: Any = generator.get_output_embeddings()
+        output.weight = ours.word_embeddings.weight
+
+    @property
+    def kept(self) -> PreTrainedModel:
+        return self.discriminator
+
+    def loss(self, batch: Batch, totals: Totals) -> Tensor:
+        logits, labels = self._generated(batch)
+        generator_loss = cross_entropy_sum(logits, labels) / totals.predictions
+        detected, replaced, is_token = self._detected(batch, logits.detach())
+        losses = nn.functional.binary_cross_entropy_with_logits(detected, replaced.float(), reduction="none")
+        return generator_loss + self.discriminator_weight * losses[is_token].sum() / totals.tokens
+
+    @torch.no_grad()
+    def scores(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """`mlm_loss` and `mlm_accuracy` of the generator, `rtd_auc` and `rtd_accuracy` over all tokens but padding."""
+        from sklearn.metrics import roc_auc_score  # takes a second to import
+
+        predictions, correct = PredictionScores(), Mean()
+        answers: list[tuple[Tensor, Tensor]] = []
+        for batch in batches:
+            logits, labels = self._generated(batch)
+            predictions.add(logits, labels)
+            detected, replaced, is_token = self._detected(batch, logits)
+            correct.add((detected > 0)[is_token] == replaced[is_token])
+            answers.append((replaced[is_token].cpu(), detected[is_token].cpu()))
+        truth, given = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+        auc = float(roc_auc_score(truth, given)) if truth.any() and not truth.all() else 0.5
+        return predictions.values() | {"rtd_auc": auc, "rtd_accuracy": correct.value}
+
+    def _generated(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The generator's logits (predictions, vocabulary) at masked tokens, and the tokens that were there."""
+        hidden = self.generator.base_model(**encoder_inputs(self.generator, batch)).last_hidden_state
+        return masked_logits(self.generator, hidden, batch["labels"])
+
+    def _detected(self, batch: Batch, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The discriminator's logits that a token is replaced, whether it is, and whether it is no padding."""
+        tokens = filled(batch, logits)
+        given = encoder_inputs(self.discriminator, batch | {"input_ids": tokens})
+        answers = self.discriminator(**given).logits.float()
+        if answers.ndim == 3:  # two classes: the logit of the second against the first
+            answers = answers[..., 1] - answers[..., 0]
+        return answers, tokens != batch["original_ids"], batch["attention_mask"].bool()
+
+
+@torch.no_grad()
+def filled(batch: Batch, logits: Tensor) -> Tensor:
+    """The original tokens (batch, tokens), masked ones replaced by samples of softmax(logits)."""
+    masked = batch["labels"] != IGNORED
+    cumulated = logits.softmax(dim=1).cumsum(dim=1)
+    wanted = batch["noise"][masked][:, None] * cumulated[:, -1:]  # the sum is 1 up to rounding
+    samples = torch.searchsorted(cumulated, wanted, right=True)[:, 0].clamp(max=logits.shape[1] - 1)
+    return batch["original_ids"].masked_scatter(masked, samples)
