@@ -64,7 +64,7 @@ def verify(folder: Path) -> list[str]:
         return [str(error)]
     drift = plan_drift(file, facts)
     try:
-        study = load_study(folder)
+        study = load_study(folder, facts=facts)
     except ValueError as error:
         return [*drift, f"numbers cannot be made anew: {error}"]
     tables = tables_drift([study], folder / "tables")

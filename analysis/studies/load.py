@@ -120,8 +120,8 @@ class Study:
         return {record.key: record for record in self.records}
 
 
-def load_study(folder: Path | str) -> Study:
-    """The study in `folder`.
+def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
+    """The study in `folder`, whose `facts` are not read again if they are given.
 
     Raises:
         ValueError: it is no study folder; its plan has a task that is unknown here; a line of its journal is broken
@@ -131,7 +131,7 @@ def load_study(folder: Path | str) -> Study:
     folder = Path(folder)
     file = require_plan(folder)
     _check_tasks(folder / FILE, file)
-    facts = read_facts(folder)
+    facts = facts or read_facts(folder)
     records, retried = _newest(facts.records)
     for record in records:
         for wrong in check_record(record):
