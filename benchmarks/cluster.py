@@ -242,7 +242,7 @@ def run_study(plan: ResolvedPlan, folder: Path, *, slots: int, window: Window) -
     for name in ("trials", "predictions"):
         (folder / name).mkdir()
     resources = Resources(nodes=RayNodes(), cpus=1, gpus=0)
-    with closing(Journal(folder)) as journal, open(os.devnull, "w") as nowhere:
+    with closing(Journal(folder)) as journal, Path(os.devnull).open("w") as nowhere:
         scheduler = Scheduler(plan, journal, code)
         scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid())
         with LiveView(scheduler, slots=resources.slots, output=nowhere) as view:

@@ -16,6 +16,7 @@ makes the page; `benchmarks.real_results_kit` packs all that a machine without a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -221,14 +222,10 @@ def stop(process: subprocess.Popen[bytes], *, grace_seconds: float = GRACE_SECON
     """Ends a process that may run yet, and all that it has started: by Ctrl-C, then at once."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_seconds)
-        except subprocess.TimeoutExpired:
-            pass
-    try:
+    with contextlib.suppress(ProcessLookupError):  # nothing is left of it
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # nothing is left of it
-        pass
     process.wait()
 
 

@@ -277,7 +277,7 @@ def run_study(
 
 def run_driver(scheduler: Scheduler, folder: Path, on_progress: Callable[[Scheduler], None] | None) -> TimedDriver:
     resources = Resources(nodes=RayNodes(), cpus=1, gpus=0)
-    with open(os.devnull, "w") as nowhere, LiveView(scheduler, slots=resources.slots, output=nowhere) as view:
+    with Path(os.devnull).open("w") as nowhere, LiveView(scheduler, slots=resources.slots, output=nowhere) as view:
 
         def progress(driver: Driver) -> None:
             view.update(driver)

@@ -241,7 +241,7 @@ def hugging_face_name(name: str) -> str:
 
 def as_rows(examples: Examples) -> list[dict[str, Any]]:
     """As Trainer wants them."""
-    spans = [slice(start, start + length) for start, length in zip(examples.starts, examples.lengths)]
+    spans = [slice(start, start + length) for start, length in zip(examples.starts, examples.lengths, strict=True)]
     return [
         {
             "input_ids": examples.tokens[span].tolist(),
@@ -249,7 +249,7 @@ def as_rows(examples: Examples) -> list[dict[str, Any]]:
             "attention_mask": [1] * (span.stop - span.start),
             "labels": int(label),
         }
-        for span, label in zip(spans, examples.labels)
+        for span, label in zip(spans, examples.labels, strict=True)
     ]
 
 

@@ -103,7 +103,7 @@ def _fault_of(method: str, look: Callable[[], object]) -> str | None:
         function, (file, _) = getattr(error, "function", None), method_files.files_of(method)
         place = function and method_files.place_of_function(function, method)
         return f"{place or file.place_of('def build')}: {error or 'an assertion fails'}"
-    except Exception as error:  # whatever a person's code may do wrong
+    except Exception as error:  # noqa: BLE001  # whatever a person's code may do wrong
         return method_files.describe_error(error, method)
     return found if isinstance(found, str) else None
 

@@ -60,23 +60,23 @@ def _broken(line: str, width: int) -> str:
 class Option:
     """The way in which a field of a command's options is given on the command line."""
 
-    help: str
+    text: str  # what --help says of it
     metavar: str | None
     flag: str | None = None  # None: `--` and the field's name
     is_argument: bool = False  # given by its place instead of a flag
 
 
-def option(help: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
+def option(text: str = "", metavar: str | None = None, *, flag: str | None = None) -> Option:
     """Declares a field as an option.
 
     A `bool` is a switch, and a list is given by repeating the option. The metavar of a `Literal` is its menu.
     """
-    return Option(help, metavar, flag)
+    return Option(text, metavar, flag)
 
 
-def argument(metavar: str, help: str = "") -> Option:
+def argument(metavar: str, text: str = "") -> Option:
     """Declares a field as an argument without a flag; a list takes one or more."""
-    return Option(help, metavar, is_argument=True)
+    return Option(text, metavar, is_argument=True)
 
 
 class Grouped(Typed, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         """Offers these values of options, by name, to a shell that completes a line."""
         for action in self._actions:
             for name in {*values} & {flag.removeprefix("--") for flag in action.option_strings}:
-                setattr(action, "completer", partial(_completed, values[name]))
+                action.completer = partial(_completed, values[name])  # type: ignore[attr-defined]  # argcomplete asks for it
 
     def options(self, arguments: Sequence[str] | None) -> T:
         """The options of a command line.
@@ -156,7 +156,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo, declared: Option)
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
     menu = "|".join(choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind))
-    settings: dict[str, Any] = {"help": declared.help, "metavar": declared.metavar or menu or None}
+    settings: dict[str, Any] = {"help": declared.text, "metavar": declared.metavar or menu or None}
     if int in kinds or float in kinds:
         settings["type"] = int if int in kinds else float
     is_list = any(get_origin(kind) is list for kind in kinds)
@@ -166,7 +166,7 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo, declared: Option)
         return
     flag = declared.flag or f"--{field.name.replace('_', '-')}"
     if bool in kinds:
-        parser.add_argument(flag, dest=field.name, action="store_true", help=declared.help)
+        parser.add_argument(flag, dest=field.name, action="store_true", help=declared.text)
         return
     required = default is NODEFAULT
     settings |= {"action": "append"} if is_list else {}
@@ -245,7 +245,8 @@ def _number(text: str) -> Value:
 
 def _plain(text: str) -> Value:
     try:
-        return json.loads(text)
+        value: Value = json.loads(text)
+        return value
     except ValueError:
         return text
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     if arguments and arguments[0] in COMMANDS:
-        return importlib.import_module(COMMANDS[arguments[0]][0]).main(arguments[1:])
+        return int(importlib.import_module(COMMANDS[arguments[0]][0]).main(arguments[1:]))
     return guarded(CONSOLE, lambda: _without_command(arguments))
 
 

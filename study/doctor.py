@@ -84,7 +84,7 @@ def _requirements() -> list[str]:
     """What the project needs, of its checkout or else of its installed package; without the extras."""
     checkout = Path(__file__).parents[1] / "pyproject.toml"
     if checkout.exists():
-        return tomllib.loads(checkout.read_text())["project"]["dependencies"]
+        return list(tomllib.loads(checkout.read_text())["project"]["dependencies"])
     return [text for text in importlib.metadata.requires(PROJECT) or [] if "extra ==" not in text]
 
 
@@ -198,7 +198,7 @@ def check_node(*, gpus: float, data: str, storage: str, marker: str | None) -> l
 def _guarded(subject: str, check: Callable[[], list[Finding]]) -> list[Finding]:
     try:
         return check()
-    except Exception as error:  # a broken install can raise anything: it is a finding, and the other checks go on
+    except Exception as error:  # noqa: BLE001  # a broken install can raise anything, and the other checks go on
         return [Finding(subject, f"{type(error).__name__}: {error}: pip install -c constraints.txt -e . again", True)]
 
 
@@ -226,7 +226,7 @@ def check_cluster(address: str | None, *, data: str, storage: str, wait_minutes:
     with ExitStack() as stack:
         try:
             stack.enter_context(ray_cluster(address))
-        except Exception as error:  # Ray raises anything
+        except Exception as error:  # noqa: BLE001  # Ray raises anything
             reason = str(error).strip().partition("\n")[0]
             mend = "is it up (ray status), is the address right, is Ray's version the same?"
             yield Finding("Ray", f"{reason}: {mend if address else 'see the logs of Ray'}", True)

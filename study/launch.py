@@ -609,7 +609,7 @@ def _resources(options: LaunchOptions) -> Resources:
     return resources
 
 
-def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
+def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen[bytes] | None:
     """The process that follows the journal into MLflow; None with `--tracking-uri none`."""
     if uri == "none":
         return None
@@ -627,7 +627,7 @@ def start_mirror(folder: Path, uri: str | None) -> subprocess.Popen | None:
     return mirror
 
 
-def wait_for_mirror(mirror: subprocess.Popen) -> None:
+def wait_for_mirror(mirror: subprocess.Popen[bytes]) -> None:
     _warn(["writing the last runs to MLflow; Ctrl-C leaves that to go on by itself ..."])
     try:
         with waiting_for("MLflow", output=sys.stderr):

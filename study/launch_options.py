@@ -174,9 +174,22 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
-    check_own(*PACKAGES, path=[os.getcwd(), *sys.path])  # as processes of the launch look for them
+    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # as processes of the launch look for them
     if options.toml and options.json:
         raise ValueError("--toml and --json are two forms of one answer; allowed: one of the two")
+    if options.search_precision and options.max_gpu_hours is not None:
+        raise ValueError(
+            "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
+            "makes another trial; allowed: one of the two"
+        )
+    if options.plan is not None and options.profile is not None:
+        raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
+    _check_machine(options)
+    _check_places(options)
+
+
+def _check_machine(options: LaunchOptions) -> None:
+    """Rejects options that ask for what this machine or its installation lacks."""
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
@@ -192,13 +205,10 @@ def check_options(options: LaunchOptions) -> None:
         _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
-    if options.search_precision and options.max_gpu_hours is not None:
-        raise ValueError(
-            "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
-            "makes another trial; allowed: one of the two"
-        )
-    if options.plan is not None and options.profile is not None:
-        raise ValueError(f"--profile is what --plan {options.plan} says already; leave it out")
+
+
+def _check_places(options: LaunchOptions) -> None:
+    """Rejects names and places that cannot hold the study, its storage or its runs."""
     if options.name is not None:
         _check_name(options.name)
     if options.out is not None:

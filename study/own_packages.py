@@ -26,7 +26,7 @@ def end_in_one_line() -> None:
 
     def interrupted(*_: object) -> None:
         os.write(2, f"{command}: interrupted, nothing was begun\n".encode())
-        os._exit(1)  # noqa: SLF001  what is half imported is not to be tidied up
+        os._exit(1)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # in the background of a script

@@ -97,7 +97,7 @@ def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
     if options.probe and not options.dry_run:
         raise ValueError("--probe measures what would run and is ignored without --dry-run; add --dry-run")
-    check_own(*PACKAGES, path=[os.getcwd(), *sys.path])
+    check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
     tracking_uri, folder = _tracking_uri(options), Path(options.to)
     earlier = _earlier(folder)
     request = resolve(options)

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -47,7 +47,7 @@ from study.storage.addresses import masked
 from trainables.devices import device_and_threads
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.pretraining_configuration import PretrainingSpec
-from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
+from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.trial import Unavailable
 from trainables.runs.trial_files import (
     STATE,
@@ -172,7 +172,7 @@ class _Leader:
         self._file = replace(
             job.file,
             made=replace(job.file.made, device=device_and_threads(member.device)),
-            tokens_digest=content_of_pretraining(run).tokens_digest,
+            tokens_digest=run.content().tokens_digest,
             num_parameters=run.num_parameters,
             num_kept_parameters=run.num_kept_parameters,
             processes=member.number,
@@ -214,7 +214,7 @@ class _Leader:
         )
         if rows:
             made = replace(made, steps=rows[-1].steps, tokens=rows[-1].tokens, scores=rows[-1].scores)
-        epochs = tuple(Epoch(ended=ended, row=row) for ended, row in zip(times, rows))
+        epochs = tuple(Epoch(ended=ended, row=row) for ended, row in zip(times, rows, strict=True))
         self._file = replace(self._file, made=made, epochs=epochs, **changes)
         write_pretraining(self._folder, self._file)
 
@@ -237,7 +237,7 @@ def _check_same_content(run: PretrainingRun, member: Member) -> None:
     Raises:
         Unavailable: it has others.
     """
-    own = attest(content_of_pretraining(run), method=run.spec.objective)
+    own = attest(run.content(), method=run.spec.objective)
     sent = [own]
     distributed.broadcast_object_list(sent, src=0)
     if found := contradictions(own, sent[0]):
@@ -304,7 +304,7 @@ def _run_member(job: Job, member: Member, mouth: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _work(job, member)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # the process that started this one reports it
         mouth.send(error)
         mouth.close()
         os._exit(1)
@@ -326,10 +326,8 @@ def _last_words(ears: Mapping[int, Connection]) -> dict[int, Exception]:
         for rank, ear in list(open_ears.items()):
             if ear in ready:
                 del open_ears[rank]
-                try:
+                with suppress(EOFError):
                     found[rank] = ear.recv()
-                except EOFError:
-                    pass
     return found
 
 

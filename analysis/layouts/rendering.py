@@ -95,19 +95,40 @@ def _csv(table: Table) -> str:
 
 # LaTeX
 
-# [ and * would be the argument of the \\ before them; U+2060 stands between two hyphens, which would be a dash, and
-# U+200B in a long word.
-_SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | dict(
-    zip(
-        '\\~^<>|"“”‘’[*–—−…±×µ≤≥≠↑↓→βΛλß\u2060\u200b',
-        (
-            r"\textbackslash{} \textasciitilde{} \textasciicircum{} $<$ $>$ $|$ '' `` '' ` ' {[} {*} -- --- $-$ "
-            r"\ldots{} $\pm$ $\times$ $\mu$ $\leq$ $\geq$ $\neq$ $\uparrow$ $\downarrow$ $\rightarrow$ "
-            r"$\beta$ $\Lambda$ $\lambda$ \ss{} {} \allowbreak{}"
-        ).split(),
-        strict=True,
-    )
-)
+_SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    '"': "''",
+    "“": "``",
+    "”": "''",
+    "‘": "`",
+    "’": "'",
+    "[": "{[}",
+    "*": "{*}",  # after the \\ of the line before they would be its argument
+    "–": "--",
+    "—": "---",
+    "−": "$-$",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "µ": r"$\mu$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "≠": r"$\neq$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "→": r"$\rightarrow$",
+    "β": r"$\beta$",
+    "Λ": r"$\Lambda$",
+    "λ": r"$\lambda$",
+    "ß": r"\ss{}",
+    "\u2060": "{}",
+    "\u200b": r"\allowbreak{}",  # between two hyphens, which would be a dash; in a long word
+}
 _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"rvc", strict=True))  # combining -> TeX
 
 

@@ -5,6 +5,7 @@ The same data give the same bytes.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,7 +221,7 @@ def spread_apart(heights: Sequence[float], *, gap: float) -> list[float]:
             crowds[-1] += last
     places = [place for crowd in crowds for place in _places(crowd, gap)]
     steps = gap * np.arange(len(places))  # the i-th label is at least i gaps away from either side
-    return np.clip(places, steps, HIGHEST_LABEL - steps[::-1]).tolist()
+    return list(map(float, np.clip(places, steps, HIGHEST_LABEL - steps[::-1])))
 
 
 def _places(crowd: list[float], gap: float) -> list[float]:
@@ -240,7 +241,7 @@ def describe_trend(label: str, x: Coordinates, y: Coordinates, *, at: str = "{:.
         low, high = f"{min(y):.1f}", f"{max(y):.1f}"
         level = f"at {low}" if low == high else f"between {low} and {high}"
         return f"{label} stays {level} from {at.format(x[0])} to {at.format(x[-1])}"
-    verbs = ["rises" if y[after] > y[before] else "falls" for before, after in zip(turns, turns[1:], strict=False)]
+    verbs = ["rises" if y[after] > y[before] else "falls" for before, after in itertools.pairwise(turns)]
     rest = "".join(f", then {verb} to {place}" for verb, place in zip(verbs[1:], others[1:], strict=True))
     return f"{label} {verbs[0]} from {first} to {others[0]}{rest}"
 

@@ -272,7 +272,7 @@ def _draw(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _share_above(scores: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Share of pairs of seeds whose first score is higher, ties half: (resamples,), from (resamples, seeds) each."""
-    return ((np.sign(scores[:, :, None] - other[:, None, :]) + 1) / 2).mean(axis=(1, 2))
+    return np.asarray(((np.sign(scores[:, :, None] - other[:, None, :]) + 1) / 2).mean(axis=(1, 2)))
 
 
 def _turn(test: PairedTest) -> PairedTest:

@@ -107,7 +107,7 @@ def _points(rule: str, predictions: Predictions) -> dict[float, tuple[float, flo
 def _shares(predictions: Predictions, depth: int) -> np.ndarray:
     """Share of examples by exit layer, (layers,); of examples and draws if the exit is sampled."""
     counts = np.bincount(predictions.exit_layers.ravel(), minlength=depth + 1)[1:]
-    return counts / counts.sum()
+    return np.asarray(counts / counts.sum())
 
 
 def _posterior(predictions: Predictions) -> np.ndarray | None:

@@ -187,13 +187,13 @@ def resampled_scores(
             for start in range(0, resamples, step)
         ]
         per_split.append(np.concatenate(parts))
-    return np.mean(per_split, axis=0)
+    return np.asarray(np.mean(per_split, axis=0))
 
 
 def mean_over_draws(scores: np.ndarray, draws: Sequence[int]) -> np.ndarray:
     """Means over the draws of each model, (..., models), from the scores of all draws, (..., sum of `draws`)."""
     starts = np.cumsum([0, *draws[:-1]])
-    return np.add.reduceat(scores, starts, axis=-1) / np.asarray(draws)
+    return np.asarray(np.add.reduceat(scores, starts, axis=-1) / np.asarray(draws))
 
 
 def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarray:
@@ -205,7 +205,7 @@ def _draw_weights(rng: np.random.Generator, resamples: int, n: int) -> np.ndarra
 def weighted_scores(task: Task, weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The task's score under each vector of weights (resamples, n), on one dev split: (resamples, models)."""
     names = ("accuracy",) if len(task.dev_splits) > 1 else task.metrics
-    return np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0)
+    return np.asarray(np.mean([_METRICS[name](weights, predictions, labels) for name in names], axis=0))
 
 
 def _accuracy(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -244,12 +244,12 @@ def _spearman(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 def _means(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The mean of the values (models, n) on each resample: (resamples, models)."""
-    return weights @ values.T.astype(float) / values.shape[1]
+    return np.asarray(weights @ values.T.astype(float) / values.shape[1])
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     """The quotient; 0 where it is undefined, as in the tasks' own metrics."""
-    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+    return np.asarray(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
 
 
 _METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews, "pearson": _pearson, "spearman": _spearman}

@@ -58,9 +58,10 @@ def variance_of_best(number: int) -> float:
 
     def moment(power: int) -> float:
         def density(x: float) -> float:
-            return x**power * number * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * special.ndtr(x) ** (number - 1)
+            normal = x**power * number * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+            return float(normal * special.ndtr(x) ** (number - 1))
 
-        return integrate.quad(density, -12, 12, points=[0, 2, 4])[0]
+        return float(integrate.quad(density, -12, 12, points=[0, 2, 4])[0])
 
     return float(moment(2) - moment(1) ** 2)
 
@@ -171,7 +172,7 @@ def _cost(records: Sequence[Record], unit: Unit, *, on_gpu: bool) -> float:
     if unit == "trials":
         return len(searched)
     field = {"epochs": "epochs", "examples": "train_examples", "seconds": "gpu_seconds" if on_gpu else "wall_seconds"}
-    return sum(getattr(record, field[unit]) for record in searched)
+    return float(sum(getattr(record, field[unit]) for record in searched))
 
 
 def _score_at(scores: list[float], budget: float, cost: float) -> float | None:

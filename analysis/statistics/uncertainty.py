@@ -161,7 +161,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     ascending = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[ascending]), 1.0)
-    return adjusted[np.argsort(ascending, kind="stable")].tolist()
+    return list(map(float, adjusted[np.argsort(ascending, kind="stable")]))
 
 
 def sign_test_floor(seeds: int) -> float:

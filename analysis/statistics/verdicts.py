@@ -92,7 +92,7 @@ def read_statistic(text: str) -> PublishedStatistic | None:
     """What `published.csv` calls a statistic; None for one whose sampling spread is not known (best of, n/a)."""
     if text in ("single run", "single model"):
         return PublishedStatistic("mean", 1)
-    if text.startswith("median of ") or text.startswith("mean of "):
+    if text.startswith(("median of ", "mean of ")):
         statistic, _, seeds = text.partition(" of ")
         if re.fullmatch(r"[1-9]\d*", seeds):
             return PublishedStatistic("median" if statistic == "median" else "mean", int(seeds))
@@ -108,7 +108,8 @@ def variance_of_median(number: int) -> float:
     weight = 1 / special.beta(half + 1, half + 1)
 
     def density(x: float) -> float:
-        return x**2 * weight * (special.ndtr(x) * special.ndtr(-x)) ** half * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+        both_tails = (special.ndtr(x) * special.ndtr(-x)) ** half
+        return float(x**2 * weight * both_tails * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi))
 
     return float(integrate.quad(density, -12, 12, points=[0])[0])
 

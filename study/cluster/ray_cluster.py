@@ -64,7 +64,7 @@ def _start() -> None:
     try:
         with loopback_only():
             ray.init(address="local", num_cpus=cores, include_dashboard=False, **_QUIET)
-    except Exception as error:  # Ray raises just that where its processes do not start
+    except Exception as error:  # noqa: BLE001  # Ray raises just that where its processes do not start
         raise OSError(f"Ray does not start on this machine ({str(error).splitlines()[0]})") from None
 
 

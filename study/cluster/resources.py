@@ -46,7 +46,7 @@ class ThisMachine:
 
 def visible_gpus() -> tuple[str, ...]:
     """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, by its names, found without loading a driver."""
-    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)
+    there = next((number for pattern in GPUS if (number := len(glob(pattern)))), 0)  # noqa: PTH207  # a whole path
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = map(str, range(there)) if visible is None else (name.strip() for name in visible.split(","))
     return tuple(name for name in names if name not in ("", "-1"))[:there]

@@ -35,7 +35,7 @@ class RuleBroken(AssertionError):
     `function`: the one that does otherwise; None: it is in no single one.
     """
 
-    def __init__(self, fault: str, function: Callable | None = None) -> None:
+    def __init__(self, fault: str, function: Callable[..., object] | None = None) -> None:
         super().__init__(fault)
         self.function = function
 
@@ -94,7 +94,7 @@ def examples(task_name: str) -> tuple[Batch, int]:
     return batch | {"labels": torch.tensor(split.labels[:NUM_EXAMPLES])}, len(tokenizer)
 
 
-def require(holds: bool, fault: str, function: Callable | None = None) -> None:
+def require(holds: bool, fault: str, function: Callable[..., object] | None = None) -> None:
     """Passes if it holds.
 
     Raises:
@@ -150,7 +150,7 @@ def exit_layers_are_within_bounds(subject: Subject) -> None:
     model = subject.decisive_model(subject.tasks[0])
     layers = model.infer(examples(subject.tasks[0])[0], _seeded()).exit_layer
     last = model.encoder.num_layers
-    require(bool(1 <= layers.min() and layers.max() <= last), f"exit layers {layers.tolist()}; allowed: 1 to {last}")
+    require(bool(layers.min() >= 1 and layers.max() <= last), f"exit layers {layers.tolist()}; allowed: 1 to {last}")
 
 
 def examples_leave_at_different_layers(subject: Subject) -> None:
@@ -247,7 +247,7 @@ def bfloat16_keeps_logits_and_lambdas_in_float32(subject: Subject) -> None:
     outputs = model.eval().all_exits(batch)
     kept = [loss, outputs.logits] + ([] if outputs.lambdas is None else [outputs.lambdas])
     require({tensor.dtype for tensor in kept} == {torch.float32}, f"they are {[str(t.dtype) for t in kept]}")
-    for name, tensor in zip(("a loss", "a logit", "a λ"), kept):
+    for name, tensor in zip(("a loss", "a logit", "a λ"), kept, strict=False):
         require(bool(tensor.isfinite().all()), f"{name} is not finite")
 
 

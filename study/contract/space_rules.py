@@ -78,7 +78,7 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
     else:
         try:
             get_type_hints(config)
-        except Exception as error:  # whatever a person's annotations may raise
+        except Exception as error:  # noqa: BLE001  # whatever a person's annotations may raise
             yield CONFIG, in_words(error)
 
 

@@ -150,7 +150,7 @@ def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure 
         TrainingRun(spec, device=device, cache=cache_folder()).try_out()
     except TrainingError:  # what this configuration comes to is a trial's to find out
         return None
-    except Exception as error:  # the journal has it
+    except Exception as error:  # noqa: BLE001  # the journal has it
         module = trainables.module_of(spec.method)
         failure = failure_of(error, node=node, module=module)
         if failure.cause == "method":

@@ -75,7 +75,7 @@ class TrialProcess:
         except (EOFError, OSError):
             raise ProcessLost(self._end_in_words()) from None
         self.is_busy = False
-        message = MESSAGES.read(said, where="a message of a worker")
+        message: Message = MESSAGES.read(said, where="a message of a worker")
         if message.broken is not None:
             self.end()
             self.wait()
@@ -113,7 +113,7 @@ def main() -> None:
     with Connection(pipe) as connection:
         try:
             _work(connection)
-        except Exception as error:  # the launch tells whose trials this was
+        except Exception as error:  # noqa: BLE001  # the launch tells whose trials this was
             traceback.print_exc()
             lines = str(error).strip().splitlines() or [""]
             broken = Message(broken=f"{type(error).__name__}: {lines[0]}")

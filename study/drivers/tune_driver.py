@@ -168,10 +168,10 @@ class _StaysHere:
         super().__init__()
         self._driver = driver
 
-    def __deepcopy__(self, memo: dict) -> _StaysHere:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _StaysHere:
         return self
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return (object, ())
 
 
@@ -179,7 +179,7 @@ class _Searcher(_StaysHere, Searcher):
     def suggest(self, trial_id: str) -> Any:
         return self._driver.suggest(trial_id)
 
-    def on_trial_complete(self, trial_id: str, result: dict | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """The scheduler has ended the trial already, or `_Progress` is about to."""
 
     def save(self, checkpoint_path: str) -> None:
@@ -211,13 +211,13 @@ class _StopWhenDrained(_StaysHere, tune.Stopper):
 
 
 class _Progress(_StaysHere, tune.Callback):
-    def on_trial_start(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._driver.begun(trial.trial_id)
 
-    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         error = Path(trial.error_file).read_text() if trial.error_file else "unknown error"
         self._driver.failed(trial.trial_id, error, preempted=trial.num_failures == 0)
 
-    def on_step_end(self, iteration: int, trials: list, **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._driver.on_progress(self._driver)
         self._driver.watch()

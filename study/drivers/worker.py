@@ -136,7 +136,7 @@ class RunningTrial:
         self._is_begun = True
         try:
             self._take_up()
-        except Exception as error:  # told by the news
+        except Exception as error:  # noqa: BLE001  # told by the news
             self._broken = error
 
     def _take_up(self) -> None:

@@ -292,7 +292,7 @@ class StudyFacts:
     def last_launch(self) -> LaunchFacts | None:
         return self.launches.get(self.launch_number)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:  # noqa: C901  # one case per event
         """Takes one event in.
 
         Raises:
@@ -362,6 +362,7 @@ class StudyFacts:
         self.trials[event.key] = self.under_way[event.key] = trial
         arm.under_way[event.key] = trial
         arm.phase(event.phase).append(trial)
+        return None
 
     def _report(self, event: EpochReported) -> None:
         trial, row = self._heard_of(event.key), event.row
@@ -402,6 +403,7 @@ class StudyFacts:
         self.records.append(record)
         if event.failure is not None:
             self._note(trial, event.time, event.failure, "failed")
+        return None
 
     def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
         """The record of a trial that ends with this event.

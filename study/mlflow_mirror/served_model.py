@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from mlflow.models import set_model
-from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModel
 
 from trainables import include
 from trainables.data.metrics import predictions_from_logits

@@ -14,12 +14,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
-from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    distribution_to_json,
+)
 
 import search_spaces
 import trainables
@@ -79,7 +86,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     _check_plan(plan)
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
-    data = {task: _content(lambda: fingerprint(TASKS[task], plan.data), plan.data, unchecked) for task in plan.tasks}
+    data = {task: _content(partial(fingerprint, TASKS[task], plan.data), plan.data, unchecked) for task in plan.tasks}
     fingerprints = dict(pins or {})
 
     def fingerprint_of(name: str, kind: str) -> str:
@@ -103,14 +110,14 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
     """Passes if all that trials begin with is there, and fits them."""
     for backbone, tokenizer in {(arm.pinned_backbone, arm.pinned_tokenizer): None for arm in plan.arms}:
         asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
-        _content(lambda: check_backbone(backbone, tokenizer), hub_revision(asked)[0], unchecked)
+        _content(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
     for arm in plan.arms:
         config = trainables.configure(arm.method, arm.any_configuration)
         depth = config.num_hidden_layers
-        _content(lambda: check_depth(arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
-        _content(lambda: check_attention(arm.pinned_backbone, config), arm.backbone, unchecked)
+        _content(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
+        _content(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
         check_positions(arm.backbone, config.max_length, of=arm.name)
-        _content(lambda: check_family(arm.method, arm.pinned_backbone), arm.backbone, unchecked)
+        _content(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
 def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
@@ -292,8 +299,8 @@ def range_of(distribution: BaseDistribution) -> Range:
 def _range_in_words(distribution: BaseDistribution) -> str:
     if isinstance(distribution, CategoricalDistribution):
         return " | ".join(json.dumps(choice) for choice in distribution.choices)
-    scale = " log" if getattr(distribution, "log", False) else ""
-    return f"{getattr(distribution, 'low')} to {getattr(distribution, 'high')}{scale}"
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    return f"{distribution.low} to {distribution.high}{' log' if distribution.log else ''}"
 
 
 def _grid_points(grid: Mapping[str, list[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:

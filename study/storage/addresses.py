@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -140,7 +140,7 @@ def tracking_address(text: str) -> str:
             the report and the list of processes.
     """
     scheme, separator, _ = text.partition(":")
-    if not separator and text != "databricks" or scheme.partition("+")[0] not in TRACKING_SCHEMES:
+    if (not separator and text != "databricks") or scheme.partition("+")[0] not in TRACKING_SCHEMES:
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {_TRACKING}")
     _, host, path, query, _ = urlsplit(text)
     user = (host + path).rpartition("@")[0] if "@" in host + path and scheme != "sqlite" else ""
@@ -149,7 +149,7 @@ def tracking_address(text: str) -> str:
         raise ValueError(f"--tracking-uri holds a password; allowed: the address without it, {_TRACKING_CREDENTIALS}")
     place = host.rpartition("@")[2]
     port = place.rpartition(":")[2] if ":" in place.rpartition("]")[2] else None
-    if scheme in ("http", "https") and (not place or port is not None and not is_port(port)):
+    if scheme in ("http", "https") and (not place or (port is not None and not is_port(port))):
         raise ValueError(f"--tracking-uri is {masked(text)}; allowed: {scheme}://HOST:PORT, a port from 1 to 65535")
     return text
 
@@ -171,12 +171,13 @@ def open_uri(uri: str) -> tuple[FileSystem, str]:
 
     if uri.startswith("gs://") and "retry_limit_seconds=" not in uri:  # Google's client tries for 15 minutes
         uri += f"{'&' if '?' in uri else '?'}retry_limit_seconds=10"
-    return FileSystem.from_uri(uri)
+    files, path = FileSystem.from_uri(uri)
+    return files, str(path)
 
 
 def exists(uri: str) -> bool:
     files, path = open_uri(uri)
-    return files.get_file_info(path).type.name != "NotFound"
+    return bool(files.get_file_info(path).type.name != "NotFound")
 
 
 def make_writable(address: str) -> None:
@@ -226,4 +227,4 @@ def one_line_errors(what: str) -> Iterator[None]:
 def make_parent(files: FileSystem, path: str) -> None:
     """Makes the folder of `path` where the file system has folders; object stores need none."""
     if files.type_name == "local":
-        files.create_dir(os.path.dirname(path))
+        files.create_dir(str(PurePosixPath(path).parent))

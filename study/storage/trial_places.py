@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import os
 import re
 import shutil
 import sys
@@ -235,7 +234,7 @@ class TrialObjects(TrialPlace):
     def _contents(self) -> list[FileInfo]:
         from pyarrow.fs import FileSelector
 
-        return self._files.get_file_info(FileSelector(self._path, allow_not_found=True))
+        return list(self._files.get_file_info(FileSelector(self._path, allow_not_found=True)))
 
     @through_outages
     def _delete(self, info: FileInfo) -> None:
@@ -388,7 +387,7 @@ def check_marks(marks: Sequence[str]) -> None:
 def _is_listed(mark: Path) -> bool:
     """Whether it is there. Opening its folder has a network's file system ask the server; a path may be remembered."""
     try:
-        return mark.name in os.listdir(mark.parent)
+        return mark in mark.parent.iterdir()
     except (FileNotFoundError, NotADirectoryError):
         return False
 

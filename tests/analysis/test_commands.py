@@ -101,14 +101,14 @@ def edit_plan(study, change):
 def test_plan_without_a_field_names_it(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_plan(study, lambda content: content.pop("protocol_hash"))
-    with pytest.raises(ValueError, match="plan.json: the field protocol_hash is missing"):
+    with pytest.raises(ValueError, match=r"plan.json: the field protocol_hash is missing"):
         load_study(study)
 
 
 def test_plan_with_a_field_of_the_wrong_type_names_it_with_its_value(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     edit_plan(study, lambda content: content["plan"]["asked"].update(seeds="five"))
-    with pytest.raises(ValueError, match="plan.json: plan.asked.seeds is 'five'; allowed: a whole number"):
+    with pytest.raises(ValueError, match=r"plan.json: plan.asked.seeds is 'five'; allowed: a whole number"):
         load_study(study)
 
 
@@ -116,13 +116,13 @@ def test_plan_that_was_edited_is_refused(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     path = study / "plan.json"
     path.write_text(path.read_text().replace('"dev"', '"holdout"'))
-    with pytest.raises(ValueError, match="plan.json was edited: its digest is "):
+    with pytest.raises(ValueError, match=r"plan.json was edited: its digest is "):
         load_study(study)
 
 
 def test_plan_with_an_unknown_task_names_the_menu(tmp_path):
     study = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5), tasks=["rte", "squad"])
-    with pytest.raises(ValueError, match="plan.json: no task named 'squad'; available: sst2, rte"):
+    with pytest.raises(ValueError, match=r"plan.json: no task named 'squad'; available: sst2, rte"):
         load_study(study)
 
 
@@ -136,7 +136,7 @@ def test_broken_journal_line_is_named(tmp_path):
     folder = write_study(tmp_path, arm("palbert", "rte", [0.7] * 5))
     with (folder / "events.jsonl").open("a") as file:
         file.write('{"time": "now"}\n')
-    with pytest.raises(ValueError, match="events.jsonl:27: the field event is missing"):
+    with pytest.raises(ValueError, match=r"events.jsonl:27: the field event is missing"):
         load_study(folder)
 
 

@@ -121,7 +121,7 @@ def test_its_numbers_in_full_stand_beside_every_table(made):
 
 
 def test_a_row_of_it_and_one_without_are_told_apart(made, plain, tmp_path):
-    with pytest.raises(ValueError, match="albert/rte is not the same in .*: backbone_fingerprint "):
+    with pytest.raises(ValueError, match=r"albert/rte is not the same in .*: backbone_fingerprint "):
         write_tables([made, plain], tmp_path)
     write_tables([made, plain], tmp_path, separate=True)
     text = (tmp_path / "dev.md").read_text()

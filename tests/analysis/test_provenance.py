@@ -30,7 +30,7 @@ def test_explain_names_the_search_that_finds_each_run_in_mlflow(study):
 
 def test_explain_of_an_unknown_cell_names_the_menu(study):
     with pytest.raises(
-        ValueError, match="no cell of .* named 'bert/rte'.*available: palbert/rte, palbert/stsb, pondernet/rte"
+        ValueError, match=r"no cell of .* named 'bert/rte'.*available: palbert/rte, palbert/stsb, pondernet/rte"
     ):
         explain(load_study(study), "bert/rte")
 

@@ -100,7 +100,7 @@ def test_a_record_of_other_data_than_its_arm_s_is_refused(tmp_path):
 def test_a_row_of_two_backbones_is_refused(tmp_path):
     one = write_study(tmp_path / "one", arm("albert", "rte", SCORES))
     two = write_study(tmp_path / "two", arm("albert", "cola", SCORES), backbone="someone/else")
-    with pytest.raises(ValueError, match="albert is not the same in .*backbone_fingerprint .*someone/else"):
+    with pytest.raises(ValueError, match=r"albert is not the same in .*backbone_fingerprint .*someone/else"):
         rows_of(load_studies([one, two]))
 
 

@@ -148,7 +148,7 @@ class Hosts:
         """Its first process is there: alive, and of namespaces that are not this machine's."""
         process = self._process(host)
         try:
-            return process > 0 and os.readlink(f"/proc/{process}/ns/pid") != os.readlink("/proc/self/ns/pid")
+            return process > 0 and Path(f"/proc/{process}/ns/pid").readlink() != Path("/proc/self/ns/pid").readlink()
         except FileNotFoundError:
             return False
 

@@ -37,10 +37,17 @@ def ssh(hosts: Hosts, host: int, line: str) -> subprocess.CompletedProcess:
 def test_the_operator_reaches_them_by_ssh_and_nobody_reaches_anything_else(hosts: Hosts) -> None:
     assert ssh(hosts, 1, "hostname").stdout.endswith("hosttest1\n")
     assert ssh(hosts, 2, "getent hosts hosttest1").stdout.split()[-2:] == ["10.88.8.101", "hosttest1"]
-    assert (
-        hosts.run(1, "ip route").stdout.split()
-        == "10.88.8.0/24 dev eth0 proto kernel scope link src 10.88.8.101".split()
-    )
+    assert hosts.run(1, "ip route").stdout.split() == [
+        "10.88.8.0/24",
+        "dev",
+        "eth0",
+        "proto",
+        "kernel",
+        "scope",
+        "link",
+        "src",
+        "10.88.8.101",
+    ]
 
 
 def test_processes_and_folders_are_their_own(hosts: Hosts) -> None:

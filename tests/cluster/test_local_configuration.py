@@ -39,5 +39,5 @@ def test_a_field_that_is_not_there_is_refused(shipped: dict[str, Any], field: st
 
 def test_a_command_that_is_not_there_is_refused(shipped: dict[str, Any]) -> None:
     shipped["head_start_ray_commands"] = ["ray stop"]
-    with pytest.raises(ValueError, match="head_start_ray_commands of cluster.yaml has 'ray start --head' 0 times"):
+    with pytest.raises(ValueError, match=r"head_start_ray_commands of cluster.yaml has 'ray start --head' 0 times"):
         local(shipped)

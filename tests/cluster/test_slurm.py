@@ -141,7 +141,9 @@ def test_a_study_is_cancelled_twice_requeued_once_and_complete(slurm: SlurmOnHos
 
     job = study.submit("--nodes=1")  # one trial at a time: there is more to do than SLURM takes to look at the time
     study.wait_for_another_epoch(job)
-    minutes = sum(int(part) * unit for part, unit in zip(slurm.job(job)["RunTime"].split(":")[-3:], (60, 1, 0)))
+    minutes = sum(
+        int(part) * unit for part, unit in zip(slurm.job(job)["RunTime"].split(":")[-3:], (60, 1, 0), strict=False)
+    )
     soon = minutes + 4  # less than the five minutes of --signal are left
     slurm.user(f"scontrol update JobId={job} TimeLimit={soon}")
     slurm.wait(lambda: slurm.job(job)["Restarts"] == "1", lambda: study.printed(job))

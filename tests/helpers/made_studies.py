@@ -48,7 +48,10 @@ COMPONENTS = {
 CONFIG = {"learning_rate": 1e-5, "batch_size": 32, "epochs": 25}
 SETTINGS = {  # of the papers, beyond CONFIG
     "palbert": {
-        **{"exit": "threshold", "q": 0.5, "lambda_layer_arch": "linear_cat", "num_lambda_layers": 3},
+        "exit": "threshold",
+        "q": 0.5,
+        "lambda_layer_arch": "linear_cat",
+        "num_lambda_layers": 3,
         "lambda_learning_rate": 1e-5,
     },
     "pondernet": {"sample_draws": 1},

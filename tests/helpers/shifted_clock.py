@@ -10,12 +10,13 @@ import datetime
 import gc
 import os
 import time
+from pathlib import Path
 
 _machine_time = time.time
 
 
 def shifted_time() -> float:
-    with open(os.environ["SHIFTED_CLOCK"]) as file:
+    with Path(os.environ["SHIFTED_CLOCK"]).open() as file:
         return _machine_time() + float(file.read())
 
 

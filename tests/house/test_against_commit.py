@@ -22,5 +22,5 @@ def test_the_same_commit_trains_the_same_trial(tmp_path):
 
 
 def test_a_commit_that_there_is_not_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="commit 'nowhere': .*; allowed: a commit of the repository in"):
+    with pytest.raises(ValueError, match=r"commit 'nowhere': .*; allowed: a commit of the repository in"):
         against_commit.extract("nowhere", tmp_path / "before")

@@ -92,7 +92,7 @@ def test_flops_of_nystrom_attention_grow_with_the_length_and_those_of_softmax_wi
     ],
 )
 def test_the_crossing_point_is_where_every_longer_text_is_faster_too(softmax, nystrom, crossing):
-    times = zip((128, 256, 512), softmax, nystrom)
+    times = zip((128, 256, 512), softmax, nystrom, strict=True)
     rows = [{"tokens": tokens, "seconds": {"softmax": s, "nystrom": n}} for tokens, s, n in times]
     assert attention.crossing_point(rows) == crossing
 

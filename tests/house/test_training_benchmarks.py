@@ -87,11 +87,11 @@ def test_the_naive_way_runs_the_grid():
 def test_every_method_has_a_rate(method):
     options = ["--backbone", "mini-albert", "--batch-size", "2", "--steps", "1"]
     rates = table2.rates_of(method, table2.build_parser().parse_args(options), "float32")
-    assert 0 < rates.training and 0 < rates.evaluation
+    assert rates.training > 0 and rates.evaluation > 0
 
 
 def test_a_backbone_that_is_too_flat_for_a_method_is_refused_before_anything_is_measured():
-    with pytest.raises(ValueError, match="--backbone is mini-albert: albert:9-layers: .* has 6 layers"):
+    with pytest.raises(ValueError, match=r"--backbone is mini-albert: albert:9-layers: .* has 6 layers"):
         table2.check_depth("mini-albert")
 
 

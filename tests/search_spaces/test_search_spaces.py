@@ -59,8 +59,21 @@ def test_electra_small_trains_longer_on_rte_and_stsb():
 def test_electra_small_s_values_are_the_released_code_s():
     """google-research/electra at 8a46635: configure_finetuning.py, and eps and clip_norm of model/optimization.py."""
     values = values_of("electra-small", "cola")
-    released = dict(learning_rate=1e-4, batch_size=32, epochs=3, weight_decay=0.01, layer_decay=0.8, warmup_ratio=0.1)
-    released |= dict(max_length=128, classifier_dropout=0.1, hidden_dropout=0.1, adam_epsilon=1e-6, gradient_clip=1.0)
+    released = {
+        "learning_rate": 1e-4,
+        "batch_size": 32,
+        "epochs": 3,
+        "weight_decay": 0.01,
+        "layer_decay": 0.8,
+        "warmup_ratio": 0.1,
+    }
+    released |= {
+        "max_length": 128,
+        "classifier_dropout": 0.1,
+        "hidden_dropout": 0.1,
+        "adam_epsilon": 1e-6,
+        "gradient_clip": 1.0,
+    }
     assert {field: values[field] for field in released} == released
     assert (values["head"], values["layer_decay_convention"]) == ("first_token", "released")
     assert (values["schedule"], values["select"]) == ("linear_from_start", "last")
@@ -99,8 +112,15 @@ def test_alectra_small_s_first_points_are_the_readme_s():
 def test_sharebert_is_fine_tuned_by_the_one_command_of_its_readme():
     """jchenghu/sharebert at 6530e06, README.md."""
     space = search_spaces.load("sharebert")
-    command = dict(learning_rate=5e-5, batch_size=64, epochs=5, weight_decay=0.01, gradient_clip=1.0, max_length=128)
-    command |= dict(schedule="polynomial", warmup_steps=50)
+    command = {
+        "learning_rate": 5e-5,
+        "batch_size": 64,
+        "epochs": 5,
+        "weight_decay": 0.01,
+        "gradient_clip": 1.0,
+        "max_length": 128,
+    }
+    command |= {"schedule": "polynomial", "warmup_steps": 50}
     assert not space.space and {field: space.fixed[field] for field in command} == command
 
 

@@ -134,7 +134,7 @@ def test_an_arm_is_named_by_method_and_task(launched):
 def test_a_study_without_a_completed_confirm_trial_has_no_model(tmp_path):
     launched_study(tmp_path, mini_plan(methods=("albert",), tasks=("rte",)))
     write_records(tmp_path, [])
-    with pytest.raises(ValueError, match="^the study has no completed confirm trial yet$"):
+    with pytest.raises(ValueError, match=r"^the study has no completed confirm trial yet$"):
         chosen_model(tmp_path, choice())
 
 

@@ -160,7 +160,7 @@ def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
     made = launch.open_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
-    with pytest.raises(ValueError, match="is another than this command asks for.*epochs 2 against"):
+    with pytest.raises(ValueError, match=r"is another than this command asks for.*epochs 2 against"):
         run_study(made, options)
     assert require_plan(made.folder).plan == other
 
@@ -307,7 +307,7 @@ def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypat
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
     else:
         monkeypatch.setattr("trainables.encoders.backbones.MINI_LAYERS", 7)
-    with pytest.raises(ValueError, match='backbone_fingerprint of albert/rte "mini-albert@.*" against "mini-.*@'):
+    with pytest.raises(ValueError, match=r'backbone_fingerprint of albert/rte "mini-albert@.*" against "mini-.*@'):
         launch.prepare(plan, options_in(tmp_path, "s"))
 
 

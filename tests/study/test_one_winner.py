@@ -81,7 +81,7 @@ def test_decisions_and_status(study):
 def test_the_table(study, tmp_path):
     write_tables([study], tmp_path)
     cells = (tmp_path / "dev.csv").read_text().splitlines()
-    assert dict(zip(cells[0].split(","), cells[1].split(",")))["rte"] == "80.0"
+    assert dict(zip(cells[0].split(","), cells[1].split(","), strict=True))["rte"] == "80.0"
 
 
 def test_the_frame_of_the_notebooks(study):

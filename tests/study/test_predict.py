@@ -105,7 +105,7 @@ def test_times_are_printed_with_exits_and_with_all_layers(studies, tmp_path, cap
     for line, size in zip(times, (1, 8, 32, 128), strict=True):
         words = line.split()
         assert line.startswith(f"batches of {size}: ") and " ms with all layers (means of " in line
-        assert 0 < float(words[3]) and 0 < float(words[9])
+        assert float(words[3]) > 0 and float(words[9]) > 0
     assert flops.endswith(" with all layers") and 0 < float(flops.split()[0]) <= float(flops.split()[6])
     assert device.startswith("measured on ") and re.search(r" \d+ threads?$", device)
 

@@ -21,7 +21,7 @@ from trainables.data.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
-NAMES = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+NAMES = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_answers_to_generated_tasks_are_said_to_be_no_submission(study, capsys):
 def test_labels_are_names_for_inference_tasks_and_numbers_for_the_others(study):
     files = submitted(study)
     three = {"entailment", "neutral", "contradiction"}
-    menus = {name: {"0", "1"} for name in NAMES} | {name: three for name in ("AX", "MNLI-m", "MNLI-mm")}
+    menus = {name: {"0", "1"} for name in NAMES} | dict.fromkeys(("AX", "MNLI-m", "MNLI-mm"), three)
     menus |= {name: {"entailment", "not_entailment"} for name in ("QNLI", "RTE")}
     for name in set(NAMES) - {"STS-B"}:
         assert {prediction for _, prediction in files[name]} <= menus[name], name
@@ -102,7 +102,7 @@ def test_answers_are_those_of_the_best_model(study, models):
 
     trained = load_trained(Path(models["rte"]))
     texts = load_split(TASKS["rte"], "test", "mini").texts[:5]
-    for (_, prediction), pair in zip(submitted(study)["RTE"], texts):
+    for (_, prediction), pair in zip(submitted(study)["RTE"], texts, strict=True):
         logits = trained.model.infer(dict(trained.tokenizer(*[[text] for text in pair], return_tensors="pt"))).logits
         assert prediction == TASKS["rte"].labels[logits.argmax()]
 

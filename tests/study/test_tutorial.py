@@ -60,7 +60,7 @@ def test_the_study_of_the_tutorial_has_its_table_and_seven_seeds(place: tuple[Pa
 
 def test_the_answers_of_the_tutorial_are_there(place: tuple[Path, dict[str, str]]) -> None:
     folder, _ = place
-    header, *rows = (folder / "answers.tsv").read_text().splitlines()
+    _header, *rows = (folder / "answers.tsv").read_text().splitlines()
     assert len(rows) == 64 and {row.split("\t")[1] for row in rows} <= {"0", "1"}
 
 

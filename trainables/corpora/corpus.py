@@ -14,7 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -119,7 +119,7 @@ def vocabulary_texts(corpus: str) -> Iterator[str]:
     return (text for document in documents(corpus) for text in document)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _generated_fingerprint(corpus: str) -> str:
     return hashlib.sha256(repr(list(documents(corpus))).encode()).hexdigest()[:16]
 

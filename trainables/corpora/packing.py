@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -206,7 +206,7 @@ def _examples(
     for number in numbers:
         first, last = tokenised.document_starts[number : number + 2]
         bounds = tokenised.sentence_starts[first : last + 1].tolist()
-        bounds = [bounds[0], *(later for earlier, later in zip(bounds, bounds[1:]) if later > earlier)]
+        bounds = [bounds[0], *(later for earlier, later in pairwise(bounds) if later > earlier)]
         for one, two in _PACKINGS[packing](bounds, max_length, draw):
             yield one[0], one[1] - one[0], two[0], two[1] - two[0]
 
@@ -260,9 +260,9 @@ def _two_segments(bounds: list[int], target: int, max_length: int, draw: random.
 def _random_lines(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:
     """lmtuners': two random lines, each cut to half the length; every line is used once."""
     longest = (max_length - PAIR_SPECIALS) // 2
-    lines = [(start, min(end, start + longest)) for start, end in zip(bounds, bounds[1:])]
+    lines = [(start, min(end, start + longest)) for start, end in pairwise(bounds)]
     draw.shuffle(lines)
-    yield from zip(lines[::2], lines[1::2])
+    yield from zip(lines[::2], lines[1::2], strict=False)
 
 
 def _full(bounds: list[int], max_length: int, draw: random.Random) -> Iterator[tuple[Span, Span]]:

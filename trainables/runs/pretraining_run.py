@@ -79,7 +79,7 @@ class Processes:
             return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
 
     @staticmethod
-    def without_exchange(wrapped: nn.Module) -> AbstractContextManager:
+    def without_exchange(wrapped: nn.Module) -> AbstractContextManager[object]:
         """Gradients of what is computed within stay in this process, and are exchanged with the next ones."""
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
@@ -233,6 +233,17 @@ class PretrainingRun:
         wanted = min(self._config.steps_per_epoch, self._config.steps)
         return (trained - began) / steps * wanted + time.monotonic() - trained
 
+    def content(self) -> Content:
+        """What the run is made of, by the files, rows and code that this process has read."""
+        spec = self.spec
+        return Content(
+            data_fingerprint=corpus_fingerprint(spec.corpus),
+            tokens_digest=self._data.digest,
+            backbone_fingerprint=backbone_fingerprint(spec.backbone),
+            backbone_digest=backbone_digest(spec.backbone),
+            tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
+        )
+
     def save_state(self, folder: Path) -> None:
         """Replace the state that is saved in `folder`, whole or not at all.
 
@@ -296,7 +307,7 @@ class PretrainingRun:
     def _batch(self, arrays: Arrays) -> Batch:
         return {name: on_device(np.ascontiguousarray(array), self._device) for name, array in arrays.items()}
 
-    def _computing(self) -> AbstractContextManager:
+    def _computing(self) -> AbstractContextManager[object]:
         return computing_in(self._config.precision, self._device)
 
     def _new_model(self) -> PretrainingModel:
@@ -328,15 +339,3 @@ def _update_rule(config: PretrainingConfig) -> UpdateRule:
 
 def _rows(arrays: Arrays, start: int, number: int) -> Arrays:
     return {name: array[start : start + number] for name, array in arrays.items()}
-
-
-def content_of_pretraining(run: PretrainingRun) -> Content:
-    """What a run is made of, by the files, rows and code that this process has read."""
-    spec = run.spec
-    return Content(
-        data_fingerprint=corpus_fingerprint(spec.corpus),
-        tokens_digest=run._data.digest,
-        backbone_fingerprint=backbone_fingerprint(spec.backbone),
-        backbone_digest=backbone_digest(spec.backbone),
-        tokenizer_fingerprint=spec.tokenizer and backbone_fingerprint(spec.tokenizer, kind="tokenizer"),
-    )

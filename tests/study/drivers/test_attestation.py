@@ -140,7 +140,7 @@ def test_a_damaged_cache_of_tokens_is_not_trained_on(tmp_path, data):
 @pytest.mark.filterwarnings("ignore:.*rows; the official")
 def test_a_folder_of_a_backbone_that_was_changed_is_not_trained_on(tmp_path, data):
     folder = tmp_path / "backbone"
-    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
     AutoModel.from_config(AutoConfig.for_model("bert", vocab_size=50, **sizes)).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"]))
     spec = spec_of("albert", "rte", data=str(data), backbone=str(folder), config=SHORT)
@@ -183,7 +183,7 @@ def test_what_differs_from_the_plan_is_refused_in_one_line_and_not_noted(field):
 def test_a_node_with_another_version_is_refused_by_the_version():
     scheduler, key, expected = launch()
     attested = replace(expected, versions={"torch": "2.1.0", "accelerate": "1.0"})
-    with pytest.raises(ValueError, match="says: torch 2.1.0, not 2.13.0; nothing of it was noted"):
+    with pytest.raises(ValueError, match=r"says: torch 2.1.0, not 2.13.0; nothing of it was noted"):
         check_attested(scheduler.progress, key, attested, host="node-1", by=scheduler.provenance)
 
 
@@ -206,7 +206,7 @@ def test_trials_of_an_arm_must_agree_with_its_first(field):
     second = scheduler.next_trial()
     expected = specs.expected_attestation(scheduler.progress, second, by=PROVENANCE)
     assert (expected.tokens_digest, expected.backbone_digest) == ("beef", "f11e")
-    with pytest.raises(ValueError, match="f00d, not (beef|f11e)"):
+    with pytest.raises(ValueError, match=r"f00d, not (beef|f11e)"):
         check_attested(
             scheduler.progress, second.key, replace(first, **{field: "f00d"}), host="node-2", by=scheduler.provenance
         )

@@ -152,14 +152,14 @@ def process_in(folder: Path) -> TrialProcess:
 def test_a_process_that_was_killed_is_lost_in_one_line(tmp_path: Path) -> None:
     process = process_in(tmp_path)
     process._process.kill()
-    with pytest.raises(ProcessLost, match="^its process was killed by SIGKILL; see workers.log$"):
+    with pytest.raises(ProcessLost, match=r"^its process was killed by SIGKILL; see workers.log$"):
         process.hear()
 
 
 def test_an_exception_that_ends_a_process_is_told_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
     process = process_in(tmp_path)
     process.tell(b"no assignment")
-    with pytest.raises(ProcessLost, match="^ValueError: an assignment: [^\n]*$"):
+    with pytest.raises(ProcessLost, match=r"^ValueError: an assignment: [^\n]*$"):
         process.hear()
     assert "Traceback (most recent call last)" in (tmp_path / "workers.log").read_text()
 

@@ -42,7 +42,7 @@ def test_whatever_moves_starts_it_anew():
 def test_the_launch_ends_after_the_stated_time(options, has_room, limit):
     watched = Watched(**options)
     watched.look(limit * HOUR - 1, has_room=has_room)
-    with pytest.raises(Stalled, match="nothing has moved for .*: 3 trials wait"):
+    with pytest.raises(Stalled, match=r"nothing has moved for .*: 3 trials wait"):
         watched.look(limit * HOUR, has_room=has_room)
 
 

@@ -52,7 +52,7 @@ def terminal() -> Iterator[TextIO]:
     """One of 30 columns."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 30, 0, 0))
-    with open(theirs, "w") as output:
+    with os.fdopen(theirs, "w") as output:
         yield output
     os.close(ours)
 

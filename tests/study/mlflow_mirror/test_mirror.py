@@ -203,12 +203,12 @@ def test_score_is_the_first_metric_of_a_trial(journal: MadeJournal, uri: str) ->
     journal.epoch(key, 1, 0.5)
     mirror(journal.folder, uri)
     first = stored_runs(uri)[key].data.metrics
-    assert list(first)[0] == "score" and math.isnan(first["score"])
+    assert next(iter(first)) == "score" and math.isnan(first["score"])
     journal.finish(key)
     journal.end()
     mirror(journal.folder, uri)
     then = stored_runs(uri)[key].data.metrics
-    assert list(then)[0] == "score" and then["score"] == 0.5
+    assert next(iter(then)) == "score" and then["score"] == 0.5
 
 
 def test_searched_parameters_come_before_fixed_ones(journal: MadeJournal) -> None:

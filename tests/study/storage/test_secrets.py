@@ -33,7 +33,7 @@ def test_a_password_is_hidden_and_all_else_stays(text, hidden):
 
 @pytest.mark.parametrize("query", ["password=SECRET", "sslpassword=SECRET", "odbc_connect=UID%3Da%3BPWD%3DSECRET"])
 def test_a_password_among_the_parameters_of_a_tracking_address_is_refused(query):
-    with pytest.raises(ValueError, match="^--tracking-uri holds a password") as refused:
+    with pytest.raises(ValueError, match=r"^--tracking-uri holds a password") as refused:
         tracking_address(f"mssql+pyodbc://host/db?{query}")
     assert "SECRET" not in str(refused.value)
 
@@ -42,7 +42,7 @@ def test_a_password_among_the_parameters_of_a_tracking_address_is_refused(query)
     "address", ["https://SECRET@host", "https://host/?api-key=SECRET", "mysql://host/db?pw=SECRET"]
 )
 def test_a_token_in_a_tracking_address_is_refused_too(address):
-    with pytest.raises(ValueError, match="^--tracking-uri holds a password") as refused:
+    with pytest.raises(ValueError, match=r"^--tracking-uri holds a password") as refused:
         tracking_address(address)
     assert "SECRET" not in str(refused.value)
 

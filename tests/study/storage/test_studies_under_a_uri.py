@@ -203,9 +203,9 @@ def test_a_bucket_that_is_away_for_a_while_delays_a_trial_and_loses_nothing(s3, 
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there_or_does_not_answer_is_one_line(s3):
     make_writable(storage_address(s3.format("")))
-    with pytest.raises(ValueError, match="^s3://nobody/x.* cannot be written: .*NO_SUCH_BUCKET[^\n]*$"):
+    with pytest.raises(ValueError, match=r"^s3://nobody/x.* cannot be written: .*NO_SUCH_BUCKET[^\n]*$"):
         make_writable(s3.format("x").replace("s3://bucket", "s3://nobody"))
-    with pytest.raises(ValueError, match="cannot be written: .*NETWORK_CONNECTION[^\n]*$"):
+    with pytest.raises(ValueError, match=r"cannot be written: .*NETWORK_CONNECTION[^\n]*$"):
         make_writable("s3://bucket/x?scheme=http&endpoint_override=127.0.0.1:1")
-    with pytest.raises(ValueError, match="^gs://bucket/x.* cannot be written: [^\n]*$"):
+    with pytest.raises(ValueError, match=r"^gs://bucket/x.* cannot be written: [^\n]*$"):
         make_writable("gs://bucket/x?scheme=http&endpoint_override=127.0.0.1:1&retry_limit_seconds=1")

@@ -38,7 +38,7 @@ def test_the_default_is_the_studys_folder_wherever_that_is(tmp_path, capsys):
 
 
 def test_another_without_the_states_of_trials_under_way_is_refused(study, tmp_path):
-    with pytest.raises(ValueError, match="the states of 1 trials under way are in .*/states; allowed: --storage "):
+    with pytest.raises(ValueError, match=r"the states of 1 trials under way are in .*/states; allowed: --storage "):
         storage_for(str(tmp_path / "other"), study.folder, study.facts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,7 +84,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("corpus", ["nowhere", "empty"])
 def test_a_folder_without_text_is_refused_before_anything_is_read(corpus: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="is not a folder; allowed: mini, |has no .txt file; allowed: UTF-8 text"):
+    with pytest.raises(ValueError, match=r"is not a folder; allowed: mini, |has no .txt file; allowed: UTF-8 text"):
         check_corpus(str(tmp_path / corpus))
 
 
@@ -132,7 +133,7 @@ def test_a_data_set_of_the_hub_is_known_by_its_commit(monkeypatch: pytest.Monkey
 
 
 def test_a_name_that_the_hub_cannot_have_is_refused() -> None:
-    with pytest.raises(ValueError, match="^corpus 'hub:a/b/c' is not on the hub; allowed: hub:NAME, .*, a folder$"):
+    with pytest.raises(ValueError, match=r"^corpus 'hub:a/b/c' is not on the hub; allowed: hub:NAME, .*, a folder$"):
         corpus_fingerprint("hub:a/b/c")
 
 
@@ -151,7 +152,7 @@ def test_tokens_are_those_of_the_sentences(tmp_path: Path, monkeypatch: pytest.M
     tokenised = tokenise_corpus(corpus, tokenizer, cache=tmp_path / "cache")
     sentences = [text for document in documents(corpus) for text in document]
     bounds = tokenised.sentence_starts
-    given_back = [tokenised.tokens[start:end].tolist() for start, end in zip(bounds, bounds[1:])]
+    given_back = [tokenised.tokens[start:end].tolist() for start, end in itertools.pairwise(bounds)]
     assert given_back == tokenizer(sentences, add_special_tokens=False)["input_ids"]
     assert np.diff(tokenised.document_starts).tolist() == [len(document) for document in documents(corpus)]
     assert tokenised.begins_word.all() and len(tokenised.begins_word) == len(tokenised.tokens)

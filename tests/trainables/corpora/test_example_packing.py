@@ -50,9 +50,9 @@ def packed(corpus: TokenisedCorpus, packing: str, max_length: int) -> PackedExam
 
 def spans(examples: PackedExamples) -> list[list[range]]:
     """The tokens of both segments of each example, the second left out where there is none."""
-    first = zip(examples.first_starts, examples.first_lengths)
-    second = zip(examples.second_starts, examples.second_lengths)
-    return [[range(s, s + n) for s, n in pair if n] for pair in zip(first, second)]
+    first = zip(examples.first_starts, examples.first_lengths, strict=True)
+    second = zip(examples.second_starts, examples.second_lengths, strict=True)
+    return [[range(s, s + n) for s, n in pair if n] for pair in zip(first, second, strict=True)]
 
 
 @pytest.mark.parametrize("packing", get_args(Packing))

@@ -122,7 +122,7 @@ def test_held_out_batches_never_change(made) -> None:
 
 def test_a_tokenizer_without_a_mask_is_refused(made) -> None:
     make, _ = made
-    batches, tokenised, train = make()
+    _batches, tokenised, train = make()
     bare = word_tokenizer(["a b"])
     bare.mask_token = None
     with pytest.raises(ValueError, match="the tokenizer has no mask_token; pretraining needs cls, sep, mask and pad"):

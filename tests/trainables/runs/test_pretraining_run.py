@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel
 from trainables import objectives
 from trainables.corpora.pretraining_batches import PretrainingBatches
 from trainables.pretraining_configuration import PretrainingSpec
-from trainables.runs.pretraining_run import PretrainingRun, content_of_pretraining
+from trainables.runs.pretraining_run import PretrainingRun
 from trainables.runs.trial import TrainingError, Unavailable, UnreadableState
 from trainables.runs.trial_files import read_state
 from trainables.schema import to_plain
@@ -141,7 +141,7 @@ def test_trials_and_pretrainings_go_on_with_the_convolutions_that_are_left(corpu
     trial = spec_of("albert", backbone=backbone, config={"epochs": 1, "learning_rate": 1e-9, **NYSTROM})
     (ours,) = convolutions_of(run_to_the_end(trial, cache)._model).values()
     torch.testing.assert_close(ours, next(iter(kept.values())))
-    with pytest.raises(Unavailable, match="attention is softmax, conv_kernel_size None; backbone .* pretrained with"):
+    with pytest.raises(Unavailable, match=r"attention is softmax, conv_kernel_size None; backbone .* pretrained with"):
         PretrainingRun(replace(pretraining_spec("albert-mlm", corpus), backbone=backbone), cache=cache)
 
 
@@ -183,8 +183,8 @@ def test_pretraining_learns(objective, tmp_path, cache) -> None:
 def test_what_a_run_read_is_known(corpus, cache, tmp_path) -> None:
     run = PretrainingRun(pretraining_spec("mlm", corpus), cache=cache)
     other = PretrainingRun(pretraining_spec("mlm", write_corpus(tmp_path, random_documents(seed=1))), cache=cache)
-    ours, theirs = content_of_pretraining(run), content_of_pretraining(other)
-    assert ours == content_of_pretraining(PretrainingRun(run.spec, cache=cache))
+    ours, theirs = run.content(), other.content()
+    assert ours == PretrainingRun(run.spec, cache=cache).content()
     assert ours.data_fingerprint != theirs.data_fingerprint and ours.tokens_digest != theirs.tokens_digest
 
 
