@@ -63,7 +63,7 @@ class SharedMatrices:
         """
         self._slices = slices_of({name: getattr(config, name) for name in SIZES})
         self._matrices: dict[str, Tensor] = {}
-        self._sources: tuple[object, ...] | None = None
+        self._sources: tuple | None = None
 
     def __getitem__(self, name: str) -> Tensor:
         return self._matrices[name]
@@ -88,7 +88,7 @@ class SharedMatrices:
             right = left
 
 
-def _identity(*parameters: Tensor) -> tuple[object, ...]:
+def _identity(*parameters: Tensor) -> tuple:
     """Changes with the values of the parameters, and with the precision of what is computed from them."""
     device = parameters[0].device
     precision = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
