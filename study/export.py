@@ -18,8 +18,7 @@ from typing import Annotated
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
 from study.facts.record import Record
-from study.plans.included_folder import INCLUDE_NOW, include_for
-from study.plans.plan_file import require_plan
+from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import Pretraining
 from study.storage.output_places import check_new_folder
 from study.storage.trial_places import local_model

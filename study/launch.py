@@ -47,12 +47,13 @@ from study.launch_options import (
 from study.mlflow_mirror.tracking import silence_of
 from study.plans.departures import departures_in_words
 from study.plans.identity import digest, in_file_names
-from study.plans.included_folder import check_in_one_folder, include_folder
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
     another_study,
+    check_in_one_folder,
+    include_folder,
     of_settings_in_file,
     other_data,
     plan_as_toml,
@@ -61,9 +62,9 @@ from study.plans.plan_file import (
     require_plan,
     write_plan,
 )
+from study.plans.pretrained_backbone import unknown_in_words
 from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan
-from study.plans.unknown_words import unknown_in_words
 from study.rebuild import write_files
 from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python

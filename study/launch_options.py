@@ -19,9 +19,8 @@ from study.cluster.resources import local_gpus
 from study.command_line import Grouped, Parser, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
-from study.plans.included_folder import INCLUDE, include_folder
 from study.plans.plan import EarlyStopping, Plan, Sampler, SearchRepeats
-from study.plans.plan_file import read_toml
+from study.plans.plan_file import INCLUDE, include_folder, read_toml
 from study.storage.addresses import (
     TRACKING_DEFAULT,
     TRACKING_WORDS,

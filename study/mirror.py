@@ -30,8 +30,7 @@ from study.facts.study_facts import StudyFacts, apply_line
 from study.facts.study_folder import BROWSE, dev_table, journal_digest
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import Tracking, default_uri, is_fatal, outages, prepare_environment, reason
-from study.plans.included_folder import INCLUDE_NOW, include_for
-from study.plans.plan_file import require_plan
+from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.screen.words import python
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, masked, tracking_address
 from trainables.atomic_files import write_text

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Parser, argument, guarded, option
 from study.facts.plain_words import counted
-from study.plans.included_folder import INCLUDE_NOW, include_for
 from study.plans.plan_file import FILE as PLAN
-from study.plans.plan_file import require_plan
+from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.storage.output_places import check_new_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_text

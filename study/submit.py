@@ -26,8 +26,7 @@ from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
 from study.command_line import Parser, argument, guarded, option
 from study.facts.record import Record
 from study.facts.study_facts import read_records
-from study.plans.included_folder import INCLUDE_NOW, include_for
-from study.plans.plan_file import require_plan
+from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
 from study.predict import HIGHEST_SCORE, INFERENCE_BATCH, label_text
 from study.storage.output_places import check_file

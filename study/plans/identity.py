@@ -1,4 +1,4 @@
-"""Identities of trials and protocols: hashes of their content, and the seeds of trials."""
+"""Identities of arms and protocols, and the seeds of trials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import json
 
 from trainables import VARIANT
-from trainables.schema import Configuration
 
 FIRST_SEED = 42  # confirm seeds are 42, 43, ...: tinkoff-ai/palbert test.py:34
 MOST_SEEDS = 100  # per arm, where a search is repeated
@@ -17,26 +16,6 @@ def digest(value: object, length: int = 16) -> str:
     """The first `length` hexadecimal digits of SHA-256 over canonical JSON of a plain value."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:length]
-
-
-def trial_key(
-    protocol_hash: str,
-    *,
-    method: str,
-    task: str,
-    backbone: str,
-    tokenizer: str | None,
-    data: str,
-    phase: str,
-    config: Configuration,
-    seed: int,
-    start: str | None,
-) -> str:
-    """The identity of a trial: the same key is the same training run.
-
-    `backbone`, `tokenizer` and `data` are fingerprints of content, `start` is the key of another trial.
-    """
-    return digest([protocol_hash, method, task, backbone, tokenizer, data, phase, config, seed, start])
 
 
 def arm_name(method: str, task: str, repeat: int) -> str:

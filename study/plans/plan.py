@@ -1,11 +1,14 @@
-"""A plan: what a user asks for, a profile's defaults with the command line laid over them."""
+"""A plan: what a user asks for, a profile's defaults with the command line laid over them.
+
+Also values laid over each other in general: of each field the last one, and where it comes from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
@@ -114,3 +117,25 @@ def marks_of(kind: type[Typed]) -> dict[str, object]:
         name: next((mark for mark in getattr(hints[name], "__metadata__", ()) if not isinstance(mark, Meta)), None)
         for name in kind.__struct_fields__
     }
+
+
+Layers = list[tuple[str, Mapping[str, T]]]  # origin and values, the last one wins
+
+
+@dataclass(frozen=True)
+class Layered(Generic[T]):
+    """The value of a field, and the layer that it comes from."""
+
+    value: T
+    origin: str
+
+
+def last_of(layers: Layers[T]) -> dict[str, Layered[T]]:
+    """Of each field the value of the last layer that has it; fields in the order in which they first appear."""
+    return {name: Layered(value, origin) for origin, values in layers for name, value in values.items()}
+
+
+def in_columns(rows: list[tuple[str, str, str]]) -> list[str]:
+    """Field, value and origin, a line each, by field."""
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]

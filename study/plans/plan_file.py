@@ -1,4 +1,5 @@
-"""The files of a plan: `plan.json` of a study's folder, and the TOML that a person writes for --plan.
+"""The files of a plan: `plan.json` of a study's folder, the TOML that a person writes for --plan, and the folder of
+methods that it names.
 
 Also what may change when a study is extended: `plan_changes`.
 """
@@ -11,12 +12,15 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from msgspec import UNSET
+
 from study import profiles
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.identity import digest
 from study.plans.plan import Plan
 from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan
+from trainables import base_method, method_files
 from trainables.atomic_files import write_json
 from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import nearest_in_words, no_such
@@ -24,6 +28,8 @@ from trainables.spelling import nearest_in_words, no_such
 FILE = "plan.json"
 NONE = "none"  # TOML has no word for it
 MOST_NAMED = 5  # studies, in a message
+INCLUDE = "the one folder of all your own methods, each NAME.py and NAME_space.py; the study remembers it"
+INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of an exported model: its folder methods"
 
 
 class PlanFile(Typed, frozen=True, kw_only=True):
@@ -218,3 +224,51 @@ def changes(where: str, before: object, after: object) -> list[str]:
         names = sorted(before.keys() | after.keys())
         return [line for name in names for line in changes(f"{where} {name}", before.get(name), after.get(name))]
     return [f"{where} {json.dumps(before)} against {json.dumps(after)}"]
+
+
+def include_folder(methods: Iterable[str], folder: str) -> None:
+    """Makes the methods of the folder known; it may have gone where the package has all of these methods.
+
+    Raises:
+        ValueError: it has gone, or is no folder of methods.
+    """
+    known = method_files.included()
+    if known is not None and known.folder == folder:
+        return
+    method_files.include(None)
+    needed = [method for method in methods if base_method(method) not in method_files.names()]
+    if Path(folder).is_dir():
+        method_files.include(method_files.read_methods(folder))
+    elif needed:
+        raise ValueError(
+            f"{needed[0]} is a method of the folder {folder}, which is gone; allowed: put it back, or say where it is "
+            "now by --include FOLDER"
+        )
+
+
+def check_in_one_folder(methods: Iterable[str], asked: Plan, earlier: Plan) -> None:
+    """Passes unless a study has a method of another folder than the one that it is to go on with.
+
+    Raises:
+        ValueError: it has; a study has one folder.
+    """
+    if UNSET in (asked.include, earlier.include) or asked.include == earlier.include:
+        return
+    missing = [method for method in methods if base_method(method) not in method_files.names()]
+    if missing:
+        raise ValueError(
+            f"the study's method {missing[0]} is of the folder {earlier.include}, and not in {asked.include}; allowed: "
+            "one folder with the files of all methods"
+        )
+
+
+def include_for(method: str, asked: Plan | None, given: str | None) -> None:
+    """Makes known what a study's method is: from the folder that is given, or else the one that its plan names.
+
+    Raises:
+        ValueError: the folder has gone, or is no folder of methods.
+    """
+    if given is not None:
+        method_files.include(method_files.read_methods(given))
+    elif asked is not None and asked.include is not UNSET:
+        include_folder([method], asked.include)

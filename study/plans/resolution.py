@@ -34,9 +34,8 @@ from search_spaces import SearchSpace
 from study.contract.space_rules import check_files
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
-from study.plans.layers import Layered, Layers, in_columns, last_of
-from study.plans.plan import Plan
-from study.plans.pretraining_file import is_tiny, pretraining_of
+from study.plans.plan import Layered, Layers, Plan, in_columns, last_of
+from study.plans.pretrained_backbone import is_tiny, pretraining_of
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables import method_files
 from trainables.data.glue import check_data, fingerprint

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from msgspec import UNSET, UnsetType
 
 import trainables
-from study.plans.identity import arm_name, digest, trial_key
+from study.plans.identity import arm_name, digest
 from study.plans.plan import EarlyStopping, Plan, Sampler, marks_of
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.encoders import backbones
@@ -147,19 +147,9 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """The identity of a trial of the arm."""
-        return trial_key(
-            self.protocol_hash,
-            method=arm.method,
-            task=arm.task,
-            backbone=arm.backbone_fingerprint,
-            tokenizer=arm.tokenizer_fingerprint,
-            data=arm.data_fingerprint,
-            phase=phase,
-            config=config,
-            seed=seed,
-            start=start,
-        )
+        """The identity of a trial of the arm: the same key is the same training run; `start` is another trial's."""
+        content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
+        return digest([self.protocol_hash, arm.method, arm.task, *content, phase, config, seed, start])
 
     @property
     def pins(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import search_spaces.objectives
-from study.plans.pretraining_file import PretrainingFile, write_pretraining
+from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
 from trainables import objectives
 from trainables.encoders.word_vocabulary import word_model

@@ -17,7 +17,7 @@ from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.facts.study_folder import predictions_digest, predictions_file
-from study.plans.identity import confirm_seeds, trial_key
+from study.plans.identity import confirm_seeds, digest
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
@@ -263,8 +263,9 @@ def key_of(
     **identity: Any,
 ) -> str:
     """The key of a trial, from fields of its record."""
-    content = {"backbone": backbone_fingerprint, "tokenizer": tokenizer_fingerprint, "data": data_fingerprint}
-    return trial_key(protocol_hash, **identity, **content)
+    content = [backbone_fingerprint, tokenizer_fingerprint, data_fingerprint]
+    method, task, *rest = (identity[name] for name in ("method", "task", "phase", "config", "seed", "start"))
+    return digest([protocol_hash, method, task, *content, *rest])
 
 
 def made_latency(num_layers: int, milliseconds: Callable[[float, int], float]) -> Latency:

@@ -15,7 +15,7 @@ from study.launch import plan_file
 from study.launch_options import LaunchOptions, build_parser
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
-from study.plans.pretraining_file import pretraining_of
+from study.plans.pretrained_backbone import pretraining_of
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 from trainables.encoders.backbones import backbone_fingerprint

@@ -20,7 +20,7 @@ from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import descendants, is_alive, kill, kill_all
 
 from study import pretrain
-from study.plans.pretraining_file import is_tiny, pretraining_of, read_pretraining
+from study.plans.pretrained_backbone import is_tiny, pretraining_of, read_pretraining
 from study.pretraining_folder import first_cause
 from trainables.encoders.backbones import backbone_fingerprint
 from trainables.encoders.word_vocabulary import word_model

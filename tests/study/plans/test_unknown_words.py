@@ -9,8 +9,8 @@ from helpers.corpora import pretrained_folder
 
 from study import launch
 from study.launch_options import build_parser
+from study.plans.pretrained_backbone import unknown_in_words
 from study.plans.resolution import resolve
-from study.plans.unknown_words import unknown_in_words
 from trainables.encoders.backbones import unknown_share
 from trainables.encoders.word_vocabulary import word_model
 
@@ -41,7 +41,7 @@ def test_data_of_other_words_than_the_tokenizer_knows_are_named_with_their_share
 
 
 def test_what_is_generated_throughout_is_not_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr("study.plans.unknown_words.local_tokenizer", lambda *_, **__: pytest.fail("looked at"))
+    monkeypatch.setattr("study.plans.pretrained_backbone.local_tokenizer", lambda *_, **__: pytest.fail("looked at"))
     assert told("--backbone", str(pretrained_folder(tmp_path / "ours"))) == told() == []
 
 
