@@ -285,11 +285,13 @@ class Shares:
     @staticmethod
     def of(arms: list[ArmProgress], phase: Phase) -> Shares:
         """Of a phase, those that failed left out."""
-        ended = [(arm.facts.ended_by(phases=[phase], statuses=["completed", "stopped"]), arm) for arm in arms]
-        return Shares(
-            trials=sum(totals.trials for totals, _ in ended),
-            total=sum(totals.epochs / arm.arm.epochs for totals, arm in ended),
-        )
+        shares = [
+            record.epochs / arm.arm.epochs
+            for arm in arms
+            for record in arm.facts.records
+            if record.phase == phase and record.status != "failed"
+        ]
+        return Shares(len(shares), sum(shares))
 
     def mean_with(self, share: float) -> float:
         """Their mean, with this one as one trial more."""

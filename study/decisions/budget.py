@@ -14,7 +14,7 @@ from functools import cached_property
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.record import Phase
-from study.facts.study_facts import Totals, TrialFacts
+from study.facts.study_facts import TrialFacts
 
 _MARGIN = 1.1  # by how much a confirm trial may be dearer than the search has led to expect
 _ROUNDING = 1 + 1e-9  # sums of the same seconds in another order
@@ -69,7 +69,7 @@ class GpuBudget:
 
     @cached_property
     def _used(self) -> float:
-        return sum(own.gpu_seconds for arm in self._progress.arms for own in arm.facts.reported.values())
+        return sum(arm.facts.reported.gpu_seconds for arm in self._progress.arms)
 
     @cached_property
     def _committed(self) -> float:
@@ -121,7 +121,7 @@ class GpuBudget:
     def _are_all_measured(self) -> bool:
         """Whether every arm that could have begun has an epoch, or a trial that failed without one."""
         return all(
-            arm.facts.records or any(totals.epochs for totals in arm.facts.reported.values())
+            arm.facts.records or arm.facts.reported.epochs
             for arm in self._startable
             if arm.arm.name in self._served and arm.search_trials_to_start
         )
@@ -156,10 +156,9 @@ class GpuBudget:
     def _cost(self, arm: ArmProgress) -> float:
         """GPU seconds of a trial that is not stopped: those of the dearest that completed; else by the arm's epochs, or
         by those of all arms. 0 before any epoch was measured."""
-        completed = arm.facts.ended_by(statuses=["completed"])
-        if completed.trials:
-            return completed.most_gpu_seconds
-        reported = Totals.of(arm.facts.reported.values())
+        if arm.facts.dearest is not None:
+            return arm.facts.dearest
+        reported = arm.facts.reported
         if reported.epochs:
             return reported.gpu_seconds / reported.epochs * arm.arm.epochs
         return (self._pace or 0.0) * self._length(arm)

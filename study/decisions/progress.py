@@ -190,9 +190,9 @@ class StudyProgress:
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]
     ) -> float | None:
         """Seconds that these arms took for a training example; None before any epoch."""
-        reported = [(arm, totals) for arm in arms for totals in arm.facts.reported.values()]
-        examples = sum(totals.epochs * self.examples_per_epoch(arm) for arm, totals in reported)
-        return sum(getattr(totals, of) for _, totals in reported) / examples if examples else None
+        own = list(arms)
+        examples = sum(arm.facts.reported.epochs * self.examples_per_epoch(arm) for arm in own)
+        return sum(getattr(arm.facts.reported, of) for arm in own) / examples if examples else None
 
     def start_of(self, arm: ArmProgress) -> Record | None:
         """The best confirm record of the arm that this one starts from; None until all have ended, or if none did."""

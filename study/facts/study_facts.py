@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import socket
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from study.facts.attestation import code_of
 from study.facts.events import (
@@ -38,11 +36,12 @@ from study.facts.events import (
     TrialStarted,
 )
 from study.facts.json_lines import read_lines
-from study.facts.record import Phase, Record, Status
+from study.facts.record import Phase, Record
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.configuration import AtLeastOne
 from trainables.schema import Configuration, Typed, Value
 
+Became = Literal["tried again", "failed", "launch refused"]  # of an attempt
 Notice = NodeLeftOut | NodeTakenBack | StudyPaused | TrialRestarted | TrialReopened
 
 
@@ -81,46 +80,18 @@ def apply_line(facts: StudyFacts, event: Event, *, where: str) -> None:
 
 
 @dataclass
-class Totals:
-    """Sums over trials, kept up to date, so that nobody has to go through the trials for them."""
+class Reported:
+    """Sums over all that the trials of an arm have reported, so that nobody has to go through the trials for them."""
 
-    trials: int = 0
     epochs: int = 0
     gpu_seconds: float = 0.0
     wall_seconds: float = 0.0
-    most_gpu_seconds: float = 0.0  # of one ended trial
 
-    def add(self, other: Totals) -> None:
-        self.trials += other.trials
-        self.epochs += other.epochs
-        self.gpu_seconds += other.gpu_seconds
-        self.wall_seconds += other.wall_seconds
-        self.most_gpu_seconds = max(self.most_gpu_seconds, other.most_gpu_seconds)
-
-    @staticmethod
-    def of_record(record: Record) -> Totals:
-        gpu_seconds = record.gpu_seconds
-        return Totals(1, record.epochs, gpu_seconds, record.wall_seconds, most_gpu_seconds=gpu_seconds)
-
-    def add_epoch(self, before: EpochReported | None, now: EpochReported) -> None:
+    def add(self, before: EpochReported | None, now: EpochReported) -> None:
         """Adds what a trial has done from one report, or from its beginning, to another."""
-        if before is None:
-            self.trials += 1
-            self.epochs += now.row.epoch
-            self.gpu_seconds += now.gpu_seconds
-            self.wall_seconds += now.wall_seconds
-        else:
-            self.epochs += now.row.epoch - before.row.epoch
-            self.gpu_seconds += now.gpu_seconds - before.gpu_seconds
-            self.wall_seconds += now.wall_seconds - before.wall_seconds
-
-    @staticmethod
-    def of(several: Iterable[Totals]) -> Totals:
-        """Their sum."""
-        total = Totals()
-        for own in several:
-            total.add(own)
-        return total
+        self.epochs += now.row.epoch - (before.row.epoch if before else 0)
+        self.gpu_seconds += now.gpu_seconds - (before.gpu_seconds if before else 0.0)
+        self.wall_seconds += now.wall_seconds - (before.wall_seconds if before else 0.0)
 
 
 class FailedAttempt(Typed, frozen=True, kw_only=True):
@@ -133,7 +104,7 @@ class FailedAttempt(Typed, frozen=True, kw_only=True):
     key: str | None  # None of a smoke step
     attempt: AtLeastOne  # at the trial, since it was started or reopened
     config: Configuration
-    became: Literal["tried again", "failed", "launch refused"]
+    became: Became
     failure: Failure
 
 
@@ -167,7 +138,6 @@ class TrialFacts:
     started: TrialStarted
     arm: Arm  # in the plan that it was started by
     launch: int  # the last one that heard of it
-    totals: Totals  # of what all trials of its arm and phase have reported
     trained_in: list[int] = field(default_factory=list)  # numbers of the launches that ran an epoch of it
     scores: dict[int, float] = field(default_factory=dict)  # epoch -> selection score
     last: EpochReported | None = None  # the last epoch reported
@@ -181,28 +151,10 @@ class TrialFacts:
     record: Record | None = None  # once it has ended
 
     def __post_init__(self) -> None:
-        self.config: Configuration = {**self.arm.fixed, **self.started.config}
-
-    @property
-    def key(self) -> str:
-        return self.started.key
-
-    @property
-    def phase(self) -> Phase:
-        return self.started.phase
-
-    @property
-    def seed(self) -> int:
-        return self.started.seed
-
-    @property
-    def start(self) -> str | None:
-        return self.started.start
-
-    @property
-    def max_length(self) -> Value:
-        """Tokens of a row at most, which decide how its data are tokenised."""
-        return self.config.get("max_length")
+        started = self.started
+        self.key, self.phase, self.seed, self.start = started.key, started.phase, started.seed, started.start
+        self.config: Configuration = {**self.arm.fixed, **started.config}
+        self.max_length = self.config.get("max_length")  # tokens of a row at most: by it its data are tokenised
 
     def forget_reports(self) -> None:
         """What it had reported counts no more: it is trained from its beginning."""
@@ -232,8 +184,8 @@ class ArmFacts:
     confirm: list[TrialFacts] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)  # in the order they ended; of a reopened trial all
     under_way: dict[str, TrialFacts] = field(default_factory=dict)  # those that have not ended, running now or not
-    reported: defaultdict[Phase, Totals] = field(default_factory=lambda: defaultdict(Totals))
-    ended: dict[tuple[Phase, Status], Totals] = field(default_factory=dict)
+    reported: Reported = field(default_factory=Reported)
+    dearest: float | None = None  # GPU seconds of a completed trial at most; None before any
     rungs: dict[int, dict[str, float]] = field(default_factory=dict)  # epochs -> trial key -> score, as ASHA saw them
     start: StartChosen | None = None
     closed: list[SearchClosed] = field(default_factory=list)
@@ -243,20 +195,15 @@ class ArmFacts:
 
     @property
     def trials(self) -> list[TrialFacts]:
-        return [trial for phase in get_args(Phase) for trial in self.phase(phase)]
+        return [*self.search, *self.confirm]
 
     def phase(self, phase: Phase) -> list[TrialFacts]:
-        own: list[TrialFacts] = getattr(self, phase)
-        return own
+        return self.search if phase == "search" else self.confirm
 
     @property
     def searched(self) -> list[Record]:
         """The last record of each search trial, by the trials' numbers, up to the first that has not ended."""
         return [trial.record for trial in takewhile(lambda trial: trial.record, self.search) if trial.record]
-
-    def ended_by(self, *, phases: Sequence[Phase] = get_args(Phase), statuses: Sequence[Status]) -> Totals:
-        """The totals of the ended trials of these phases and statuses."""
-        return Totals.of(own for (phase, status), own in self.ended.items() if phase in phases and status in statuses)
 
     @property
     def start_key(self) -> str | None:
@@ -321,7 +268,7 @@ class StudyFacts:
                 trial = self._heard_of(event.key)
                 trial.retries.append(event)
                 trial.is_broken_off = True
-                self._note(trial, event.time, event.failure, "tried again")
+                self._note(event, event.failure, "tried again")
             case TrialRestarted():
                 trial = self._heard_of(event.key)
                 trial.forget_reports()  # what ASHA has decided stays decided
@@ -337,7 +284,8 @@ class StudyFacts:
                 for name in event.arms:
                     self.arm(name).confirm_closed.append(event)
             case SmokeStepFailed():
-                self._refuse(event)
+                self.smoke_failed[event.arm] = event
+                self._note(event, event.failure, "launch refused")
 
     def _begin(self, event: LaunchBegan) -> None:
         self.launches[event.launch] = LaunchFacts(event)
@@ -358,9 +306,8 @@ class StudyFacts:
         if event.arm not in self._planned:
             raise ValueError(f"no arm named {event.arm!r} in the plan of launch {self.launch_number}")
         arm = self.arm(event.arm)
-        trial = TrialFacts(event, self._planned[event.arm], self.launch_number, arm.reported[event.phase])
-        self.trials[event.key] = self.under_way[event.key] = trial
-        arm.under_way[event.key] = trial
+        trial = TrialFacts(event, self._planned[event.arm], self.launch_number)
+        self.trials[event.key] = self.under_way[event.key] = arm.under_way[event.key] = trial
         arm.phase(event.phase).append(trial)
         return None
 
@@ -368,20 +315,18 @@ class StudyFacts:
         trial, row = self._heard_of(event.key), event.row
         if row.epoch <= trial.epochs:
             return  # reported again after a crash
-        trial.totals.add_epoch(trial.last, event)
+        arm = self.arm(trial.started.arm)
+        arm.reported.add(trial.last, event)
         trial.last, trial.is_broken_off = event, False
         trial.scores[row.epoch] = row.selection_score
         if event.process is not None:
-            self._found(trial, event.process)
+            trial.process = event.process
+            arm.tokens_digests.setdefault(trial.max_length, event.process.tokens_digest)
+            arm.backbone_digest = arm.backbone_digest or event.process.backbone_digest
         if self.launch_number not in trial.trained_in:
             trial.trained_in.append(self.launch_number)
         if trial.best is None or row.best_epoch == row.epoch:
             trial.best = event
-
-    def _found(self, trial: TrialFacts, process: Process) -> None:
-        trial.process, arm = process, self.arm(trial.started.arm)
-        arm.tokens_digests.setdefault(trial.max_length, process.tokens_digest)
-        arm.backbone_digest = arm.backbone_digest or process.backbone_digest
 
     def _decide(self, event: AshaDecided) -> None:
         trial = self._heard_of(event.key)
@@ -398,11 +343,12 @@ class StudyFacts:
         trial.ended, trial.record = event, record
         self.under_way.pop(event.key, None)
         arm.under_way.pop(event.key, None)
-        arm.ended.setdefault((record.phase, record.status), Totals()).add(Totals.of_record(record))
+        if record.status == "completed":
+            arm.dearest = max(arm.dearest or 0.0, record.gpu_seconds)
         arm.records.append(record)
         self.records.append(record)
         if event.failure is not None:
-            self._note(trial, event.time, event.failure, "failed")
+            self._note(event, event.failure, "failed")
         return None
 
     def _record(self, trial: TrialFacts, event: TrialEnded) -> Record:
@@ -451,36 +397,26 @@ class StudyFacts:
             self._shared[trial.started.arm, numbers] = facts
         return self._shared[trial.started.arm, numbers]
 
-    def _note(self, trial: TrialFacts, time: str, failure: Failure, became: Literal["tried again", "failed"]) -> None:
-        """Adds an attempt at the trial that failed."""
-        trial.attempts += 1
-        self.failed.append(
-            FailedAttempt(
-                time=time,
-                launch=max(self.launch_number, 1),
-                arm=trial.started.arm,
-                trial=f"{trial.phase} {trial.started.trial}",
-                key=trial.key,
-                attempt=trial.attempts,
-                config=trial.config,
-                became=became,
-                failure=failure,
-            )
-        )
-
-    def _refuse(self, event: SmokeStepFailed) -> None:
-        self.smoke_failed[event.arm] = event
+    def _note(self, event: TrialRetried | TrialEnded | SmokeStepFailed, failure: Failure, became: Became) -> None:
+        """Adds an attempt at a trial, or a smoke step, that failed."""
+        if isinstance(event, SmokeStepFailed):
+            arm, of, key, attempt, config = event.arm, "smoke step", None, 1, event.config
+        else:
+            trial = self.trials[event.key]
+            trial.attempts += 1
+            arm, key, attempt, config = trial.started.arm, trial.key, trial.attempts, trial.config
+            of = f"{trial.phase} {trial.started.trial}"
         self.failed.append(
             FailedAttempt(
                 time=event.time,
                 launch=max(self.launch_number, 1),
-                arm=event.arm,
-                trial="smoke step",
-                key=None,
-                attempt=1,
-                config=event.config,
-                became="launch refused",
-                failure=event.failure,
+                arm=arm,
+                trial=of,
+                key=key,
+                attempt=attempt,
+                config=config,
+                became=became,
+                failure=failure,
             )
         )
 
