@@ -32,9 +32,9 @@ from benchmarks.synthetic_trials import report, unit
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation
 from study.drivers.provenance import provenance
-from study.facts.events import FILE, Report
-from study.facts.journal import MemoryJournal
-from study.facts.study_facts import TrialFacts
+from study.facts.events import FILE, Event, Report
+from study.facts.journal import Journal
+from study.facts.study_facts import StudyFacts, TrialFacts
 from study.launch import plan_file, plan_from, resolve_in
 from study.launch_options import build_parser
 from study.plans.plan_file import write_plan
@@ -165,6 +165,19 @@ def asked_for(folder: Path, *, trials: int, epochs: int, arms: tuple[str, ...] =
     numbers = {"--samples": max(trials // number - SEEDS, 1), "--seeds": SEEDS, "--epochs": epochs}
     flat = [word for name, number in numbers.items() for word in (name, str(number))]
     return (*arms, *flat, "--early-stopping", "none", "--name", folder.name)
+
+
+class MemoryJournal(Journal):
+    """A journal without a folder."""
+
+    def __init__(self) -> None:
+        self.facts = StudyFacts()
+        self.events: list[Event] = []
+
+    def append(self, *events: Event) -> None:
+        for event in events:
+            self.events.append(event)
+            self.facts.apply(event)
 
 
 def made_study(folder: Path, *, trials: int, epochs: int, arms: tuple[str, ...] = ARMS) -> Path:

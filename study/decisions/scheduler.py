@@ -40,7 +40,7 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
-from study.facts.journal import EventLog
+from study.facts.journal import Journal
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.plans.identity import search_seed
@@ -54,7 +54,7 @@ class Scheduler:
     def __init__(
         self,
         plan: ResolvedPlan,
-        journal: EventLog,
+        journal: Journal,
         provenance: Provenance,
         *,
         max_gpu_hours: float | None = None,
@@ -291,7 +291,7 @@ class Scheduler:
 # ---- failed trials that run again: a failure is the method's, under the code and the versions that its record names
 
 
-def reopen_failed(journal: EventLog, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
+def reopen_failed(journal: Journal, progress: StudyProgress, provenance: Provenance, *, asked: bool) -> None:
     """Lets trials run again that failed with other code or versions than this launch has; all of them, if asked."""
     for key, reason in to_reopen(progress, provenance, asked=asked).items():
         journal.append(TrialReopened(time=journal.now(), key=key, reason=reason))

@@ -6,16 +6,14 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from study.facts.events import FILE, READER, Event, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.plain_words import to_second
-from study.facts.study_facts import StudyFacts, read_facts
+from study.facts.study_facts import read_facts
 
 _LOCK_ATTEMPTS = 10
 
@@ -59,39 +57,6 @@ def lock_holder(folder: Path) -> str | None:
     return None
 
 
-class EventLog(Protocol):
-    """Where events go: a `Journal`, or one of memory alone."""
-
-    facts: StudyFacts  # after all events so far
-
-    def now(self) -> str:
-        """The time of an event that happens now."""
-        ...
-
-    def append(self, *events: Event) -> None:
-        """Makes the events safe, all at once, and then facts."""
-        ...
-
-
-class MemoryJournal:
-    """The facts of a study without a folder: for simulations."""
-
-    def __init__(self, events: Iterable[Event] = ()):
-        """Goes on after these events."""
-        self.facts = StudyFacts()
-        self.events: list[Event] = []
-        for event in events:
-            self.append(event)
-
-    def now(self) -> str:
-        return utc_now()
-
-    def append(self, *events: Event) -> None:
-        for event in events:
-            self.events.append(event)
-            self.facts.apply(event)
-
-
 class Journal:
     """The facts of a study, read once at opening, and the one way to add to them."""
 
@@ -111,11 +76,11 @@ class Journal:
             raise
 
     def now(self) -> str:
-        """As `EventLog`; never before the last event, even where somebody has set the clock back."""
+        """The time of an event that happens now: never before the last one, even if somebody has set the clock back."""
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Makes events safe on disk, and facts."""
+        """Makes events safe on disk, all at once, and then facts."""
         self._events_file.append_lines([msgspec.json.encode(event) for event in events])
         for event in events:
             self.facts.apply(event)

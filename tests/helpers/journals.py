@@ -28,8 +28,9 @@ from study.facts.events import (
     TrialRetried,
     TrialStarted,
 )
-from study.facts.journal import MemoryJournal
+from study.facts.journal import Journal
 from study.facts.record import Phase, Record, Status
+from study.facts.study_facts import StudyFacts
 from study.plans.plan import Plan
 from study.plans.plan_file import read_plan
 from study.plans.resolved_plan import Arm, Protocol, ResolvedPlan
@@ -76,12 +77,13 @@ class Killed(Exception):
     """The process of the study is gone."""
 
 
-class MadeJournal(MemoryJournal):
+class MadeJournal(Journal):
     """A journal that a test writes. Time is a number of seconds that the test sets."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        super().__init__()
         self.folder = folder
+        self.facts = StudyFacts()
+        self.events: list[Event] = []
         self.clock = 0.0  # seconds
         self.kill_at: int | None = None  # number of the event whose writing the process does not survive
         if folder is not None:
