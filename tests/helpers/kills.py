@@ -29,7 +29,7 @@ from helpers.trials import check_as_alone
 from ray.cluster_utils import Cluster
 
 from study.decisions import asha
-from study.facts.events import AshaDecided, TrialStarted, read_events
+from study.facts.events import AshaDecided, EpochReported, TrialStarted, read_events
 from study.facts.study_facts import read_records
 from study.plans.plan_file import require_plan
 
@@ -169,16 +169,25 @@ def check_rungs(folder: Path) -> int:
     """Replays ASHA's log; the number of decisions that came out the same."""
     plan, events = require_plan(folder).plan, read_events(folder)
     arm_of = {event.key: event.arm for event in events if isinstance(event, TrialStarted)}
-    decisions = [event for event in events if isinstance(event, AshaDecided)]
+    scores: dict[tuple[str, int], float] = {}
     rungs: dict[str, dict[int, dict[str, float]]] = {}
-    for event in decisions:
+    number = 0
+    for event in events:
+        if isinstance(event, EpochReported):
+            scores[event.key, event.row.epoch] = event.row.selection_score
+        if not isinstance(event, AshaDecided):
+            continue
         arm = plan.arm(arm_of[event.key])
         own, stopping = rungs.setdefault(arm.name, {}), plan.protocol.early_stopping
-        where = {"epoch": event.rung, "score": event.score, "epochs": arm.epochs, "stopping": stopping}
+        score = scores[event.key, event.rung]
+        where = {"epoch": event.rung, "score": score, "epochs": arm.epochs, "stopping": stopping}
         decision = asha.decide(own, event.key, **where)
-        assert decision is not None and vars(decision) == {name: getattr(event, name) for name in vars(decision)}
-        own.setdefault(event.rung, {})[event.key] = event.score
-    return len(decisions)
+        assert decision is not None
+        expected = {name: getattr(event, name) for name in vars(decision) if name != "score"}
+        assert vars(decision) == expected | {"score": score}
+        own.setdefault(event.rung, {})[event.key] = score
+        number += 1
+    return number
 
 
 def main() -> None:

@@ -72,8 +72,10 @@ def check_as_alone(folder: Path, cache: Path) -> Counter[str]:
             scores, outcome = {row.epoch: row.selection_score for row in alone.history}, alone.outcome()
             reported = facts.trials[record.key].scores
             other = {epoch: (score, scores[epoch]) for epoch, score in reported.items() if score != scores[epoch]}
-            names = ("score", "metrics", "epoch", "epochs", "mean_layers")
-            differing = [name for name in names if getattr(record, name) != getattr(outcome, name)]
+            assert outcome.reported is not None
+            wanted = {name: getattr(outcome.reported, name) for name in ("score", "metrics", "mean_layers")}
+            wanted |= {"epoch": alone.best_epoch, "epochs": len(alone.history)}
+            differing = [name for name, value in wanted.items() if getattr(record, name) != value]
             assert not other and not differing, (record.key, other, differing, events_of(folder, record.key))
     return Counter(record.status for record in facts.records)
 
