@@ -22,7 +22,7 @@ from analysis.statistics.costs import pretraining_cost
 from analysis.statistics.samples import Place, Sample, not_shown_above_constant
 from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
-from study.facts.other_code import code_in_words, first_code, other_code_of
+from study.facts.other_code import FirstCode, code_in_words
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
@@ -196,15 +196,15 @@ def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
     records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
     if len({record.code_digest for record in records.values()}) < 2:
         return []  # no need to read the journal
-    first = first_code(study.facts)
+    first = FirstCode(study.facts)
     trained: dict[str, list[Record]] = {}
     others: dict[str, dict[str, list[Record]]] = {}  # code -> arm -> records
     for key, trial in study.facts.trials.items():
         if key in records:
             trained.setdefault(trial.started.arm, []).append(records[key])
-            for code in other_code_of(trial, study.facts, first):
+            for code in first.others(trial):
                 others.setdefault(code, {}).setdefault(trial.started.arm, []).append(records[key])
-    if first is None or not others:
+    if first.launch is None or not others:
         return []
     trials_by_code = [
         f"{', '.join(_which(arm, own, of=trained[arm]) for arm, own in arms.items())} with {code}"

@@ -7,7 +7,6 @@ import os
 import socket
 from dataclasses import dataclass, field
 from itertools import takewhile
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -358,14 +357,16 @@ class StudyFacts:
         has no score on dev unless dev selects. A failed trial has none.
         """
         last = trial.last
-        facts = self._shared_facts(trial) | _OF_START.of(trial.started) | _OF_PROCESS.of(trial.process)
+        facts = self._shared_facts(trial) | _copied(trial.started, "key", "phase", "trial", "seed", "start")
+        facts |= _copied(trial.process, "host", "device", "tokens_digest", "backbone_digest")
         if last is not None:
-            facts |= _OF_LAST.of(last.row) | _OF_COSTS.of(last)
+            facts |= _copied(last.row, "num_layers", "train_examples", "train_seconds", "eval_seconds")
+            facts |= _copied(last, "gpu_seconds", "wall_seconds")
         if last is not None and trial.best is not None and event.status != "failed":
             row, outcome = trial.best.row, last.outcome
             reported = (outcome.reported if outcome else None) or row.reported
             has_score = outcome is not None or self._selects_on_dev
-            facts |= _OF_OUTCOME.of(outcome)
+            facts |= _copied(outcome, "num_parameters", "data_differences", "model", "latency")
             facts["score"] = reported.score if has_score else None
             facts["metrics"], facts["mean_layers"] = reported.metrics, reported.mean_layers
             facts["epoch"], facts["selection_score"] = row.epoch, row.selection_score
@@ -393,7 +394,10 @@ class StudyFacts:
         if (trial.started.arm, numbers) not in self._shared:
             assert self.plan is not None, "no trial starts before a launch"
             code = code_of(trial.arm.method, [self.launches[number].began for number in numbers])
-            facts = _OF_ARM.of(trial.arm) | _OF_CODE.of(code) | {"protocol_hash": self.plan.protocol_hash}
+            pinned = ("backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
+            facts = _copied(trial.arm, "method", "task", "repeat", *pinned)
+            facts |= _copied(code, "versions", "git_commit", "code_digest")
+            facts |= {"protocol_hash": self.plan.protocol_hash}
             self._shared[trial.started.arm, numbers] = facts
         return self._shared[trial.started.arm, numbers]
 
@@ -440,27 +444,12 @@ class StudyFacts:
         self.notices.append(event)
 
 
-class _Fields:
-    """Fields that a record has under the same names as the thing that they are copied from."""
-
-    def __init__(self, *names: str) -> None:
-        self._names, self._get = names, attrgetter(*names)
-
-    def of(self, source: object | None) -> dict[str, Any]:
-        """Their values; none without a source."""
-        return {} if source is None else dict(zip(self._names, self._get(source), strict=True))
+def _copied(source: object | None, *names: str) -> dict[str, Any]:
+    """What a record has under the same names as its source; nothing without one."""
+    return {} if source is None else {name: getattr(source, name) for name in names}
 
 
 def _refuse_unlike(before: Event, event: Event, fault: str) -> None:
     """A line that stands twice is one event; two that differ are a fault."""
     if event != before:
         raise ValueError(fault)
-
-
-_OF_ARM = _Fields("method", "task", "repeat", "backbone_fingerprint", "tokenizer_fingerprint", "data_fingerprint")
-_OF_START = _Fields("key", "phase", "trial", "seed", "start")
-_OF_CODE = _Fields("versions", "git_commit", "code_digest")
-_OF_PROCESS = _Fields("host", "device", "tokens_digest", "backbone_digest")
-_OF_LAST = _Fields("num_layers", "train_examples", "train_seconds", "eval_seconds")
-_OF_COSTS = _Fields("gpu_seconds", "wall_seconds")
-_OF_OUTCOME = _Fields("num_parameters", "data_differences", "model", "latency")

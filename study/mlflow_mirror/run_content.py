@@ -28,14 +28,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
 
 from study.decisions.progress import ArmProgress, last_progress
 from study.facts.events import EpochReported, Failure
-from study.facts.other_code import first_code, other_code_of
+from study.facts.other_code import FirstCode
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, TrialFacts
@@ -52,6 +52,8 @@ MLFLOW_STATUS = {
     "waiting": "SCHEDULED",
     "running": "RUNNING",
 }
+CURVES = ("selection_score", "train_loss", "mean_layers", "train_seconds", "eval_seconds")  # of an epoch's row
+NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")  # of a record
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class StudyRuns:
     ) -> None:
         """`reports`: those of each trial, by its key, each epoch once."""
         self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
-        self._first = first_code(facts)
+        self._first = FirstCode(facts)
         self.progress = last_progress(plan.plan, facts)
 
     def trial(self, key: str) -> Run:
@@ -102,10 +104,13 @@ class StudyRuns:
         tags |= {"mlflow.note.content": _trial_note(trial, status, is_superseded=is_superseded)}
         tags |= {"retries": str(len(trial.retries))} if trial.retries else {}
         tags |= {"stopped": "asha"} if status == "stopped" else {}
-        tags |= _standing_tags(trial, arm)
+        tags |= {"superseded": "true"} if is_superseded else {}
+        if trial.phase == "confirm":
+            best = arm.best_confirmed
+            tags |= {"counts": str(any(record.key == key for record in arm.confirmed)).lower()}
+            tags |= {"best": str(best is not None and best.key == key).lower()}
         tags |= _provenance_tags([trial.record] if trial.record else [])
         tags |= self._code_tag([trial])
-        tags |= {"superseded": "true"} if is_superseded else {}
         return Run(
             key=key,
             name=f"{started.phase} {started.trial} · {started.arm.replace('/', ' / ')}",  # MLflow cuts the end off
@@ -143,7 +148,7 @@ class StudyRuns:
             ended=_last_end(trials) if status in ("completed", "failed") else None,
             params={},
             tags=tags | _provenance_tags(arm.confirmed) | self._code_tag(trials),
-            points=_median_points(arm.confirmed) if arm.confirmed and status == "completed" else (),
+            points=tuple(_median_points(arm)) if arm.confirmed and status == "completed" else (),
         )
 
     def study(self, *, files: dict[str, tuple[str, ...]], note: str, journal: JournalDigest | None = None) -> Run:
@@ -166,7 +171,11 @@ class StudyRuns:
             status=status,
             started=milliseconds(self.facts.launches[min(self.facts.launches)].began.time),
             ended=milliseconds(last.ended.time) if last.ended else None,
-            params=_texts(to_plain(self.plan.plan.protocol)),
+            params={
+                name: value if isinstance(value, str) else json.dumps(value)
+                for name, value in to_plain(self.plan.plan.protocol).items()
+                if value is not None
+            },
             tags=tags,
             points=tuple(self._medians()),
             files=files,
@@ -199,8 +208,7 @@ class StudyRuns:
     def _medians(self) -> list[Point]:
         """The median score of every complete arm, as a metric METHOD/TASK of the study."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
-        scores = [(arm.key, point) for arm in arms for point in arm.points if point.name == "score"]
-        return [Point(key, point.value, point.time, point.step) for key, point in scores]
+        return [replace(point, name=arm.key) for arm in arms for point in arm.points if point.name == "score"]
 
     def _tags(self, level: str, status: str, **tags: str) -> dict[str, str]:
         common = {"level": level, "study": self.name, "protocol_hash": self.plan.protocol_hash, "status": status}
@@ -208,7 +216,7 @@ class StudyRuns:
 
     def _code_tag(self, trials: Sequence[TrialFacts]) -> dict[str, str]:
         """What code of these trials is another than the study began with, if any is."""
-        codes = dict.fromkeys(code for trial in trials for code in other_code_of(trial, self.facts, self._first))
+        codes = dict.fromkeys(code for trial in trials for code in self._first.others(trial))
         return {"other_code": "; ".join(codes)} if codes else {}
 
 
@@ -223,15 +231,8 @@ def milliseconds(time: str) -> int:
 def _epoch_points(event: EpochReported, *, selects_on_dev: bool) -> list[Point]:
     """The points of the curves that an epoch adds."""
     row = event.row
-    values = {
-        "score": row.selection_score if selects_on_dev else None,
-        "selection_score": row.selection_score,
-        "train_loss": row.train_loss,
-        "mean_layers": row.mean_layers,
-        "train_seconds": row.train_seconds,
-        "eval_seconds": row.eval_seconds,
-        **_components(row.metrics),
-    }
+    values = {"score": row.selection_score if selects_on_dev else None}
+    values |= {name: getattr(row, name) for name in CURVES} | dict(_components(row.metrics))
     named = {f"epoch/{name}": value for name, value in values.items()}
     return _points(named, milliseconds(event.time), int(row.epoch))
 
@@ -240,15 +241,8 @@ def _selected_points(record: Record | None) -> list[Point]:
     """The record's numbers, all of the selected epoch."""
     if record is None or record.epoch is None:
         return []
-    values = {
-        "score": record.score,
-        "selection_score": record.selection_score,
-        "mean_layers": record.mean_layers,
-        "gpu_seconds": record.gpu_seconds,
-        "wall_seconds": record.wall_seconds,
-        "selected_epoch": record.epoch,
-        **_components(record.metrics),
-    }
+    values: dict[str, float | None] = {name: getattr(record, name) for name in NUMBERS}
+    values |= {"selected_epoch": record.epoch, **_components(record.metrics)}
     if record.mean_layers and record.num_layers:
         values["layer_ratio"] = record.num_layers / record.mean_layers
     if record.latency:
@@ -258,11 +252,10 @@ def _selected_points(record: Record | None) -> list[Point]:
     return _points(values, milliseconds(record.ended), int(record.epoch))
 
 
-def _median_points(records: list[Record]) -> tuple[Point, ...]:
-    time = max(milliseconds(record.ended) for record in records)
-    scores = [record.score for record in records if record.score is not None]
-    layers = [record.mean_layers for record in records if record.mean_layers is not None]
-    return tuple(_points({"score": median(scores), "mean_layers": median(layers)}, time, 0))
+def _median_points(arm: ArmProgress) -> list[Point]:
+    layers = [record.mean_layers for record in arm.confirmed if record.mean_layers is not None]
+    time = max(milliseconds(record.ended) for record in arm.confirmed)
+    return _points({"score": arm.median, "mean_layers": median(layers)}, time, 0)
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:
@@ -283,42 +276,26 @@ def _last_end(trials: list[TrialFacts]) -> int | None:
 # ---- tags
 
 
-def _standing_tags(trial: TrialFacts, arm: ArmProgress) -> dict[str, str]:
-    """For a confirm trial: whether it makes the arm's number, and whether it is the best that does."""
-    if trial.phase != "confirm":
-        return {}
-    best, counts = arm.best_confirmed, any(record.key == trial.key for record in arm.confirmed)
-    return {"counts": str(counts).lower(), "best": str(best is not None and best.key == trial.key).lower()}
-
-
 def _provenance_tags(records: Sequence[Record]) -> dict[str, str]:
     """Which commits and versions of packages have made them, and on what."""
     if not records:
         return {}
     names = dict.fromkeys(name for record in records for name in record.versions)
-    versions = {name: _distinct([r.versions[name] for r in records if name in r.versions]) for name in names}
-    tags = {"versions": ", ".join(f"{name} {version}" for name, version in versions.items())}
-    if devices := _distinct([record.device for record in records if record.device]):
+    versions = [f"{name} {_distinct(record.versions.get(name) for record in records)}" for name in names]
+    tags = {"versions": ", ".join(versions)}
+    if devices := _distinct(record.device for record in records):
         tags |= {"device": devices}
-    if commits := _distinct([record.git_commit for record in records if record.git_commit]):
+    if commits := _distinct(record.git_commit for record in records):
         tags |= {"git_commit": commits, "mlflow.source.git.commit": commits.replace(" | ", ", ").rpartition(", ")[2]}
     return tags
 
 
-def _distinct(values: Sequence[str]) -> str:
-    return " | ".join(dict.fromkeys(values))
+def _distinct(values: Iterable[str | None]) -> str:
+    return " | ".join(dict.fromkeys(filter(None, values)))
 
 
 def _counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{statuses[status]} {status}" for status in MLFLOW_STATUS if statuses[status])
-
-
-def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    return {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in values.items()
-        if value is not None
-    }
 
 
 # ---- notes, which MLflow shows as descriptions
