@@ -13,8 +13,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -188,17 +189,18 @@ def resolve_in(
         return resolve(plan, unchecked=unchecked)
     had = earlier.plan.asked
     plan = plan.extended_from(had)
-    if glue.kind_of(plan.data) != glue.kind_of(had.data) and read_facts(folder).trials:  # before data are read
+    settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
+    if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # before data are read
         raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
     _check_files(plan)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)
     check_in_one_folder(had.methods, plan, had)
     resolved = resolve(plan, unchecked=unchecked, pins=earlier.plan.pins)
-    if not unchecked and plan_changes(earlier.plan, resolved):
-        settled = {trial.started.arm for trial in read_facts(folder).trials.values()}
-        if changed := plan_changes(earlier.plan, resolved, settled=settled):
-            raise another_study(folder, changed, is_continued=is_continued)
+    if unchecked or not plan_changes(earlier.plan, resolved):
+        return resolved
+    if changed := plan_changes(earlier.plan, resolved, settled=settled()):
+        raise another_study(folder, changed, is_continued=is_continued)
     return resolved
 
 
@@ -373,7 +375,10 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         code, faults = provenance(), Faults(max_failures=options.max_failures)
         limit, arms = options.max_gpu_hours, launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
-        is_over = _is_complete(scheduler) and not to_reopen(scheduler.progress, code, asked=options.retry_failed)
+        last = journal.facts.last_launch
+        is_reported = last is not None and last.ended is not None and last.ended.status == "complete"  # else killed
+        reopened = to_reopen(scheduler.progress, code, asked=options.retry_failed)
+        is_over = scheduler.progress.is_finished and is_reported and not reopened
         storage = storage_for(None if is_over else options.storage, folder, journal.facts)
         if not is_over:
             make_writable(join(storage, "trials"))
@@ -382,8 +387,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         _warn(notes)
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
-            is_done = f"{_nothing_left(scheduler.progress, folder)}{_not_stored(options.storage, storage)}"
-            _warn([is_done, *_trained_otherwise(scheduler.progress, folder, code)])
+            _warn(_describe_finished(scheduler, folder, asked=options.storage, storage=storage))
             table = dev_table(folder) or write_files(folder, scheduler.progress)
         else:
             _warn([_first_line(study), *unknown_in_words(study.resolved)])
@@ -400,40 +404,31 @@ def _as_locked(study: Study, *, is_continued: bool) -> Study:
     return study._replace(resolved=resolved, earlier=now)
 
 
-def _nothing_left(progress: StudyProgress, folder: Path) -> str:
-    """Reports that no trial is left to run, and which have failed."""
-    failed = progress.failures
-    if not failed:
-        return f"study {folder}: nothing is left to do"
-    arms = ", ".join(dict.fromkeys(record.arm for record in failed))
-    trials = f"{counted(len(failed), 'trial')} of {arms} failed"
-    return f"study {folder}: no trial is left to run, but {trials}; with mended code, or --retry-failed, they run again"
+def _describe_finished(scheduler: Scheduler, folder: Path, *, asked: str | None, storage: str) -> list[str]:
+    """Reports that no trial is left to run, which have failed, and the arms that other code has trained.
 
-
-def _trained_otherwise(progress: StudyProgress, folder: Path, code: Provenance) -> list[str]:
-    """Names the arms of a finished study that other code has trained, and the command that trains them anew."""
-    if not (arms := arms_of_other_code(progress, code)):
-        return []
-    named = first_of(arms, MOST_ARMS)
+    `asked` is the storage that was named, and `storage` the one that the study has.
+    """
+    failed = scheduler.progress.failures
+    line = f"study {folder}: nothing is left to do"
+    if failed:
+        arms = ", ".join(dict.fromkeys(record.arm for record in failed))
+        line = (
+            f"study {folder}: no trial is left to run, but {counted(len(failed), 'trial')} of {arms} failed; with "
+            "mended code, or --retry-failed, they run again"
+        )
+    if asked is not None and storage_address(asked) != storage:
+        line += f", and nothing is stored in {asked}: what there is stays in {storage}"
+    others = arms_of_other_code(scheduler.progress, scheduler.provenance)
+    if not others:
+        return [line]
     anew = f"{python()} -m study.launch --continue {shlex.quote(str(folder))} --dry-run --toml > plan.toml"
+    trained = f"{first_of(others, MOST_ARMS)} {'were' if len(others) > 1 else 'was'} trained with"
     return [
-        f"the code is another than that which {named} {'were' if len(arms) > 1 else 'was'} trained with; the numbers "
-        f"are kept; to train anew, as another study: {anew}, then --plan plan.toml --name NEW"
+        line,
+        f"the code is another than that which {trained}; the numbers are kept; to train anew, as another study: "
+        f"{anew}, then --plan plan.toml --name NEW",
     ]
-
-
-def _not_stored(asked: str | None, storage: str) -> str:
-    """Reports that a finished study puts nothing into the storage that was named."""
-    if asked is None or storage_address(asked) == storage:
-        return ""
-    return f", and nothing is stored in {asked}: what there is stays in {storage}"
-
-
-def _is_complete(scheduler: Scheduler) -> bool:
-    """True if every trial has ended and a launch has recorded that: one that was killed left its report undone."""
-    last = scheduler.facts.last_launch
-    seen = last is not None and last.ended is not None and last.ended.status == "complete"
-    return scheduler.progress.is_finished and seen
 
 
 def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
@@ -493,12 +488,7 @@ def _run_trials(
     from study.drivers.smoke_steps import SmokeStepsFailed
 
     try:
-        starts_ray = options.driver == "ray" and options.address is None
-        awaited = "Ray to start" if starts_ray else "the trials to start"
-        if not can_redraw(console_on(sys.stderr)):  # elsewhere it is shown how long it takes
-            print(f"waiting for {awaited}", file=sys.stderr, flush=True)
-        with waiting_for(awaited, output=sys.stderr) as no_more:
-            _drive(scheduler, folder, storage, options, until=until, on_start=no_more)
+        _drive(scheduler, folder, storage, options, until=until)
     except KeyboardInterrupt:
         return "interrupted"
     except Stalled as stalled:
@@ -523,25 +513,21 @@ def _ended(scheduler: Scheduler) -> LaunchStatus:
     return "complete" if scheduler.progress.is_finished else "partial"
 
 
-def _drive(
-    scheduler: Scheduler,
-    folder: Path,
-    storage: str,
-    options: LaunchOptions,
-    *,
-    until: float,
-    on_start: Callable[[], None],
-) -> None:
+def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
     """Runs trials until there is nothing left to do, on the cluster that is connected, else on this machine.
 
-    `until` is as in `Driver`; `on_start` is called before the first line about trials.
+    `until` is as in `Driver`.
 
     Raises:
         SmokeStepsFailed: a method cannot take a step; no trial was started.
         Stalled: nothing moves any more.
     """
-    with ExitStack() as stack:
-        if options.address is None and options.driver == "ray":
+    starts_ray = options.driver == "ray" and options.address is None
+    awaited = "Ray to start" if starts_ray else "the trials to start"
+    if not can_redraw(console_on(sys.stderr)):  # elsewhere it is shown how long it takes
+        print(f"waiting for {awaited}", file=sys.stderr, flush=True)
+    with waiting_for(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
+        if starts_ray:
             stack.enter_context(_ray(None))
         from study.drivers.smoke_steps import SmokeSteps
         from study.screen.live_view import LiveView

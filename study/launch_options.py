@@ -192,9 +192,9 @@ def _check_machine(options: LaunchOptions) -> None:
     is_local = options.address is None
     if options.address is not None:
         check_address(options.address)
-    if options.driver == "local":
-        _check_local(options)
-    elif not is_installed("ray"):
+    if options.driver == "local" and options.address is not None:
+        raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
+    if options.driver == "ray" and not is_installed("ray"):
         raise ValueError("--driver is ray, which is not installed; allowed: local")
     gpus = options.gpus_per_trial
     if gpus is not None and gpus > 1 and not gpus.is_integer():
@@ -218,12 +218,6 @@ def _check_places(options: LaunchOptions) -> None:
         tracking_address(options.tracking_uri)
         if not is_installed("mlflow"):
             raise ValueError("--tracking-uri is of MLflow, which is not installed; allowed: none, or leave it out")
-
-
-def _check_local(options: LaunchOptions) -> None:
-    """Rejects options that need Ray."""
-    if options.address is not None:
-        raise ValueError(f"{named(options.address)} is of a Ray cluster, but --driver is local; leave one of them out")
 
 
 def _check_name(name: str) -> None:
@@ -322,15 +316,16 @@ def _profile(options: LaunchOptions) -> tuple[str, str]:
 
 def _as_meant(plan: Plan, file: str) -> Plan:
     """The plan of a file with each name as it is in its menu."""
-    meanings: dict[str, Callable[[], object]] = {
-        "methods": lambda: tuple(map(meant_method, plan.methods)),
-        "tasks": lambda: tuple(map(_meant_task, plan.tasks)),
-        "baseline": lambda: plan.baseline and meant_method(plan.baseline),
+    meanings: dict[str, Callable[[str], str]] = {
+        "methods": meant_method,
+        "tasks": _meant_task,
+        "baseline": meant_method,
     }
     found = dict[str, object]()
     for name, meaning in meanings.items():
+        given = getattr(plan, name)
         try:
-            found[name] = meaning()
+            found[name] = tuple(map(meaning, given)) if isinstance(given, tuple) else given and meaning(given)
         except ValueError as error:
             raise ValueError(f"--plan {file}: {name}: {error}") from None
     return replace(plan, **found)

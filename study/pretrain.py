@@ -26,7 +26,7 @@ from study.mlflow_mirror.tracking import default_uri
 from study.own_packages import PACKAGES, check_own
 from study.plans.departures import WIDTH, pretraining_departures
 from study.plans.identity import FIRST_SEED
-from study.plans.plan import Layered, in_columns, last_of
+from study.plans.plan import Layered, check_settings, in_columns, last_of, lay_backbone
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import Pretraining
 from study.storage.addresses import TRACKING_WORDS, tracking_address
@@ -39,7 +39,7 @@ from trainables.encoders.backbones import local_tokenizer
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 from trainables.runs.trial import TrainingError
 from trainables.schema import Configuration, Typed, Value
-from trainables.spelling import nearest_in_words, resolve_name
+from trainables.spelling import resolve_name
 
 Attention = Literal["softmax", "nystrom"]
 MOST_SENTENCES = 5_000  # of a corpus, to see which words are its most frequent ones
@@ -133,19 +133,13 @@ def resolve(options: Options) -> Request:
     objective = resolve_name(options.objective, objectives.available(), what="objective")
     recipe = recipes.load(objective)
     given = dict(read_setting(text) for text in options.set)
-    for name in given:
-        if name not in recipe.fixed:
-            menu, near = ", ".join(sorted(recipe.fixed)), nearest_in_words(name, recipe.fixed)
-            raise ValueError(f"--set {name}: {objective} has no such field; it has {menu}{near}")
+    check_settings(objective, given, recipe.fixed)
     kind = "mini" if corpora.is_generated(options.corpus) else "paper"
-    backbone = Layered(recipe.backbone[kind], f"{recipe.file} BACKBONE[{kind!r}]")
-    tokenizer = Layered[str | None](recipe.tokenizer.get(kind), f"{recipe.file} TOKENIZER[{kind!r}]")
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)
-        backbone, tokenizer = Layered(options.backbone, "--backbone"), Layered(None, "--backbone")
     if options.tokenizer is not None:
         backbones.check_spelling(options.tokenizer, kind="tokenizer")
-        tokenizer = Layered(options.tokenizer, "--tokenizer")
+    backbone, tokenizer = lay_backbone(recipe, kind, backbone=options.backbone, tokenizer=options.tokenizer)
     attention = {} if options.attention is None else ATTENTION[options.attention]
     fields = last_of(
         [

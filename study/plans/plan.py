@@ -5,10 +5,10 @@ Also values laid over each other in general: of each field the last one, and whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
@@ -17,6 +17,11 @@ from study.plans.identity import MOST_REPEATS
 from trainables.configuration import AtLeastOne, Precision
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value
+from trainables.spelling import nearest_in_words
+
+if TYPE_CHECKING:
+    from search_spaces import SearchSpace
+    from search_spaces.objectives import Recipe
 
 T = TypeVar("T")
 Sampler = Literal["tpe", "random", "grid"]
@@ -31,13 +36,6 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
 
 
-@dataclass(frozen=True)
-class Extension:
-    """A rule that joins a field's values in the earlier and the later plan of a study that is extended."""
-
-    join: Callable[[Any, Any], Any]
-
-
 def _union(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*earlier, *later]))
 
@@ -50,11 +48,12 @@ def _kept(earlier: str | UnsetType, later: str | UnsetType) -> str | UnsetType:
     return earlier if later is UNSET else later
 
 
-# What may happen to a field when a study is extended. Unmarked fields are what the numbers of arms are made of: they
-# may change as long as the facts of no arm with trials do (`study.plans.plan_file.plan_changes`).
-Joined = Annotated[T, Extension(_union)]  # keeps what it had
-Growing = Annotated[T, Extension(_most)]  # never shrinks; None is the most
-Remembered = Annotated[T, Extension(_kept)]  # may be left out later
+# What may happen to a field when a study is extended: a function joins its earlier and its later value. Unmarked fields
+# are what the numbers of arms are made of: they may change as long as the facts of no arm with trials do
+# (`study.plans.plan_file.plan_changes`).
+Joined = Annotated[T, _union]  # keeps what it had
+Growing = Annotated[T, _most]  # never shrinks; None is the most
+Remembered = Annotated[T, _kept]  # may be left out later
 OfProtocol = Annotated[T, "protocol"]  # stays as it is: a field of `Protocol`
 Free = Annotated[T, "free"]  # of no number: may change
 
@@ -83,8 +82,8 @@ class Plan(Typed, frozen=True, kw_only=True):
 
     def extended_from(self, earlier: Plan) -> Plan:
         """This plan, extended by what the study on disk was asked for before."""
-        rules = {name: rule for name, rule in marks_of(Plan).items() if isinstance(rule, Extension)}
-        joined = {name: rule.join(getattr(earlier, name), getattr(self, name)) for name, rule in rules.items()}
+        rules = {name: join for name, join in marks_of(Plan).items() if callable(join)}
+        joined = {name: join(getattr(earlier, name), getattr(self, name)) for name, join in rules.items()}
         return replace(self, **joined)
 
     @property
@@ -139,3 +138,26 @@ def in_columns(rows: list[tuple[str, str, str]]) -> list[str]:
     """Field, value and origin, a line each, by field."""
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return [f"  {name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in sorted(rows)]
+
+
+def lay_backbone(
+    said: SearchSpace | Recipe, kind: str, *, backbone: str | None, tokenizer: str | None
+) -> tuple[Layered[str], Layered[str | None]]:
+    """The backbone and the tokenizer that are asked for, else those that a method's or an objective's file names."""
+    loaded = Layered(said.backbone[kind], f"{said.file} BACKBONE[{kind!r}]")
+    its_own = Layered[str | None](said.tokenizer.get(kind), f"{said.file} TOKENIZER[{kind!r}]")
+    if backbone is not None:
+        loaded, its_own = Layered(backbone, "--backbone"), Layered(None, "--backbone")
+    return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
+
+
+def check_settings(what: str, settings: Configuration, known: Collection[str]) -> None:
+    """Passes if `what`, a method or an objective, has every field that --set names.
+
+    Raises:
+        ValueError: it lacks one.
+    """
+    for name in settings:
+        if name not in known:
+            menu, near = ", ".join(sorted(known)), nearest_in_words(name, known)
+            raise ValueError(f"--set {name}: {what} has no such field; it has {menu}{near}")

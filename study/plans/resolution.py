@@ -12,10 +12,9 @@ one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import TypeVar
 
 from msgspec import UNSET
@@ -31,10 +30,10 @@ from optuna.distributions import (
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
-from study.contract.space_rules import check_files
+from study.contract.space_rules import check_files, combinations_of
 from study.plans.departures import departures
 from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
-from study.plans.plan import Layered, Layers, Plan, in_columns, last_of
+from study.plans.plan import Layered, Layers, Plan, check_settings, in_columns, last_of, lay_backbone
 from study.plans.pretrained_backbone import is_tiny, pretraining_of
 from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
 from trainables import method_files
@@ -52,9 +51,9 @@ from trainables.encoders.backbones import (
     hub_revision,
     is_hub_name,
 )
-from trainables.schema import Configuration, Value, from_json
+from trainables.schema import Value, from_json
 from trainables.sources import HubUnreachable
-from trainables.spelling import nearest_in_words, no_such
+from trainables.spelling import no_such
 
 T = TypeVar("T")
 
@@ -93,14 +92,18 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
             fingerprints[name] = _content(lambda: backbone_fingerprint(name, kind=kind), name, unchecked)
         return fingerprints[name]
 
-    resolved = ResolvedPlan(asked=plan, arms=(), protocol=_protocol(plan), departures={})
     first = tuple(
         _arm(plan, method, task, data[task], fingerprint_of) for method in plan.methods for task in plan.tasks
     )
     arms = first + tuple(_repeated(arm, n, first) for n in range(1, plan.search_repeats) for arm in first if arm.space)
     _check_starts({arm.name: arm for arm in arms})
     _check_search_precision(plan, arms)
-    resolved = replace(resolved, arms=arms, departures=departures(plan, arms))
+    protocol = Protocol(
+        metric="the task's GLUE metric at the selected epoch; the mean where it has several",
+        aggregate=f"median over seeds from {FIRST_SEED}",
+        **plan.of_protocol,
+    )
+    resolved = ResolvedPlan(asked=plan, arms=arms, protocol=protocol, departures=departures(plan, arms))
     _check_backbones(resolved, unchecked)
     return resolved
 
@@ -126,12 +129,12 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
         ValueError: --set names a field that the method does not have.
     """
     space = search_spaces.load(method)
-    backbone = _backbone(plan, space)
+    backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
     tuned = last_of(_tuned_layers(space, is_mini))
     fixed_layers = _fixed_layers(plan, space, task, is_mini)
     known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
-    _check_settings(method, plan.settings, known)
+    check_settings(method, plan.settings, known)
     fixed = {name: value for name, value in last_of(fixed_layers).items() if name in known}
     tuned = {name: value for name, value in tuned.items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
@@ -140,7 +143,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
         grid = last_of(_grid_layers(space, is_mini))
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
-    return Resolution(fixed, tuned, first, backbone, _tokenizer(plan, space))
+    return Resolution(fixed, tuned, first, backbone, tokenizer)
 
 
 def explain(plan: Plan, method: str, task: str) -> str:
@@ -216,30 +219,6 @@ def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
     return replace(arm, repeat=repeat, seeds=confirm_seeds(len(arm.seeds), repeat=repeat), start_from=start_from)
 
 
-def _protocol(plan: Plan) -> Protocol:
-    return Protocol(
-        metric="the task's GLUE metric at the selected epoch; the mean where it has several",
-        aggregate=f"median over seeds from {FIRST_SEED}",
-        **plan.of_protocol,
-    )
-
-
-def _backbone(plan: Plan, space: SearchSpace) -> Layered[str]:
-    if plan.backbone is not None:
-        return Layered(plan.backbone, "--backbone")
-    kind = kind_of(plan)
-    return Layered(space.backbone[kind], f"{space.file} BACKBONE[{kind!r}]")
-
-
-def _tokenizer(plan: Plan, space: SearchSpace) -> Layered[str | None]:
-    if plan.tokenizer is not None:
-        return Layered(plan.tokenizer, "--tokenizer")
-    if plan.backbone is not None:
-        return Layered(None, "--backbone")
-    kind = kind_of(plan)
-    return Layered(space.tokenizer.get(kind), f"{space.file} TOKENIZER[{kind!r}]")
-
-
 def kind_of(plan: Plan) -> str:
     """The kind of backbone that the plan asks for: on generated data a tiny one."""
     return "mini" if "mini" in (plan.profile, plan.data) else "paper"
@@ -304,9 +283,8 @@ def _range_in_words(distribution: BaseDistribution) -> str:
 
 def _grid_points(grid: Mapping[str, list[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
     """Every point of the grid once, those of `first` leading."""
-    points = _without_repeats(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
-    leading = [point for point in first if point in points]
-    return leading + [point for point in points if point not in leading]
+    points = combinations_of(grid)
+    return _without_repeats([*(point for point in first if point in points), *points])
 
 
 def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
@@ -318,8 +296,10 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 
 
 def _check_plan(plan: Plan) -> None:
-    _check_some("method", plan.methods, search_spaces.available())
-    _check_some("task", plan.tasks, TRAINABLE_TASKS)
+    menus = ("method", plan.methods, search_spaces.available()), ("task", plan.tasks, TRAINABLE_TASKS)
+    for what, names, menu in menus:
+        if not names:
+            raise ValueError(f"no {what} given; available: {', '.join(menu)}")
     for name, kind in ((plan.backbone, "backbone"), (plan.tokenizer, "tokenizer")):
         if name is not None:
             check_spelling(name, kind=kind)
@@ -333,18 +313,6 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
-
-
-def _check_some(what: str, names: Sequence[str], menu: Sequence[str]) -> None:
-    if not names:
-        raise ValueError(f"no {what} given; available: {', '.join(menu)}")
-
-
-def _check_settings(method: str, settings: Configuration, known: Collection[str]) -> None:
-    for name in settings:
-        if name not in known:
-            menu, near = ", ".join(sorted(known)), nearest_in_words(name, known)
-            raise ValueError(f"--set {name}: {method} has no such field; it has {menu}{near}")
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
