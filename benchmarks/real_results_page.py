@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.findings import findings, headline, sentence
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes
 from analysis.layouts.published import published_rows
 from analysis.layouts.rendering import render
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Style
+from analysis.report import findings, headline, sentence
 from analysis.statistics.comparisons import Comparison, by_task, macro_test
 from analysis.statistics.costs import time_in_words, time_unit
 from analysis.statistics.samples import not_shown_above_constant

@@ -18,9 +18,9 @@ from helpers.made_studies import (
 from msgspec.structs import replace
 
 from analysis import report
-from analysis.findings import caveats, findings, headline, sentence
 from analysis.layouts.evidence import gather
 from analysis.layouts.table import DIFFERENCE
+from analysis.report import caveats, findings, headline, sentence
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
 from study.facts.study_folder import predictions_file
