@@ -44,20 +44,11 @@ class Compute:
 
 @dataclass(frozen=True)
 class PretrainingCost:
-    """How the backbone of a study was pretrained, and how many arms pay for that, all alike."""
+    """How the backbone of a study was pretrained, and what that has cost: its arms pay for it, all alike."""
 
     made: Pretraining
+    whole: Compute
     arms: int
-
-    @property
-    def whole(self) -> Compute:
-        """What it has cost."""
-        return Compute(self.made.gpu_seconds, 0.0 if self.made.gpu_seconds else self.made.wall_seconds)
-
-    @property
-    def share(self) -> Compute:
-        """What each arm pays."""
-        return Compute(self.whole.gpu_seconds / self.arms, self.whole.cpu_seconds / self.arms)
 
 
 @dataclass(frozen=True)
@@ -87,17 +78,11 @@ class Entry:
     @property
     def pretraining(self) -> Compute:
         """The shares of its arms."""
-        return _sum([cost.share for cost in self.pretrained])
-
-    @property
-    def whole_pretraining(self) -> Compute:
-        """Of its backbone, whoever pays for it; of several studies', the dearest."""
-        wholes = [cost.whole for cost in self.pretrained]
-        return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
+        return Compute(*(sum(getattr(cost.whole, unit) / cost.arms for cost in self.pretrained) for unit in UNITS))
 
     @property
     def total(self) -> Compute:
-        return _sum([_total(self.spent), self.pretraining])
+        return _total([*self.spent, self.pretraining])
 
     @property
     def tasks(self) -> set[str]:
@@ -119,12 +104,9 @@ class Entry:
         return {"row": self.row, **totals, "trials": self.trials, "arms": to_plain(self.spent)}
 
 
-def _total(spent: Iterable[Spent]) -> Compute:
-    return _sum([Compute(entry.gpu_seconds, entry.cpu_seconds) for entry in spent])
-
-
-def _sum(computes: Sequence[Compute]) -> Compute:
-    return Compute(*(sum(getattr(compute, unit) for compute in computes) for unit in UNITS))
+def _total(spent: Iterable[Spent | Compute]) -> Compute:
+    entries = list(spent)
+    return Compute(*(sum(getattr(entry, unit) for entry in entries) for unit in UNITS))
 
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
@@ -145,7 +127,11 @@ def _entry(row: Row) -> Entry:
 def pretraining_cost(study: Study) -> PretrainingCost | None:
     """What the backbone of a study has cost, and who pays for it; None if it was not pretrained here."""
     pretrained = [arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET]
-    return PretrainingCost(made=pretrained[0], arms=len(pretrained)) if pretrained else None
+    if not pretrained:
+        return None
+    made = pretrained[0]
+    whole = Compute(made.gpu_seconds, 0.0 if made.gpu_seconds else made.wall_seconds)
+    return PretrainingCost(made, whole, arms=len(pretrained))
 
 
 def ledger_notes(entries: list[Entry]) -> list[str]:
@@ -157,48 +143,38 @@ def ledger_notes(entries: list[Entry]) -> list[str]:
     if not spent:
         return []
     unit = unit_of(entry.total for entry in spent)
-    notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent), *_pretraining_warnings(spent)]
+    notes = ["compute: " + "; ".join(entry.in_words(unit) for entry in spent)]
+    notes += _unlike("the pretraining of the rows' backbones", {entry.row: _dearest(entry) for entry in spent})
     common = set.intersection(*(entry.tasks - entry.unfinished for entry in spent))
-    return notes + _warnings({entry.row: entry.on(common) for entry in spent}) if common else notes
+    return notes + _warnings({entry.row: entry.on(common) for entry in spent})
 
 
-def _pretraining_warnings(entries: list[Entry]) -> list[str]:
-    wholes = {entry.row: entry.whole_pretraining for entry in entries}
-    unlike = [
-        kind
-        for kind in UNITS
-        if uncertainty.largest_excess([getattr(whole, kind) for whole in wholes.values()]) > LARGEST_EXCESS
-    ]
-    if not unlike:
-        return []
-    unit = unit_of(wholes.values())
-    costs = ", ".join(
-        f"{entry.row} {wholes[entry.row].in_words(unit) if entry.pretrained else 'none'}" for entry in entries
-    )
-    return [f"warning: the pretraining of the rows' backbones differs by more than 20 %{_doubt(unlike)}: {costs}"]
-
-
-def _doubt(kinds: Collection[str]) -> str:
-    """What else than the trials may have made the times of these kinds differ."""
-    return "" if "gpu_seconds" in kinds else " (by the clock, on a machine that may have had other work)"
+def _dearest(entry: Entry) -> Compute:
+    """The pretraining of its backbone, whoever pays for it; of several studies' the dearest."""
+    wholes = [cost.whole for cost in entry.pretrained]
+    return Compute(*(max((getattr(whole, unit) for whole in wholes), default=0.0) for unit in UNITS))
 
 
 def _warnings(computes: dict[str, Compute]) -> list[str]:
     computes = {row: compute for row, compute in computes.items() if compute.gpu_seconds or compute.cpu_seconds}
-    if len(computes) < 2:
-        return []
-    unit = unit_of(computes.values())
     devices = {row: (compute.gpu_seconds > 0, compute.cpu_seconds > 0) for row, compute in computes.items()}
     if len(set(devices.values())) > 1:
+        unit = unit_of(computes.values())
         costs = ", ".join(f"{row} {compute.in_words(unit)}" for row, compute in computes.items())
         return [f"warning: not all rows ran on the same kind of device, so their compute is not compared: {costs}"]
-    warnings = []
-    for kind in UNITS:
+    return _unlike("compute on the tasks that all rows ran", computes)
+
+
+def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
+    """A warning for each kind of time of which one row had much more than another."""
+    warnings, unit = [], unit_of(computes.values())
+    for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
         least, most = computes[ordered[0]], computes[ordered[-1]]
         if uncertainty.largest_excess([getattr(least, kind), getattr(most, kind)]) > LARGEST_EXCESS:
+            doubt = "" if kind == "gpu_seconds" else " (by the clock, on a machine that may have had other work)"
             warnings.append(
-                f"warning: compute on the tasks that all rows ran differs by more than 20 %{_doubt([kind])}: "
+                f"warning: {what} differs by more than 20 %{doubt}: "
                 f"{ordered[-1]} had {most.in_words(unit)}, {ordered[0]} {least.in_words(unit)}"
             )
     return warnings

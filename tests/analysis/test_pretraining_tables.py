@@ -83,7 +83,7 @@ def test_every_arm_pays_the_same_part_of_it(two_methods):
 
 
 def test_a_dear_pretraining_that_rows_share_does_not_hide_unlike_searches(two_methods):
-    shared = [PretrainingCost(made=replace(PRETRAINING, gpu_seconds=1e6), arms=2)]
+    shared = [PretrainingCost(PRETRAINING, Compute(1e6, 0.0), arms=2)]
     trial = two_methods.records[0]
     own = [ledger([replace(trial, gpu_seconds=seconds)]) for seconds in (100.0, 130.0)]
     _, warning = ledger_notes([Entry("albert", own[0], shared), Entry("pondernet", own[1], shared)])
@@ -95,7 +95,7 @@ def test_rows_with_and_without_one_are_told_to_have_had_unlike_compute(made, pla
     notes = ledger_notes(row_ledger(rows_of(load_studies([made, plain]), separate=True)))
     assert (
         "warning: the pretraining of the rows' backbones differs by more than 20 %: albert (pretrained) "
-        "2.5 s of GPU, albert (plain) none"
+        "had 2.5 s of GPU, albert (plain) 0 s"
     ) in notes
 
 
