@@ -31,8 +31,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import detectable_difference, probability_of_improvement
-from analysis.statistics.search_repeats import Repeats, paired_repeats
+from analysis.statistics.comparisons import Repeats, detectable_difference, paired_repeats, probability_of_improvement
 from analysis.statistics.searches import optimism_of_search, search_noise
 from analysis.statistics.verdicts import MARGIN, verdict
 from benchmarks.results_file import write_results

@@ -38,12 +38,14 @@ from analysis.statistics.comparisons import (
     Comparison,
     Family,
     Improvement,
+    RepeatedComparison,
+    Repeats,
     by_task,
+    compare_repeats,
     macro_test,
     probability_of_improvement,
 )
 from analysis.statistics.samples import Place, VarianceComponents, variance_components
-from analysis.statistics.search_repeats import RepeatedComparison, Repeats, compare_repeats
 from analysis.statistics.searches import Gap
 from analysis.statistics.uncertainty import Interval, PairedTest
 from analysis.statistics.verdicts import MARGIN, Word

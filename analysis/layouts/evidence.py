@@ -10,10 +10,9 @@ from typing import Any
 
 from analysis.layouts.notes import origin_in_words, pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
-from analysis.statistics.comparisons import Comparison, baseline_row, compare
+from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
 from analysis.statistics.exits import Exits, read_exits
 from analysis.statistics.samples import Place, Sample, draw_samples
-from analysis.statistics.search_repeats import Repeats, repeats_of_rows
 from analysis.statistics.searches import Optimism, optimism_of_search
 from analysis.studies.cells import Cell, Row, names_of, rows_of
 from analysis.studies.load import Study

@@ -15,7 +15,7 @@ from helpers.made_studies import write_records
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
 from analysis.statistics import uncertainty
-from analysis.statistics.search_repeats import Repeats, compare_repeats, paired_repeats
+from analysis.statistics.comparisons import Repeats, compare_repeats, paired_repeats
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
