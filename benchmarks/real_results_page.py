@@ -21,7 +21,7 @@ from pathlib import Path
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.notes import constant_notes
-from analysis.layouts.published import published_rows
+from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import render
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Style
 from analysis.report import findings, headline, sentence

@@ -14,9 +14,7 @@ from analysis.layouts.evidence import (
     optimism_of,
     over_seeds,
 )
-from analysis.layouts.notes import verdict_notes
-from analysis.layouts.paper_tables import pairs_with_published
-from analysis.layouts.published import Pair
+from analysis.layouts.paper_tables import Pair, pairs_with_published, verdict_notes
 from analysis.layouts.table import (
     DIFFERENCE,
     ESTIMATE,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
-from analysis.layouts.published import Pair
 from analysis.layouts.table import POINTS
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
@@ -325,16 +323,6 @@ def constant_notes(samples: dict[Place, Sample]) -> list[str]:
     ]
     head = "not shown to be better than always giving the one answer that scores best (its score in brackets)"
     return [f"{head}: {', '.join(cells)}"] if cells else []
-
-
-def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
-    """How many of the published numbers beside ours were reproduced."""
-    if not pairs:
-        return []
-    words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
-    order = ("reproduced", "not reproduced", "undecided", "without a verdict")
-    counts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
-    return [f"of {len(pairs)} published numbers beside ours: {counts} (table verdicts; within 1 point is reproduced)"]
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:

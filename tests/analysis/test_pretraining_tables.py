@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from analysis import report
 from analysis.explain import explain
-from analysis.layouts.published import published_rows, reasons_apart
+from analysis.layouts.paper_tables import published_rows, reasons_apart
 from analysis.statistics.costs import Compute, Entry, PretrainingCost, ledger_notes, pretraining_cost, row_ledger
 from analysis.studies.cells import rows_of
 from analysis.studies.load import Study, load_studies, load_study

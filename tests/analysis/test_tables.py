@@ -10,7 +10,7 @@ from helpers.made_studies import HASH, SEEDS, arm, plan_of, read_table, record, 
 from helpers.places import ROOT
 from msgspec.structs import replace
 
-from analysis.layouts.published import published_rows
+from analysis.layouts.paper_tables import published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
 from study.facts.record import Record

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.layouts.published import FILE
+from analysis.layouts.paper_tables import FILE
 from analysis.statistics.verdicts import read_statistic, variance_of_median, verdict
 
 CLOSE = [0.910, 0.911, 0.912, 0.909, 0.908]
