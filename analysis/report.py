@@ -20,19 +20,10 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.layouts import notes
 from analysis.layouts.certainty_tables import comparison_tables
 from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import (
-    departures,
-    other_data,
-    pretraining_in_words,
-    protocol_in_words,
-    provenance,
-    search_notes,
-    seed_notes,
-    why_no_baseline,
-)
 from analysis.layouts.paper_tables import macro
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import DIFFERENCE, GAP, HUNDREDTHS, POINTS, Table, text_table
@@ -129,10 +120,10 @@ def report_page(
         caveats=caveats(evidence, found),
         forest=parts.pop("picture-forest", None),
         sections=sections(parts),
-        incomplete=seed_notes(evidence.rows),
+        incomplete=notes.seed_notes(evidence.rows),
         completeness=completeness(evidence),
-        other_data=other_data(evidence.rows),
-        departures=departures([study]),
+        other_data=notes.other_data(evidence.rows),
+        departures=notes.departures([study]),
         runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
         provenance=_provenance(study),
     )
@@ -225,15 +216,15 @@ def _provenance(study: Study) -> dict[str, str]:
     """What was asked for, under which rules, and what it ran with."""
     records, asked = study.records, study.file.plan.asked
     facts: dict[str, Any] = {
-        "protocol": protocol_in_words([study]),
+        "protocol": notes.protocol_in_words([study]),
         "methods": ", ".join(study.methods),
         "tasks": ", ".join(TASKS[task].title for task in study.tasks),
         "search trials per arm": "the whole grid" if asked.samples is None else asked.samples,
         "confirm seeds": ", ".join(map(str, study.seeds)),
         "backbones": ", ".join(sorted({arm.pinned_backbone for arm in study.file.plan.arms})),
-        "pretraining": " ".join(pretraining_in_words([study])),
+        "pretraining": " ".join(notes.pretraining_in_words([study])),
         "command line": study.file.command,
-        **provenance(records),
+        **notes.provenance(records),
         "ran": f"{min(one.started for one in records)} to {max(one.ended for one in records)}" if records else "",
         "journal, SHA-256": study.journal.describe(),
     }
@@ -324,7 +315,7 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
     if len(found) == 1:
         return f"One method, {found[0].row}: there is nothing to compare it with."
     if baseline is None:
-        return f"No method is tested: {why_no_baseline(evidence.rows)}."
+        return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
     tested = [finding for finding in found if finding.tests]
     if not tested:
         return f"No method is tested against {baseline}: a test needs stored predictions of two seeds of both."
@@ -394,12 +385,12 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
         lines.append(Caveat(text, "comparisons"))
     if evidence.on_mini:
         lines.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
-    elif titles := other_data(evidence.rows):
+    elif titles := notes.other_data(evidence.rows):
         lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
-    lines += [Caveat(_as_sentence(note), "comparisons") for note in search_notes(evidence.comparisons)]
+    lines += [Caveat(_as_sentence(note), "comparisons") for note in notes.search_notes(evidence.comparisons)]
     warnings = ledger_notes(row_ledger(evidence.rows))[1:]
     lines += [Caveat(_as_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
-    if number := sum(map(len, departures(evidence.studies).values())):
+    if number := sum(map(len, notes.departures(evidence.studies).values())):
         lines.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
     return lines
 

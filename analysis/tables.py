@@ -11,24 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from analysis.layouts.certainty_tables import (
-    intervals_table,
-    optimism_table,
-    over_tasks_table,
-    search_repeats_table,
-    spread_table,
-    verdicts_table,
-)
-from analysis.layouts.cost_tables import (
-    calibration_table,
-    equal_compute_table,
-    equal_layers_table,
-    equal_score_table,
-    latency_table,
-    speed_table,
-)
+from analysis.layouts import certainty_tables, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.paper_tables import ablation_table, dev_table, electra_table, pabee_table
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
@@ -40,24 +24,24 @@ from trainables.atomic_files import write_text
 from trainables.schema import Typed
 
 LAYOUTS = (
-    over_tasks_table,
-    intervals_table,
-    verdicts_table,
-    spread_table,
-    search_repeats_table,
-    optimism_table,
-    speed_table,
-    latency_table,
-    equal_compute_table,
-    equal_layers_table,
-    equal_score_table,
-    calibration_table,
-    ablation_table,
-    pabee_table,
-    electra_table,
+    certainty_tables.over_tasks_table,
+    certainty_tables.intervals_table,
+    certainty_tables.verdicts_table,
+    certainty_tables.spread_table,
+    certainty_tables.search_repeats_table,
+    certainty_tables.optimism_table,
+    cost_tables.speed_table,
+    cost_tables.latency_table,
+    cost_tables.equal_compute_table,
+    cost_tables.equal_layers_table,
+    cost_tables.equal_score_table,
+    cost_tables.calibration_table,
+    paper_tables.ablation_table,
+    paper_tables.pabee_table,
+    paper_tables.electra_table,
 )
 
-TABLES = [layout.__name__.removesuffix("_table") for layout in (dev_table, *LAYOUTS)]
+TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)]
 
 
 class IncompleteTablesError(ValueError):
@@ -71,7 +55,7 @@ def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
 
 def tables_of(evidence: Evidence) -> list[Table]:
     """All tables of what was gathered."""
-    tables = [dev_table(evidence), *(layout(evidence) for layout in LAYOUTS)]
+    tables = [paper_tables.dev_table(evidence), *(layout(evidence) for layout in LAYOUTS)]
     return [table for table in tables if table is not None]
 
 

@@ -21,18 +21,7 @@ from analysis.layouts.table import (
     Table,
     text_table,
 )
-from analysis.statistics.costs import (
-    MeasuredExit,
-    devices_in_words,
-    latencies_of,
-    ledger_notes,
-    measured_exits,
-    row_ledger,
-    speed_facts,
-    time_in_words,
-    time_unit,
-    unit_of,
-)
+from analysis.statistics import costs
 from analysis.statistics.exits import Calibration, LayerCalibration, Spread, TradeOff, calibration, trade_off
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget
@@ -84,19 +73,19 @@ def speed_table(evidence: Evidence) -> Table:
         title="Layers and time{data}, median over {seeds}",
         first_column="arm",
         columns=SPEED,
-        subjects=[(f"{label}/{cell.task}", (cell, speed_facts(cell))) for label, cell in evidence.cells],
+        subjects=[(f"{label}/{cell.task}", (cell, costs.speed_facts(cell))) for label, cell in evidence.cells],
         caption=(
             "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers, so many "
             f"times fewer layers. {_time_in_words(evidence, ENDS)}Parameters in millions, of the whole model; trial s, "
             "wall-clock seconds of a confirm trial."
         ),
-        facts=speed_facts,
+        facts=costs.speed_facts,
     )
 
 
 def _time_in_words(evidence: Evidence, batch_sizes: Iterable[int]) -> str:
     """What the measured ratios are; empty if nothing was timed."""
-    devices = devices_in_words(cell for _, cell in evidence.cells)
+    devices = costs.devices_in_words(cell for _, cell in evidence.cells)
     if not devices:
         return ""
     return (
@@ -107,17 +96,17 @@ def _time_in_words(evidence: Evidence, batch_sizes: Iterable[int]) -> str:
     )
 
 
-def _timed(name: str, size: int) -> Callable[[MeasuredExit], Entry | None]:
+def _timed(name: str, size: int) -> Callable[[costs.MeasuredExit], Entry | None]:
     return lambda timed: (
         HUNDREDTHS.entry(getattr(timed.by_batch_size[size], name)) if size in timed.by_batch_size else None
     )
 
 
-def _layer_ratio(timed: MeasuredExit) -> Entry:
+def _layer_ratio(timed: costs.MeasuredExit) -> Entry:
     return HUNDREDTHS.entry(timed.by_batch_size[max(timed.by_batch_size)].layer_ratio)
 
 
-LATENCY: list[Column[MeasuredExit]] = [
+LATENCY: list[Column[costs.MeasuredExit]] = [
     Column("layer_ratio", "ratio", _layer_ratio),
     Column("gigaflops", "GFLOPs", lambda timed: Style(scale=1e-9, decimals=3).entry(timed.flops)),
     *(Column(f"milliseconds_{size}", f"ms, {size}", _timed("milliseconds", size)) for size in TIMED_BATCHES),
@@ -130,7 +119,7 @@ def latency_table(evidence: Evidence) -> Table | None:
     subjects = [
         (f"{label}/{cell.task}, {timed.name}{' (its own)' * (number == 0)}", timed)
         for label, cell in evidence.cells
-        for number, timed in enumerate(measured_exits(cell))
+        for number, timed in enumerate(costs.measured_exits(cell))
     ]
     if not subjects:
         return None
@@ -145,16 +134,16 @@ def latency_table(evidence: Evidence) -> Table | None:
             f"{_time_in_words(evidence, TIMED_BATCHES)}Ratio: of layers, by the examples of the largest batches, as "
             "are GFLOPs per example (products of matrices alone)."
         ),
-        facts=lambda cell: {"latencies": to_plain(latencies_of(cell))},
+        facts=lambda cell: {"latencies": to_plain(costs.latencies_of(cell))},
     )
 
 
 def compute_tables(evidence: Evidence) -> list[Table]:
     """The time of each row's trials, and of each arm and phase, in words: for the report's page."""
-    ledger = row_ledger(evidence.rows)
+    ledger = costs.row_ledger(evidence.rows)
     arms = [spent for entry in ledger for spent in entry.spent]
-    unit = unit_of(entry.total for entry in ledger)
-    longest = time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
+    unit = costs.unit_of(entry.total for entry in ledger)
+    longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     shared = any(entry.pretrained for entry in ledger)
     caption = "Time of all trials, stopped and failed ones too."
     caption += " Pretraining: what it has cost, each arm paying as much of it as any other." * shared
@@ -173,10 +162,10 @@ def compute_tables(evidence: Evidence) -> list[Table]:
             "phase": spent.phase,
             "epochs": str(spent.epochs),
             "examples": f"{spent.train_examples:,}",
-            "training": time_in_words(spent.train_seconds, longest),
-            "evaluation": time_in_words(spent.eval_seconds, longest),
-            "wall clock": time_in_words(spent.wall_seconds, longest),
-            "GPU": time_in_words(spent.gpu_seconds, longest),
+            "training": costs.time_in_words(spent.train_seconds, longest),
+            "evaluation": costs.time_in_words(spent.eval_seconds, longest),
+            "wall clock": costs.time_in_words(spent.wall_seconds, longest),
+            "GPU": costs.time_in_words(spent.gpu_seconds, longest),
             "trials": in_words(spent.trials),
         }
         for spent in arms
@@ -191,7 +180,7 @@ def compute_tables(evidence: Evidence) -> list[Table]:
         lines=[(spent.arm, texts) for spent, texts in zip(arms, of_arms, strict=True)],
         caption="Examples with their repeats.",
     )
-    return [replace(by_row, notes=ledger_notes(ledger)[1:]), by_arm]
+    return [replace(by_row, notes=costs.ledger_notes(ledger)[1:]), by_arm]
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:
@@ -209,7 +198,7 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         )
 
     epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in budgets_by_unit["epochs"].items()]
-    pretrained = any(entry.pretrained for entry in row_ledger(evidence.rows))
+    pretrained = any(entry.pretrained for entry in costs.row_ledger(evidence.rows))
     return make_table(
         evidence,
         "equal_compute",
