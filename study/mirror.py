@@ -44,12 +44,8 @@ SHARE = 0.1  # of the time that these looks may take
 FILES = {"": ("plan.json", "report.html"), "tables": ("tables/*",), "pictures": ("pictures/*",)}
 PORT = 5000  # where `mlflow ui` listens unless it is told otherwise
 
-BEST, ARMS, SEEDS, FAILURES = (
-    "Best run of each arm",
-    "Median and winner of each arm",
-    "Score of each seed",
-    "Failed trials",
-)
+BEST, ARMS = "Best run of each arm", "Median and winner of each arm"
+SEEDS, FAILURES = "Score of each seed", "Failed trials"
 # What finds the runs of a link, as one types it into MLflow's search field, and their order: MLflow's page keeps both
 # in its address. By time it would show the arms instead of failed trials, their trials folded.
 LINKS = {
@@ -84,9 +80,6 @@ class Mirror:
     def progress(self) -> StudyProgress:
         """How far the study is, by what was read."""
         return StudyProgress(require_plan(self.folder).plan, self.facts, max_gpu_hours=None)
-
-    def launch_is_over(self) -> bool:
-        return self.facts.last_launch is not None and self.facts.last_launch.is_over()
 
     def write(self, *, final: bool) -> None:
         """Writes what changed; with `final` also tables, pictures and report."""
@@ -133,7 +126,8 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
     """
     mirrored, due, deadline, is_away = Mirror(folder, uri), 0.0, None, False
     while True:
-        final = not follow or mirrored.launch_is_over()  # asked before reading: what came before the end is read below
+        last = mirrored.facts.last_launch
+        final = not follow or (last is not None and last.is_over())  # before reading: what came before is read below
         mirrored.read()
         began = time.monotonic()
         try:

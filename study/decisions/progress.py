@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from functools import cached_property
 from statistics import median
 from typing import Literal
 
@@ -101,11 +100,6 @@ class ArmProgress:
         done, wanted = len(self.confirmed), len(self.arm.seeds)
         return "" if done >= wanted else f"confirm {done} of {wanted}"
 
-    @property
-    def examples_per_epoch(self) -> int:
-        """Training examples of the arm's task, as the official data has them."""
-        return TASKS[self.arm.task].sizes["train"]
-
 
 class StudyProgress:
     """How far a study is."""
@@ -124,15 +118,12 @@ class StudyProgress:
         self.facts = facts
         self.max_gpu_hours = max_gpu_hours
         self.arms = [ArmProgress(arm, facts.arm(arm.name), max_gpu_hours=max_gpu_hours) for arm in plan.arms]
+        self._by_name = {arm.arm.name: arm for arm in self.arms}
         self.launched = [arm for arm in self.arms if launched is None or arm.arm.name in launched]
 
     def arm(self, name: str) -> ArmProgress:
         """The progress of the arm of this name; KeyError where the plan has none."""
         return self._by_name[name]
-
-    @cached_property
-    def _by_name(self) -> dict[str, ArmProgress]:
-        return {arm.arm.name: arm for arm in self.arms}
 
     @property
     def total_trials(self) -> int:
@@ -183,8 +174,8 @@ class StudyProgress:
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Training examples of an epoch; the generated tasks are all alike, and count as one."""
-        return 1 if self.plan.asked.data == "mini" else arm.examples_per_epoch
+        """Training examples of an epoch of the official data; the generated tasks are all alike, and count as one."""
+        return 1 if self.plan.asked.data == "mini" else TASKS[arm.arm.task].sizes["train"]
 
     def seconds_per_example(
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -242,10 +243,9 @@ Event = (
 )
 
 
-class _Began(msgspec.Struct):
+class _Began(msgspec.Struct, tag_field="event", tag="launch_began"):
     """As much of a `launch_began` as every format has."""
 
-    event: str = ""
     format: int = 1
 
 
@@ -256,21 +256,15 @@ class _EventReader(Reader):
         try:
             event: Event = super().read(line, where=where)
         except ValueError:
-            _check_format(line, where)
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                began = msgspec.json.decode(line, type=_Began)
+                if began.format != FORMAT:
+                    raise ValueError(
+                        f"{where}: a journal of format {began.format}, and this version reads format {FORMAT}; "
+                        "allowed: the version of glue-exit-study that wrote it, or a new study"
+                    ) from None
             raise
         return event
-
-
-def _check_format(line: bytes, where: str) -> None:
-    try:
-        began = msgspec.json.decode(line, type=_Began)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return
-    if began.event == "launch_began" and began.format != FORMAT:
-        raise ValueError(
-            f"{where}: a journal of format {began.format}, and this version reads format {FORMAT}; allowed: the "
-            "version of glue-exit-study that wrote it, or a new study"
-        )
 
 
 READER = _EventReader(Event)

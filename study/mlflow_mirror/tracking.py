@@ -35,13 +35,8 @@ FATAL_ERRORS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "PERMISSION_DENIED", "
 
 
 def default_uri(folder: Path) -> str:
-    """The tracking store inside the study folder."""
-    return sqlite_uri(folder.resolve())
-
-
-def sqlite_uri(folder: Path) -> str:
-    """The URI of the store in `folder`, of which a path in a URI may not have everything: `what?`, `100%25`."""
-    path = str(folder / "mlflow.db")
+    """The tracking store inside the study folder; a path in a URI may not have everything: `what?`, `100%25`."""
+    path = str(folder.resolve() / "mlflow.db")
     return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
