@@ -214,7 +214,7 @@ class _Leader:
         )
         if rows:
             made = replace(made, steps=rows[-1].steps, tokens=rows[-1].tokens, scores=rows[-1].scores)
-        epochs = tuple(Epoch(ended=ended, row=row) for ended, row in zip(times, rows, strict=True))
+        epochs = tuple(Epoch(ended=ended, row=row) for ended, row in zip(times[: len(rows)], rows, strict=True))
         self._file = replace(self._file, made=made, epochs=epochs, **changes)
         write_pretraining(self._folder, self._file)
 

@@ -186,7 +186,7 @@ def test_another_content_of_the_folder_is_refused(capsys, tmp_path):
     resolved = resolve(plan_from(*asked))
     write(tmp_path / "mine", resolved)
     with closing(Journal(tmp_path / "mine")) as journal:
-        scheduler = Scheduler("mine", resolved, journal, NO_PROVENANCE)
+        scheduler = Scheduler(resolved, journal, NO_PROVENANCE)
         scheduler.begin_launch(command="", host="", pid=0)
         assert scheduler.next_trial() is not None
     (folder / "model.safetensors").write_bytes(b"other weights")

@@ -35,7 +35,7 @@ def learnt_score(name, cache, backbone="mini-albert"):
     """The best score so far when the margin is passed, or at the end of the budget."""
     run, best = TrainingRun(spec_of(task=name, config=CONFIG, backbone=backbone), cache=cache), 0.0
     while not run.finished and best < majority_score(TASKS[name]) + MARGIN:
-        best = max(best, run.run_epoch().score)
+        best = max(best, run.run_epoch().selection_score)
     return best
 
 
