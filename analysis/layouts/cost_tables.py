@@ -97,17 +97,11 @@ def _time_in_words(evidence: Evidence, batch_sizes: Iterable[int]) -> str:
 
 
 def _timed(name: str, size: int) -> Callable[[costs.MeasuredExit], Entry | None]:
-    return lambda timed: (
-        HUNDREDTHS.entry(getattr(timed.by_batch_size[size], name)) if size in timed.by_batch_size else None
-    )
-
-
-def _layer_ratio(timed: costs.MeasuredExit) -> Entry:
-    return HUNDREDTHS.entry(timed.by_batch_size[max(timed.by_batch_size)].layer_ratio)
+    return lambda timed: HUNDREDTHS.entry(getattr(timed, name)(size)) if size in timed.batch_sizes else None
 
 
 LATENCY: list[Column[costs.MeasuredExit]] = [
-    Column("layer_ratio", "ratio", _layer_ratio),
+    Column("layer_ratio", "ratio", lambda timed: HUNDREDTHS.entry(timed.layer_ratio(max(timed.batch_sizes)))),
     Column("gigaflops", "GFLOPs", lambda timed: Style(scale=1e-9, decimals=3).entry(timed.flops)),
     *(Column(f"milliseconds_{size}", f"ms, {size}", _timed("milliseconds", size)) for size in TIMED_BATCHES),
     *(Column(f"time_ratio_{size}", f"time, {size}", _timed("time_ratio", size)) for size in TIMED_BATCHES),

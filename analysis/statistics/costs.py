@@ -16,7 +16,7 @@ from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.resolved_plan import Pretraining
-from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency
+from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
@@ -111,17 +111,13 @@ def _total(spent: Iterable[Spent | Compute]) -> Compute:
 
 def row_ledger(rows: list[Row]) -> list[Entry]:
     """One entry per row."""
-    return [_entry(row) for row in rows]
-
-
-def _entry(row: Row) -> Entry:
-    costs = [pretraining_cost(study) for cell in row.cells.values() for study in cell.studies]
-    return Entry(
-        row=row.label,
-        spent=ledger(record for cell in row.cells.values() for record in cell.paid),
-        pretrained=[cost for cost in costs if cost is not None],
-        unfinished=frozenset(task for task, cell in row.cells.items() if cell.state == "missing"),
-    )
+    entries = []
+    for row in rows:
+        costs = [pretraining_cost(study) for cell in row.cells.values() for study in cell.studies]
+        spent = ledger(record for cell in row.cells.values() for record in cell.paid)
+        unfinished = frozenset(task for task, cell in row.cells.items() if cell.state == "missing")
+        entries.append(Entry(row.label, spent, [cost for cost in costs if cost is not None], unfinished))
+    return entries
 
 
 def pretraining_cost(study: Study) -> PretrainingCost | None:
@@ -199,22 +195,12 @@ def time_in_words(seconds: float, unit: TimeUnit) -> str:
 
 
 @dataclass(frozen=True)
-class TimedExit:
-    """One setting of the exit at one batch size."""
-
-    milliseconds: float  # per example
-    time_ratio: float  # of all layers' milliseconds to these
-    layer_ratio: float  # depth to the layers run by the timed examples
-
-
-@dataclass(frozen=True)
 class MeasuredExit:
-    """One setting of the exit."""
+    """One setting of the exit, timed on the models of several seeds; every number is the median over them."""
 
     rule: str
     setting: float | None
-    flops: float  # per example
-    by_batch_size: dict[int, TimedExit]
+    timed: list[tuple[ExitLatency, ExitLatency]]  # of each seed this setting, and all layers
 
     @property
     def name(self) -> str:
@@ -222,6 +208,36 @@ class MeasuredExit:
         if self.rule == "last":
             return "all layers"
         return self.rule if self.setting is None else f"{self.rule} {self.setting:.3g}"
+
+    @property
+    def batch_sizes(self) -> set[int]:
+        """Those at which it was timed."""
+        return {timing.batch_size for own, _ in self.timed for timing in own.timings}
+
+    @property
+    def flops(self) -> float:
+        """Per example."""
+        return _median(own.flops for own, _ in self.timed)
+
+    def milliseconds(self, batch_size: int) -> float:
+        """Per example."""
+        return _median(own.milliseconds for own, _ in self._timings(batch_size))
+
+    def time_ratio(self, batch_size: int) -> float:
+        """Of all layers' milliseconds to these."""
+        return _median(whole.milliseconds / own.milliseconds for own, whole in self._timings(batch_size))
+
+    def layer_ratio(self, batch_size: int) -> float:
+        """Of the depth to the layers run by the timed examples."""
+        return _median(whole.mean_layers / own.mean_layers for own, whole in self._timings(batch_size))
+
+    def _timings(self, batch_size: int) -> list[tuple[Timing, Timing]]:
+        both = [(own.timing(batch_size), whole.timing(batch_size)) for own, whole in self.timed]
+        return [(own, whole) for own, whole in both if own and whole]
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(list(values)))
 
 
 def latencies_of(cell: Cell) -> list[Latency]:
@@ -231,9 +247,11 @@ def latencies_of(cell: Cell) -> list[Latency]:
 
 def measured_exits(cell: Cell) -> list[MeasuredExit]:
     """Every setting that was timed, the models' own first; empty where nothing was."""
-    latencies = latencies_of(cell)
-    settings = dict.fromkeys((timed.rule, timed.setting) for latency in latencies for timed in latency.exits)
-    return [_measured_exit(latencies, *setting) for setting in settings]
+    found: dict[tuple[str, float | None], list[tuple[ExitLatency, ExitLatency]]] = {}
+    for latency in latencies_of(cell):
+        for timed in latency.exits:
+            found.setdefault((timed.rule, timed.setting), []).append((timed, latency.all_layers))
+    return [MeasuredExit(*setting, timed) for setting, timed in found.items()]
 
 
 def devices_in_words(cells: Iterable[Cell]) -> str:
@@ -242,33 +260,6 @@ def devices_in_words(cells: Iterable[Cell]) -> str:
     return " or ".join(
         dict.fromkeys(f"{latency.device}, {counted(latency.threads, 'thread')}" for latency in latencies)
     )
-
-
-def _measured_exit(latencies: list[Latency], rule: str, setting: float | None) -> MeasuredExit:
-    pairs = [
-        (timed, latency.all_layers)
-        for latency in latencies
-        for timed in latency.exits
-        if (timed.rule, timed.setting) == (rule, setting)
-    ]
-    sizes = dict.fromkeys(timing.batch_size for timed, _ in pairs for timing in timed.timings)
-    return MeasuredExit(
-        rule, setting, _median(timed.flops for timed, _ in pairs), {size: _timed_exit(pairs, size) for size in sizes}
-    )
-
-
-def _timed_exit(pairs: list[tuple[ExitLatency, ExitLatency]], batch_size: int) -> TimedExit:
-    measured = [(timed.timing(batch_size), whole.timing(batch_size)) for timed, whole in pairs]
-    timings = [(timed, whole) for timed, whole in measured if timed and whole]
-    return TimedExit(
-        milliseconds=_median(timed.milliseconds for timed, _ in timings),
-        time_ratio=_median(whole.milliseconds / timed.milliseconds for timed, whole in timings),
-        layer_ratio=_median(whole.mean_layers / timed.mean_layers for timed, whole in timings),
-    )
-
-
-def _median(values: Iterable[float]) -> float:
-    return float(np.median(list(values)))
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
@@ -283,7 +274,7 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     parameters = median(lambda record: record.num_parameters)
-    own_exit = next((measured.by_batch_size for measured in measured_exits(cell)), {})
+    own_exit = next(iter(measured_exits(cell)), MeasuredExit("", None, []))
     depth, run = median(lambda record: record.num_layers), median(lambda record: record.mean_layers)
     return {
         "parameters": None if parameters is None else parameters / 1e6,
@@ -292,7 +283,10 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
         "fewest_layers": min(layers, default=None),
         "most_layers": max(layers, default=None),
         "layer_ratio": depth / run if depth and run else None,
-        **{f"time_ratio_{size}": own_exit[size].time_ratio if size in own_exit else None for size in TIMED_BATCHES},
+        **{
+            f"time_ratio_{size}": own_exit.time_ratio(size) if size in own_exit.batch_sizes else None
+            for size in TIMED_BATCHES
+        },
         "seconds_per_trial": median(lambda record: record.wall_seconds),
     }
 
