@@ -188,15 +188,14 @@ def _has_report(folder: Path) -> bool:
 
 
 def _files_drift(folder: Path, files: Mapping[str, bytes], *, made_by: str) -> list[str]:
-    return [line for name, content in files.items() for line in _file_drift(folder / name, content, made_by=made_by)]
-
-
-def _file_drift(path: Path, content: bytes, *, made_by: str) -> list[str]:
-    """A line if the file is missing, or is not byte for byte what it should be."""
-    if not path.exists():
-        return [f"{path} is missing; {made_by} writes it"]
-    found = path.read_bytes()
-    return [] if found == content else [f"{path} is not what the study gives: {first_difference(found, content)}"]
+    """A line for each file that is missing, or is not byte for byte what it should be."""
+    lines = []
+    for name, content in files.items():
+        if not (path := folder / name).exists():
+            lines.append(f"{path} is missing; {made_by} writes it")
+        elif (found := path.read_bytes()) != content:
+            lines.append(f"{path} is not what the study gives: {first_difference(found, content)}")
+    return lines
 
 
 def _surplus(folder: Path, names: Mapping[str, bytes] | set[str]) -> list[str]:

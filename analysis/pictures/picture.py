@@ -270,22 +270,16 @@ def compare_lines(label: str, line: Line, other_label: str, other: Line, *, at: 
     grid = np.linspace(low, high, 101)
     difference = np.interp(grid, *line) - np.interp(grid, *other)
     signs = np.where(np.abs(difference) < NOTEWORTHY, 0, np.sign(difference)).astype(int)
-    stretches = _stretches(signs)
-    if all(sign == 0 for sign, _, _ in stretches):
+    if not signs.any():
         return f"{label} lies within {NOTEWORTHY} of {other_label} from {at.format(low)} to {at.format(high)}"
     words = {1: "above", -1: "below"}
-    parts = [
-        f"{words[sign]} {other_label if i == 0 else 'it'} from {at.format(grid[start])} to {at.format(grid[end])}"
-        for i, (sign, start, end) in enumerate(stretch for stretch in stretches if stretch[0])
-    ]
+    parts: list[str] = []
+    for sign, places in itertools.groupby(range(len(grid)), key=lambda place: int(signs[place])):
+        stretch = grid[list(places)]
+        if sign:
+            ends = f"from {at.format(stretch[0])} to {at.format(stretch[-1])}"
+            parts.append(f"{words[sign]} {'it' if parts else other_label} {ends}")
     return f"{label} lies {joined(parts)}"
-
-
-def _stretches(signs: np.ndarray) -> list[tuple[int, int, int]]:
-    """Sign, first and last place of every stretch of one sign."""
-    starts = [0, *(np.flatnonzero(np.diff(signs)) + 1).tolist()]
-    ends = [*(start - 1 for start in starts[1:]), len(signs) - 1]
-    return [(int(signs[start]), start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def sentences_by_task(texts: Mapping[str, Sequence[str]]) -> str:
