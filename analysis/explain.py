@@ -41,9 +41,17 @@ def explain(study: Study, name: str) -> str:
     name = resolve_name(name, names, what=f"cell of {study.folder}", known=known)
     method, task = name.split("/")
     cell = cell_of(study, method, task)
-    parts = [_headline(cell), *_confirm_lines(cell), *_search_lines(cell), f"in MLflow: tags.arm = '{name}'"]
+    number = f"{POINTS.text(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
+    parts = [
+        f"{name} in {study.folder}: {number} ({cell.shortfall})",
+        *(line for record in (*cell.records, *cell.failed) for line in _record_lines(study, record)),
+        *_search_lines(study, cell),
+        f"in MLflow: tags.arm = '{name}'",
+    ]
     if cell.records:
-        parts += [f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}", *_origin_lines(cell)]
+        facts = {"backbone": cell.arm.pinned_backbone, "protocol": study.protocol_hash} | provenance(cell.records)
+        parts.append(f"configuration: {json.dumps(to_plain(cell.config), sort_keys=True)}")
+        parts += [*pretraining_in_words([study]), *(f"{fact}: {value}" for fact, value in facts.items())]
     return "\n".join(parts) + "\n"
 
 
@@ -57,17 +65,8 @@ def journal_lines(study: Study, key: str) -> list[str]:
     ]
 
 
-def _headline(cell: Cell) -> str:
-    number = f"{POINTS.text(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
-    return f"{cell.name} in {cell.studies[0].folder}: {number} ({cell.describe().removeprefix(f'{cell.name}: ')})"
-
-
-def _confirm_lines(cell: Cell) -> list[str]:
-    (study,) = cell.studies
-    return [line for record in (*cell.records, *cell.failed) for line in _record_lines(study, record)]
-
-
-def _search_lines(cell: Cell) -> list[str]:
+def _search_lines(study: Study, cell: Cell) -> list[str]:
+    """The search behind a cell: its best trial, how many failed of what, and where tracebacks are."""
     records = cell.arm_records
     search = [record for record in records if record.phase == "search"]
     best = best_search_record(records)
@@ -76,25 +75,12 @@ def _search_lines(cell: Cell) -> list[str]:
     ]
     if best is not None and best.selection_score is not None:
         lines.append(f"best search trial: {best.trial}, key {best.key}, {POINTS.text(best.selection_score)} points")
-    return lines + _failure_lines(cell)
-
-
-def _failure_lines(cell: Cell) -> list[str]:
-    """How many search trials failed of what, and where tracebacks are, of confirm trials too."""
-    (study,) = cell.studies
-    failed = [record for record in cell.arm_records if record.status == "failed"]
+    failed = [record for record in records if record.status == "failed"]
     errors = Counter(record.error for record in failed if record.phase == "search")
-    lines = [f"  {number} failed: {error}" for error, number in errors.items()]
+    lines += [f"  {number} failed: {error}" for error, number in errors.items()]
     if failed:
         lines.append(f"tracebacks: python -m study.status {shlex.quote(str(study.folder))} --failures")
     return lines
-
-
-def _origin_lines(cell: Cell) -> list[str]:
-    """What made the numbers."""
-    facts = {"backbone": cell.arm.pinned_backbone, "protocol": cell.studies[0].protocol_hash}
-    facts |= provenance(cell.records)
-    return [*pretraining_in_words(cell.studies), *(f"{name}: {value}" for name, value in facts.items())]
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
