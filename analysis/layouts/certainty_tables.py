@@ -216,9 +216,8 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     def measure(part: Callable[[Repeats], float | None], style: Style = POINTS) -> Measure:
         return lambda place, _: style.entry(part(repeats[place])) if place in repeats else None
 
-    left_out = [
-        repeat.describe() for _, cell in evidence.cells for repeat in repeats_of(cell)[1:] if repeat.state != "complete"
-    ]
+    others = [repeat for _, cell in evidence.cells for repeat in repeats_of(cell)[1:]]
+    left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]
     return make_table(
         evidence,
         "search_repeats",

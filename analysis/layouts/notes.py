@@ -141,12 +141,13 @@ def departures(studies: Sequence[Study]) -> dict[str, list[str]]:
 def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     """Which studies the cells are from, what was asked for beyond the methods' own values, and the search behind."""
     named = list(zip(names_of(studies), studies, strict=True))
+    cells = [cell for row in rows for cell in row.cells.values()]
     return [
         *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
-        *_search_notes(rows),
+        *_search_notes(rows, cells),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
-        *_code_notes(studies, rows),
-        *_device_notes(studies, rows),
+        *(line for study in studies for line in _code_notes(study, cells)),
+        *_device_notes(studies, cells),
         *(
             f"study {name}: {', '.join(study.methods)} on {', '.join(study.tasks)}"
             for name, study in named
@@ -168,9 +169,8 @@ def _settings(study: Study) -> list[str]:
     ]
 
 
-def _search_notes(rows: list[Row]) -> list[str]:
+def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
     """Which search tables show if searches were repeated; how many configurations rows had if they differ in it."""
-    cells = [cell for row in rows for cell in row.cells.values()]
     samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
     notes = []
     if numbers := sorted({len(repeats_of(cell)) for cell in cells} - {1}):
@@ -184,13 +184,8 @@ def _search_notes(rows: list[Row]) -> list[str]:
     return notes
 
 
-def _code_notes(studies: list[Study], rows: list[Row]) -> list[str]:
+def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
     """The arms with trials of other code than those that their study began with."""
-    cells = [cell for row in rows for cell in row.cells.values()]
-    return [line for study in studies for line in _code_notes_of(study, cells)]
-
-
-def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
     records = {record.key: record for cell in cells for record in cell.arm_records if record.key in study.by_key}
     if len({record.code_digest for record in records.values()}) < 2:
         return []  # no need to read the journal
@@ -212,9 +207,9 @@ def _code_notes_of(study: Study, cells: list[Cell]) -> list[str]:
     return [f"{head}: {'; '.join(trials_by_code)}"]
 
 
-def _device_notes(studies: list[Study], rows: list[Row]) -> list[str]:
+def _device_notes(studies: list[Study], cells: list[Cell]) -> list[str]:
     """What all trials behind the numbers were computed on and with, which scores depend on."""
-    records = [record for row in rows for cell in row.cells.values() for record in cell.arm_records if record.device]
+    records = [record for cell in cells for record in cell.arm_records if record.device]
     trained = sorted({f"{record.device}, torch {record.versions.get('torch', 'unknown')}" for record in records})
     if not trained:
         return []

@@ -59,7 +59,7 @@ class Cell:
 
     @property
     def scores(self) -> list[float]:
-        return [_score(record) for record in self.records]
+        return [record.score for record in self.records if record.score is not None]  # completed trials have one
 
     @property
     def config(self) -> Configuration | None:
@@ -105,20 +105,11 @@ class Cell:
     def shortfall(self) -> str:
         """How its seeds differ from the protocol's, and of an empty cell why, where that is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
-        if self.state == "missing" and (reason := self._waits_for):
-            return f"missing: {reason}{failed}"
+        reasons = dict.fromkeys(study.waits_for(self.name) for study in self.studies if self.state == "missing")
+        if known := " and ".join(filter(None, reasons)):
+            return f"missing: {known}{failed}"
         wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
         return f"{self.state}: found {found}; the protocol wants {wanted}{failed}"
-
-    @property
-    def _waits_for(self) -> str:
-        """What it waits for in the studies that have its arm, by the journals; those that know nothing are left out."""
-        reasons = dict.fromkeys(study.waits_for(self.name) for study in self.studies)
-        return " and ".join(reason for reason in reasons if reason)
-
-    def describe(self) -> str:
-        """One line that names the cell and how its seeds differ from the protocol's."""
-        return f"{self.name}: {self.shortfall}"
 
 
 @dataclass(frozen=True)
@@ -154,11 +145,6 @@ def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seed
         failed=tuple(record for record in confirm if record.status == "failed"),
         seeds_wanted=seeds_wanted,
     )
-
-
-def _score(record: Record) -> float:
-    assert record.score is not None  # `Record` has checked it for completed trials
-    return record.score
 
 
 def rows_of(studies: Sequence[Study], *, separate: bool = False) -> list[Row]:
@@ -264,8 +250,7 @@ def _check_same_plan(first: Study, other: Study) -> None:
 
 
 def _check_same_arm(first: Study, other: Study, method: str, task: str) -> None:
-    mine, theirs = to_plain(first.arm(method, task)), to_plain(other.arm(method, task))
-    differing = [line for fact in (*FACTS_OF_ARM, "seeds") for line in changes(fact, mine.get(fact), theirs.get(fact))]
+    differing = _differing((*FACTS_OF_ARM, "seeds"), first.arm(method, task), other.arm(method, task))
     _require_same(f"{method}/{task}", first, other, differing)
 
 
@@ -274,17 +259,17 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
     first = next(iter(cells.values()))
     for cell in cells.values():
         mine, theirs = (one.studies[0].file.plan.asked.settings for one in (first, cell))
-        differing = [
-            line for fact in SAME_METHOD for line in changes(fact, getattr(first.arm, fact), getattr(cell.arm, fact))
-        ]
-        differing += changes("settings", to_plain(mine), to_plain(theirs))
+        differing = _differing(SAME_METHOD, first.arm, cell.arm) + changes("settings", to_plain(mine), to_plain(theirs))
         _require_same(label, first.studies[0], cell.studies[0], differing)
 
 
 def _check_same_numbers(first: Study, record: Record, other: Study, again: Record) -> None:
-    mine, theirs = to_plain(record), to_plain(again)
-    differing = [line for name in SAME_NUMBERS for line in changes(name, mine[name], theirs[name])]
-    _require_same(f"trial {record.key} of {record.arm}", first, other, differing)
+    _require_same(f"trial {record.key} of {record.arm}", first, other, _differing(SAME_NUMBERS, record, again))
+
+
+def _differing(fields: Iterable[str], one: Arm | Record, other: Arm | Record) -> list[str]:
+    mine, theirs = to_plain(one), to_plain(other)
+    return [line for field in fields for line in changes(field, mine.get(field), theirs.get(field))]
 
 
 def _require_same(what: str, first: Study, other: Study, differing: list[str]) -> None:
