@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,35 +77,27 @@ def _create_version(tracking: Tracking, name: str, record: Record) -> str:
 
 
 def save_model(record: Record, folder: Path) -> None:
-    """Writes the record's model to `folder` in MLflow's format, with its signature and the code that it needs."""
+    """Writes the record's model to `folder` in MLflow's format, with its signature, and its method's code."""
     import mlflow.pyfunc
 
     if record.model is None or not model_exists(record.model):
         raise ValueError(f"the model of record {record.key} is gone: {record.model}")
     versions = {name: version.rpartition(", ")[2] for name, version in record.versions.items()}
-    with local_model(record.model) as model, own_method(record) as methods, warnings.catch_warnings():
+    with local_model(record.model) as model, tempfile.TemporaryDirectory() as methods, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*input example was not provided")  # the signature is written, not guessed
+        artifacts, own = {"model": str(model)}, included()
+        if own is not None and own.has(base_method(record.method)):
+            for name, text in own.sources.items():
+                (Path(methods) / name).write_text(text, encoding="utf-8")
+            artifacts["methods"] = methods
         mlflow.pyfunc.save_model(
             folder,
             python_model=str(SERVED_MODEL),
-            artifacts={"model": str(model)} | ({} if methods is None else {"methods": methods}),
+            artifacts=artifacts,
             code_paths=[str(path) for path in CODE],
             signature=_signature(record),
             pip_requirements=[f"{name}=={versions[name]}" for name in REQUIREMENTS if name in versions],
         )
-
-
-@contextmanager
-def own_method(record: Record) -> Iterator[str | None]:
-    """A folder, for a while, with the files of the included methods; None where the record's is the package's."""
-    methods = included()
-    if methods is None or not methods.has(base_method(record.method)):
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in methods.sources.items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
-        yield folder
 
 
 def _signature(record: Record) -> Any:
