@@ -100,12 +100,9 @@ class Tail:
             file.seek(self._offset)
             content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [self._parse(line) for line in whole.splitlines()]
-
-    def _parse(self, line: bytes) -> tuple[int, Any]:
-        self._line += 1
-        return self._line, self._reader.read(line, where=f"{self._path}:{self._line}")
+        lines = list(enumerate(whole.splitlines(), start=self._line + 1))
+        self._offset, self._line = self._offset + len(whole), self._line + len(lines)
+        return [(number, self._reader.read(line, where=f"{self._path}:{number}")) for number, line in lines]
 
 
 def _is_json(line: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -215,7 +216,7 @@ class StudyFacts:
     def __init__(self) -> None:
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
-        self.arms: dict[str, ArmFacts] = {}
+        self.arms: defaultdict[str, ArmFacts] = defaultdict(ArmFacts)
         self.trials: dict[str, TrialFacts] = {}
         self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
         self.records: list[Record] = []  # in the order they ended; a trial that was reopened may have several
@@ -230,8 +231,6 @@ class StudyFacts:
 
     def arm(self, name: str) -> ArmFacts:
         """The facts of an arm; empty ones before its first event."""
-        if name not in self.arms:
-            self.arms[name] = ArmFacts()
         return self.arms[name]
 
     @property
@@ -269,8 +268,7 @@ class StudyFacts:
                 trial.is_broken_off = True
                 self._note(event, event.failure, "tried again")
             case TrialRestarted():
-                trial = self._heard_of(event.key)
-                trial.forget_reports()  # what ASHA has decided stays decided
+                self._heard_of(event.key).forget_reports()  # what ASHA has decided stays decided
                 self.notices.append(event)
             case TrialReopened():
                 self._reopen(event)
@@ -365,11 +363,10 @@ class StudyFacts:
         if last is not None and trial.best is not None and event.status != "failed":
             row, outcome = trial.best.row, last.outcome
             reported = (outcome.reported if outcome else None) or row.reported
-            has_score = outcome is not None or self._selects_on_dev
+            has_score = outcome is not None or (self.plan is not None and self.plan.protocol.selection == "dev")
             facts |= _copied(outcome, "num_parameters", "data_differences", "model", "latency")
             facts["score"] = reported.score if has_score else None
-            facts["metrics"], facts["mean_layers"] = reported.metrics, reported.mean_layers
-            facts["epoch"], facts["selection_score"] = row.epoch, row.selection_score
+            facts |= _copied(reported, "metrics", "mean_layers") | _copied(row, "epoch", "selection_score")
         return Record(
             **facts,
             config=trial.config,
@@ -380,10 +377,6 @@ class StudyFacts:
             started=trial.started.time,
             ended=event.time,
         )
-
-    @property
-    def _selects_on_dev(self) -> bool:
-        return self.plan is not None and self.plan.protocol.selection == "dev"
 
     def _shared_facts(self, trial: TrialFacts) -> dict[str, Any]:
         """The part of a record that is of the arm, and of the code of the launches that trained the trial.
