@@ -1,4 +1,4 @@
-"""The study orchestrator: plan, engine, journal, tracking. See docs/architecture.md."""
+"""The study orchestrator: plans, decisions, drivers, journal, commands. See docs/architecture.md."""
 
 from study.own_packages import end_in_one_line, require_own
 

@@ -129,7 +129,7 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
 
     group = "where it goes"
 
-    name: Annotated[str | None, option("default: from methods, profile and protocol", "STUDY")] = None
+    name: Annotated[str | None, option("default: the methods, and digits of all that decides numbers", "STUDY")] = None
     out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI|none")] = None

@@ -3,7 +3,7 @@
 A resample gives every example a weight, how often it was drawn; every GLUE metric is a function of weighted means, so
 a matrix product gives all resamples, for all seeds of a method and draws of its exit at once. Sums of such weights are
 exact: a model that answers all alike has no correlation, not one of 1e-8. Spearman keeps the ranks of the whole dev
-set. The score on the dev set itself is that of `trainables.data.tasks`.
+set. The score on the dev set itself is that of `trainables.data.metrics`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from analysis.statistics import uncertainty
 from analysis.statistics.searches import completed_scores, search_noise
 from analysis.statistics.uncertainty import SearchNoise, Variance
 from analysis.studies.cells import Cell, Row
-from analysis.studies.stored_predictions import TOLERANCE, Predictions, read_predictions
+from analysis.studies.load import TOLERANCE
+from analysis.studies.stored_predictions import Predictions, read_predictions
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, score

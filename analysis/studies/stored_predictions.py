@@ -10,13 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from analysis.studies.cells import Cell
-from analysis.studies.load import Study
+from analysis.studies.load import TOLERANCE, Study
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
 
-TOLERANCE = 1e-6  # of a score that is recomputed: far below the 0.1 point that tables show
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1, "layer_answers": 1}  # axis of n
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 

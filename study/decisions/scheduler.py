@@ -138,14 +138,13 @@ class Scheduler:
         if row.epoch > trial.epochs:
             self.faults.got_on(key, node)
             events.append(self._reported(trial, report))
-        is_decided = trial.phase != "search" or row.finished or trial.stopped_at is not None
-        if not is_decided and (decided := self._decide(trial, row.epoch, row.selection_score)):
+        may_stop = trial.phase == "search" and not row.finished
+        if may_stop and trial.stopped_at is None and (decided := self._decide(trial, row.epoch, row.selection_score)):
             events.append(decided)
         if events:
             self._journal.append(*events)
-        if trial.phase != "search" or row.finished:
-            return "continue"
-        return "stop" if trial.stopped_at is not None and row.epoch >= trial.stopped_at else "continue"
+        is_stopped = trial.stopped_at is not None and row.epoch >= trial.stopped_at
+        return "stop" if may_stop and is_stopped else "continue"
 
     def _reported(self, trial: TrialFacts, report: Report) -> EpochReported:
         """The event of a report, without what the journal has already."""

@@ -17,7 +17,7 @@ WAIT_SECONDS = 0.1  # for the smoke steps of other actors, between two looks
 
 
 class TrialActor(tune.Trainable):
-    """Runs the trials of the assignment in `config`; one `step` is one epoch of each."""
+    """Runs the trial of the assignment in `config`; one `step` is one epoch."""
 
     _worker: Worker | None = None
 

@@ -22,7 +22,7 @@ import msgspec
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.worker import Worker
 
-STEP, RELEASE = b"step", b"release"  # what a process is told beside assignments: to go on; to let go of its trials
+STEP, RELEASE = b"step", b"release"  # what a process is told beside assignments: to go on; to let go of its trial
 NICENESS = 5  # over the launch's own, as Ray's workers have: where processors are short the driver goes first
 END_SECONDS = 600.0  # for a process that is idle; one that still imports on a busy machine takes minutes
 PR_SET_PDEATHSIG = 1  # of Linux's prctl: a signal when the parent is gone

@@ -122,7 +122,7 @@ class TuneDriver(Driver):
         return stuck
 
     def failed(self, ray_id: str, error: str, *, preempted: bool) -> None:
-        """An actor, its process or its node is gone: its trials are handed out again."""
+        """An actor, its process or its node is gone: its trial is handed out again."""
         self._waiting.pop(ray_id, None)
         super().failed(ray_id, error, preempted=preempted)
 
