@@ -66,7 +66,7 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
         return
     is_sound = True
     for rule in (*space_rules.RULES, *space_rules.POINT_RULES):
-        fault = _fault_of(method, partial(_first, rule, subject))
+        fault = _fault_of(method, partial(space_rules.first_fault, rule, subject))
         is_sound &= fault is None
         yield rule.__doc__ or "", fault
         if fault is not None and rule in space_rules.FIRST:
@@ -75,21 +75,13 @@ def check(method: str) -> Iterator[tuple[str, str | None]]:
         yield from _model_rules(method)
 
 
-def _first(rule: space_rules.Rule, subject: space_rules.Method) -> str | None:
-    return next(space_rules.faults_of(rule, subject), None)
-
-
 def _model_rules(method: str) -> Iterator[tuple[str, str | None]]:
     from study.contract.model_rules import RULES, Subject  # torch
 
     subjects = [Subject(method, backbone) for backbone in MINI_BACKBONES if fits(method, backbone)]
     for rule in RULES:
-        faults = (
-            f"{fault} (on {subject.backbone})"
-            for subject in subjects
-            if (fault := _fault_of(method, partial(rule, subject)))
-        )
-        fault = next(faults, None)
+        found = ((subject.backbone, _fault_of(method, partial(rule, subject))) for subject in subjects)
+        fault = next((f"{fault} (on {backbone})" for backbone, fault in found if fault), None)
         yield rule.__doc__ or "", fault
         if fault is not None and rule is RULES[0]:  # all others use what this one is about
             return

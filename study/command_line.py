@@ -95,12 +95,15 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
         super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Help)
         self._kind = kind
-        groups: dict[str, Any] = {}
-        for field, declared in _declared(kind):
-            title = _group_of(kind, field.name)
+        groups: dict[str | None, Any] = {}
+        for field in fields(kind):
+            declaring = next(
+                base for base in reversed(kind.__mro__) if field.name in vars(base).get("__annotations__", {})
+            )
+            title = vars(declaring).get("group")
             if title is not None and title not in groups:
                 groups[title] = self.add_argument_group(title)
-            _add(groups[title] if title is not None else self, field, declared)
+            _add(groups.get(title, self), field)
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
@@ -139,20 +142,9 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
 
 
-def _declared(kind: type[Typed]) -> Iterator[tuple[FieldInfo, Option]]:
-    """The fields of a struct that are declared as options, in their order."""
-    for field in fields(kind):
-        yield field, next(each for each in field.type.__metadata__ if isinstance(each, Option))
-
-
-def _group_of(kind: type[Typed], name: str) -> str | None:
-    """The title of the class that declares the field."""
-    declaring = next(base for base in reversed(kind.__mro__) if name in vars(base).get("__annotations__", {}))
-    return vars(declaring).get("group")
-
-
-def _add(parser: argparse._ActionsContainer, field: FieldInfo, declared: Option) -> None:
-    """Adds the argument of a field to a parser or one of its groups."""
+def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
+    """Adds the argument of a field, which is declared as an option, to a parser or one of its groups."""
+    declared = next(each for each in field.type.__metadata__ if isinstance(each, Option))
     kinds = {*_kinds(field.type)}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
     menu = "|".join(choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind))
@@ -229,26 +221,16 @@ def read_setting(text: str, option: str = "--set") -> tuple[str, Value]:
         ValueError: it has another form.
     """
     field, value = read_pair(option, text, "FIELD=VALUE")
-    return field, _number(value) if value.strip(_OF_NUMBERS) == "" else _plain(value)
-
-
-def _number(text: str) -> Value:
-    """A whole number wherever it is one, however it is written: 1e3 is 1000; the field makes of it what it holds."""
+    is_number = value.strip(_OF_NUMBERS) == ""
     try:
-        value = float(text)
+        read: Value = float(value) if is_number else json.loads(value)
     except ValueError:
-        return text
-    if not math.isfinite(value):
-        return text
-    return int(value) if value.is_integer() else value
-
-
-def _plain(text: str) -> Value:
-    try:
-        value: Value = json.loads(text)
-        return value
-    except ValueError:
-        return text
+        return field, value
+    if is_number and isinstance(read, float):
+        if not math.isfinite(read):
+            return field, value
+        return field, int(read) if read.is_integer() else read  # 1e3 is 1000; the field makes of it what it holds
+    return field, read
 
 
 def read_pair(option: str, text: str, form: str) -> tuple[str, str]:

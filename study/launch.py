@@ -246,11 +246,8 @@ def launched_arms(study: Study, options: LaunchOptions) -> frozenset[str]:
     named = [arm for arm in arms if methods is None or arm.method in methods]
     names = {arm.name for arm in named if tasks is None or arm.task in tasks}
     sources = {arm.name: arm.start_from for arm in arms}
-    waiting = list(names)
-    while waiting:
-        if (source := sources[waiting.pop()]) is not None and source not in names:
-            names.add(source)
-            waiting.append(source)
+    while added := {source for name in names if (source := sources[name]) is not None} - names:
+        names |= added
     if options.max_gpu_hours is not None and (left := [arm.name for arm in arms if arm.name not in names]):
         raise ValueError(
             f"--max-gpu-hours is shared by all arms of the study, but {left[0]} is not named; leave out --method and "

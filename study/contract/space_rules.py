@@ -207,10 +207,9 @@ POINT_RULES: tuple[Rule, ...] = (
 )
 
 
-def faults_of(rule: Rule, method: Method) -> Iterator[str]:
-    """Every fault by a rule, a line each, which begins with the file and line of the name at fault."""
-    for name, fault in rule(method):
-        yield f"{method.place_of(name)}: {fault}"
+def first_fault(rule: Rule, method: Method) -> str | None:
+    """The first fault by a rule, which begins with the file and line of the name at fault; None if it holds."""
+    return next((f"{method.place_of(name)}: {fault}" for name, fault in rule(method)), None)
 
 
 def check_files(method: str) -> None:
@@ -220,7 +219,7 @@ def check_files(method: str) -> None:
         ValueError: they do not; the first fault is named.
     """
     for rule in RULES:
-        for fault in faults_of(rule, Method(trainables.base_method(method))):
+        if fault := first_fault(rule, Method(trainables.base_method(method))):
             raise ValueError(fault)
 
 

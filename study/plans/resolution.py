@@ -12,20 +12,14 @@ one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    distribution_to_json,
-)
+from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
 
 import search_spaces
 import trainables
@@ -131,7 +125,8 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     space = search_spaces.load(method)
     backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
-    tuned = last_of(_tuned_layers(space, is_mini))
+    mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
+    tuned = last_of([(f"{space.file} SPACE", space.space), (f"{space.file} MINI_SPACE", mini_space)])
     fixed_layers = _fixed_layers(plan, space, task, is_mini)
     known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
     check_settings(method, plan.settings, known)
@@ -140,7 +135,8 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     published = () if is_mini else space.published.get(task, ())
     first = _without_repeats({name: point[name] for name in tuned if name in point} for point in published)
     if plan.sampler == "grid":
-        grid = last_of(_grid_layers(space, is_mini))
+        mini_grid = space.mini_grid if is_mini else {}
+        grid = last_of([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
     return Resolution(fixed, tuned, first, backbone, tokenizer)
@@ -257,31 +253,19 @@ def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> L
     ]
 
 
-def _tuned_layers(space: SearchSpace, is_mini: bool) -> Layers[BaseDistribution]:
-    mini = {name: value for name, value in space.mini_space.items() if name in space.space}
-    return [(f"{space.file} SPACE", space.space), (f"{space.file} MINI_SPACE", mini if is_mini else {})]
-
-
-def _grid_layers(space: SearchSpace, is_mini: bool) -> Layers[list[Value]]:
-    paper, mini = (
-        {name: list(values) for name, values in grid.items()} for grid in (space.paper_grid, space.mini_grid)
-    )
-    return [(f"{space.file} PAPER_GRID", paper), (f"{space.file} MINI_GRID", mini if is_mini else {})]
-
-
 def range_of(distribution: BaseDistribution) -> Range:
     """The distribution as plans hold it."""
     return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
 
 
 def _range_in_words(distribution: BaseDistribution) -> str:
-    if isinstance(distribution, CategoricalDistribution):
-        return " | ".join(json.dumps(choice) for choice in distribution.choices)
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    return f"{distribution.low} to {distribution.high}{' log' if distribution.log else ''}"
+    found = range_of(distribution).attributes
+    if isinstance(choices := found.get("choices"), list):
+        return " | ".join(json.dumps(choice) for choice in choices)
+    return f"{found['low']} to {found['high']}{' log' if found['log'] else ''}"
 
 
-def _grid_points(grid: Mapping[str, list[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
+def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
     """Every point of the grid once, those of `first` leading."""
     points = combinations_of(grid)
     return _without_repeats([*(point for point in first if point in points), *points])
