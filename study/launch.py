@@ -95,6 +95,7 @@ class Study(NamedTuple):
     asked: Plan  # by this command alone
     earlier: PlanFile | None  # the plan that the folder holds
     why: str  # where the plan is from
+    unchecked: tuple[str, ...]  # in a dry run: names that the hub was to be asked for, and could not be
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,18 +106,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
     check_options(options)
-    if not options.dry_run:
-        return run_study(open_study(options), options)
-    unchecked: list[str] = []
-    return dry_run(open_study(options, unchecked=unchecked), options, unchecked=unchecked)
+    run = dry_run if options.dry_run else run_study
+    return run(open_study(options), options)
 
 
-def open_study(options: LaunchOptions, *, unchecked: list[str] | None = None) -> Study:
+def open_study(options: LaunchOptions) -> Study:
     """The study of a command line; see `prepare`. A fault of a setting in the file of --plan names the file."""
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
     try:
-        return prepare(plan, options, earlier=earlier, why=why, unchecked=unchecked)
+        return prepare(plan, options, earlier=earlier, why=why)
     except ValueError as error:
         if options.plan is None:
             raise
@@ -124,19 +123,11 @@ def open_study(options: LaunchOptions, *, unchecked: list[str] | None = None) ->
         raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
 
 
-def prepare(
-    plan: Plan,
-    options: LaunchOptions,
-    *,
-    earlier: PlanFile | None = None,
-    why: str = "",
-    unchecked: list[str] | None = None,
-) -> Study:
+def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
     """The study that is asked for. Its plan is resolved here, and nothing is created.
 
     Args:
         earlier: the plan of the study of --continue; that of any other folder is read here.
-        unchecked: as in `resolve`.
 
     Raises:
         ValueError: the plan cannot be run, or is of another study than the folder's.
@@ -148,12 +139,13 @@ def prepare(
             f"--retry-failed is of a study that is there, and {folder} is none; allowed: --continue runs/NAME, or "
             "leave it out"
         )
+    unchecked: list[str] | None = [] if options.dry_run else None
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
     if options.baseline and resolved.asked.baseline not in resolved.asked.methods:
         studied = ", ".join(resolved.asked.methods)
         raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
     _check_tensorfloat32(options, resolved)
-    return Study(resolved, folder, plan, earlier, why)
+    return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 
 
 def default_name(plan: Plan) -> str:
@@ -307,7 +299,7 @@ def _same_arms_elsewhere(study: Study) -> list[str]:
     ]
 
 
-def dry_run(study: Study, options: LaunchOptions, *, unchecked: Sequence[str]) -> int:
+def dry_run(study: Study, options: LaunchOptions) -> int:
     """Prints what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
     from study.forecast import forecast_plan
 
@@ -332,8 +324,8 @@ def dry_run(study: Study, options: LaunchOptions, *, unchecked: Sequence[str]) -
         print(on_screen(line, sys.stdout))
     for line in departures_in_words(resolved):
         print(line)
-    if unchecked:
-        words = f"not checked, because the hub cannot be reached: {', '.join(unchecked)}"
+    if study.unchecked:
+        words = f"not checked, because the hub cannot be reached: {', '.join(study.unchecked)}"
         print(on_screen(words, sys.stdout))
     print(on_screen("nothing was run; this plan as a file for --plan: --dry-run --toml", sys.stdout))
     return 0
