@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -354,7 +354,9 @@ def run_study(study: Study, options: LaunchOptions) -> int:
     with ExitStack() as stack:
         if options.address:
             with waiting_for(f"the Ray cluster at {options.address}", output=sys.stderr):
-                stack.enter_context(_ray(options.address))  # before anything is created
+                from study.cluster.ray_cluster import ray_cluster
+
+                stack.enter_context(ray_cluster(options.address))  # before anything is created
                 _resources(options)
         if options.storage and study.earlier is None:
             make_writable(join(storage_address(options.storage), "trials"))
@@ -517,7 +519,9 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
         print(f"waiting for {awaited}", file=sys.stderr, flush=True)
     with waiting_for(awaited, output=sys.stderr) as on_start, ExitStack() as stack:
         if starts_ray:
-            stack.enter_context(_ray(None))
+            from study.cluster.ray_cluster import ray_cluster
+
+            stack.enter_context(ray_cluster(None))
         from study.drivers.smoke_steps import SmokeSteps
         from study.screen.live_view import LiveView
 
@@ -537,25 +541,6 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
             smoke=SmokeSteps(scheduler, resources),
             until=until,
         ).run()
-
-
-@contextmanager
-def _ray(address: str | None) -> Iterator[None]:
-    """The Ray cluster at the address, else a Ray of the launch's own; a terminal is shown how long that takes to stop.
-
-    Raises:
-        ValueError: no cluster answers there.
-    """
-    from study.cluster.ray_cluster import ray_cluster
-
-    with ExitStack() as stack:
-        stack.enter_context(ray_cluster(address))
-        try:
-            yield
-        finally:
-            if address is None:
-                with waiting_for("Ray to stop", output=sys.stderr):
-                    stack.close()
 
 
 def _driver(options: LaunchOptions) -> type[Driver]:

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -18,6 +18,7 @@ from ray.exceptions import AuthenticationError, RpcError
 
 from study.cluster.ray_internals import ask_head, head_of, loopback_only, nothing_printed
 from study.cluster.resources import Autoscaler, WorkerKind
+from study.screen.terminal import waiting_for
 from study.storage.addresses import named
 
 # Read by Ray when its modules and workers start.
@@ -43,6 +44,8 @@ ANY = WorkerKind(name="any", resources={}, most=1)
 def ray_cluster(address: str | None) -> Iterator[None]:
     """A connection to the Ray cluster at `address`, or to one started here on loopback.
 
+    A terminal is shown how long the latter takes to stop.
+
     Raises:
         ValueError: no cluster answers there.
         OSError: none starts here: no memory, a full disk.
@@ -55,7 +58,8 @@ def ray_cluster(address: str | None) -> Iterator[None]:
         with nothing_printed():
             yield
     finally:
-        with interrupts_held("Ray is stopping"):
+        shown = nullcontext() if address else waiting_for("Ray to stop", output=sys.stderr)
+        with shown, interrupts_held("Ray is stopping"):
             ray.shutdown()
 
 

@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 
-from study import launch
+from study.cluster import ray_cluster
 from study.rebuild import analyse
 
 
@@ -36,13 +35,8 @@ def test_a_terminal_is_shown_that_ray_stops(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     shown = []
-
-    @contextmanager
-    def ray_cluster(address):
-        yield
-        shown.append(capsys.readouterr().err)
-
-    monkeypatch.setattr("study.cluster.ray_cluster.ray_cluster", ray_cluster)
-    with launch._ray(None):
+    monkeypatch.setattr(ray_cluster, "_start", lambda: None)
+    monkeypatch.setattr("ray.shutdown", lambda: shown.append(capsys.readouterr().err))
+    with ray_cluster.ray_cluster(None):
         assert capsys.readouterr().err == ""
     assert "waiting for Ray to stop" in shown[0]
