@@ -42,7 +42,7 @@ from benchmarks.real_results_stages import (
 from study.cluster.resources import local_gpus
 from study.command_line import Parser, guarded
 from study.facts.plain_words import clock
-from study.plans.identity import digest
+from study.plans.resolved_plan import digest
 from trainables.atomic_files import write_json
 from trainables.schema import Typed
 

@@ -47,7 +47,6 @@ from study.launch_options import (
 )
 from study.mlflow_mirror.tracking import silence_of
 from study.plans.departures import departures_in_words
-from study.plans.identity import digest, in_file_names
 from study.plans.plan import Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
@@ -65,7 +64,7 @@ from study.plans.plan_file import (
 )
 from study.plans.pretrained_backbone import unknown_in_words
 from study.plans.resolution import explain, resolve
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
 from study.rebuild import write_files
 from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python

@@ -25,10 +25,9 @@ from study.facts.plain_words import clock, columns, on_screen, wrapped
 from study.mlflow_mirror.tracking import default_uri
 from study.own_packages import PACKAGES, check_own
 from study.plans.departures import WIDTH, pretraining_departures
-from study.plans.identity import FIRST_SEED
 from study.plans.plan import Layered, check_settings, in_columns, last_of, lay_backbone
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
-from study.plans.resolved_plan import Pretraining
+from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_WORDS, tracking_address
 from study.storage.output_places import check_folder
 from trainables import objectives

@@ -40,8 +40,8 @@ from study.facts.events import utc_now
 from study.facts.plain_words import clock, on_screen
 from study.mlflow_mirror.run_content import Point, Run, milliseconds
 from study.mlflow_mirror.tracking import Tracking, outages, prepare_environment, reason
-from study.plans.identity import digest
 from study.plans.pretrained_backbone import Epoch, PretrainingFile, read_pretraining, write_pretraining
+from study.plans.resolved_plan import digest
 from study.screen.terminal import can_redraw, console_on
 from study.storage.addresses import masked
 from trainables.devices import device_and_threads

@@ -17,9 +17,8 @@ from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import JournalDigest, journal_digest
 from study.facts.winner import winner_of
-from study.plans.identity import confirm_seeds
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
-from study.plans.resolved_plan import Arm, Protocol
+from study.plans.resolved_plan import Arm, Protocol, confirm_seeds
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain

@@ -23,9 +23,8 @@ from optuna.trial import Trial, TrialState
 
 from study.facts.record import Status
 from study.facts.study_facts import ArmFacts, TrialFacts
-from study.plans.identity import digest
 from study.plans.plan import Sampler
-from study.plans.resolved_plan import Arm
+from study.plans.resolved_plan import Arm, digest
 from trainables.schema import Value
 
 STATES: dict[Status, TrialState] = {

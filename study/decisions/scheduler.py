@@ -43,8 +43,7 @@ from study.facts.events import (
 from study.facts.journal import Journal
 from study.facts.record import Phase, Record, Status
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.identity import search_seed
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import ResolvedPlan, search_seed
 from trainables.schema import Configuration
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from study.plans.identity import digest
+from study.plans.resolved_plan import digest
 from trainables import base_method
 from trainables.runs.trial import Content
 from trainables.schema import Typed

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from study.plans.identity import arm_name
+from study.plans.resolved_plan import arm_name
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Typed

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from study.decisions.progress import StudyProgress
 from study.facts.record import Record
 from study.mlflow_mirror.tracking import Tracking
-from study.plans.identity import in_file_names
+from study.plans.resolved_plan import in_file_names
 from study.storage.trial_places import local_model, model_exists, where_it_lies
 from trainables import base_method
 from trainables.method_files import included

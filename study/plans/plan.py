@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
-from study.plans.identity import MOST_REPEATS
 from trainables.configuration import AtLeastOne, Precision
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Sampler = Literal["tpe", "random", "grid"]
+MOST_REPEATS = 9  # of a search: confirm seeds stay below the search seeds
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
 

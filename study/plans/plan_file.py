@@ -17,9 +17,8 @@ from msgspec import UNSET
 from study import profiles
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
-from study.plans.identity import digest
 from study.plans.plan import Plan
-from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan
+from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
 from trainables.schema import Typed, from_plain, to_plain

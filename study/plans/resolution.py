@@ -26,10 +26,18 @@ import trainables
 from search_spaces import SearchSpace
 from study.contract.space_rules import check_files, combinations_of
 from study.plans.departures import departures
-from study.plans.identity import FIRST_SEED, MOST_SEEDS, arm_name, confirm_seeds
 from study.plans.plan import Layered, Layers, Plan, check_settings, in_columns, last_of, lay_backbone
 from study.plans.pretrained_backbone import is_tiny, pretraining_of
-from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
+from study.plans.resolved_plan import (
+    FIRST_SEED,
+    MOST_SEEDS,
+    Arm,
+    Protocol,
+    Range,
+    ResolvedPlan,
+    arm_name,
+    confirm_seeds,
+)
 from trainables import method_files
 from trainables.data.glue import check_data, fingerprint
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS

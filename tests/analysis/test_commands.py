@@ -13,7 +13,7 @@ from helpers.places import ROOT
 
 from analysis import explain, report, tables, verify
 from analysis.studies.load import load_study, newest_study
-from study.plans.identity import digest
+from study.plans.resolved_plan import digest
 
 SLOW_TO_IMPORT = ("pandas", "matplotlib", "sklearn", "scipy.stats", "torch", "ray", "mlflow", "optuna")
 LOADED = f"import sys, analysis.tables; print(*[name for name in {SLOW_TO_IMPORT} if name in sys.modules])"

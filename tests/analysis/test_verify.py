@@ -19,7 +19,7 @@ from study.facts.events import FILE, EpochReported, LaunchBegan, read_events
 from study.facts.record import Record
 from study.facts.study_facts import read_facts
 from study.facts.study_folder import journal_digest, predictions_file
-from study.plans.identity import digest
+from study.plans.resolved_plan import digest
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,9 @@ from study.facts.events import FILE
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.facts.study_folder import predictions_digest, predictions_file
-from study.plans.identity import confirm_seeds, digest
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.plan_file import PlanFile, write_plan
-from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan
+from study.plans.resolved_plan import Arm, Protocol, Range, ResolvedPlan, confirm_seeds, digest
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing

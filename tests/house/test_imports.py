@@ -36,7 +36,6 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.plan",
     "study.plans.plan_file",
     "study.plans.resolved_plan",
-    "study.plans.identity",
     "study.command_line",
     "trainables.method_files",
     "trainables.schema",

@@ -8,7 +8,7 @@ import pytest
 from helpers.launched_studies import launched_study, mini_plan
 
 from study.console import main
-from study.plans.identity import digest
+from study.plans.resolved_plan import digest
 
 
 @pytest.fixture(scope="module")
