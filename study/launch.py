@@ -29,6 +29,7 @@ from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
 from study.drivers.driver import end_unsettled
 from study.drivers.provenance import provenance
+from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed
 from study.drivers.watchdog import Stalled, Watchdog
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
@@ -36,6 +37,7 @@ from study.facts.journal import Journal
 from study.facts.plain_words import counted, first_of, for_screen, on_screen
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
+from study.forecast import forecast_plan
 from study.launch_options import (
     OUT,
     LaunchOptions,
@@ -66,6 +68,7 @@ from study.plans.pretrained_backbone import unknown_in_words
 from study.plans.resolution import explain, resolve
 from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
 from study.rebuild import write_files
+from study.screen.live_view import LiveView
 from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
@@ -300,8 +303,6 @@ def _same_arms_elsewhere(study: Study) -> list[str]:
 
 def dry_run(study: Study, options: LaunchOptions) -> int:
     """Prints what would run, what it is expected to cost and where it departs from the papers; nothing is created."""
-    from study.forecast import forecast_plan
-
     resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
@@ -473,12 +474,9 @@ def _run_trials(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> LaunchStatus:
     """Runs the trials; returns how the launch ended. The next one resumes open trials from their last saved epoch."""
-    if scheduler.progress.is_done:  # and a launch before was killed before its tables and its report
-        return _ended(scheduler)
-    from study.drivers.smoke_steps import SmokeStepsFailed
-
     try:
-        _drive(scheduler, folder, storage, options, until=until)
+        if not scheduler.progress.is_done:  # else a launch before was killed before its tables and its report
+            _drive(scheduler, folder, storage, options, until=until)
     except KeyboardInterrupt:
         return "interrupted"
     except Stalled as stalled:
@@ -494,13 +492,8 @@ def _run_trials(
         scheduler.end_launch("interrupted")
         raise
     if scheduler.progress.is_done:
-        return _ended(scheduler)
+        return "complete" if scheduler.progress.is_finished else "partial"
     return "paused" if scheduler.has_given_up else "drained"
-
-
-def _ended(scheduler: Scheduler) -> LaunchStatus:
-    """The status of a launch that has done all that it was asked for."""
-    return "complete" if scheduler.progress.is_finished else "partial"
 
 
 def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOptions, *, until: float) -> None:
@@ -521,9 +514,6 @@ def _drive(scheduler: Scheduler, folder: Path, storage: str, options: LaunchOpti
             from study.cluster.ray_cluster import ray_cluster
 
             stack.enter_context(ray_cluster(None))
-        from study.drivers.smoke_steps import SmokeSteps
-        from study.screen.live_view import LiveView
-
         resources = _resources(options)
         driver = _driver(options)  # takes seconds to import
         on_start()
