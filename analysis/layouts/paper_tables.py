@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from analysis.layouts import notes
 from analysis.layouts.evidence import (
     PAPER_TASKS,
     Evidence,
@@ -35,14 +36,6 @@ from analysis.layouts.evidence import (
     optimism_of,
     over_seeds,
     task_columns,
-)
-from analysis.layouts.notes import (
-    comparison_notes,
-    constant_notes,
-    departures,
-    marks_in_words,
-    sampled_exit_notes,
-    study_notes,
 )
 from analysis.layouts.table import (
     DEVIATION,
@@ -316,6 +309,7 @@ class PaperLayout:
 
     name: str
     title: str
+    caption: str = "Points (100 x score)."
     tasks: tuple[str, ...]
     before: tuple[Column[Row], ...] = ()  # columns before the tasks
     after: tuple[Column[Row], ...] = ()
@@ -332,12 +326,12 @@ def dev_table(evidence: Evidence) -> Table:
     table = _paper_table(
         evidence,
         DEV,
-        caption=" ".join(["Points (100 x score).", *_macro_in_words(rows), marks_in_words(rows, comparisons)]),
+        caption=" ".join([DEV.caption, *_macro_in_words(rows), notes.marks_in_words(rows, comparisons)]),
         arrows=marks(rows, comparisons),
-        notes=[
-            *constant_notes(evidence.samples),
-            *comparison_notes(comparisons),
-            *sampled_exit_notes(rows),
+        own_notes=[
+            *notes.constant_notes(evidence.samples),
+            *notes.comparison_notes(comparisons),
+            *notes.sampled_exit_notes(rows),
             *ledger_notes(ledger),
         ],
         further={
@@ -346,22 +340,18 @@ def dev_table(evidence: Evidence) -> Table:
             "compute": [entry.to_json() for entry in ledger],
         },
     )
-    notes = [f"departures, {who}: {'; '.join(lines)}" for who, lines in departures(evidence.studies).items()]
-    return replace(table, notes=[*table.notes, *notes])
+    found = notes.departures(evidence.studies)
+    return replace(table, notes=[*table.notes, *(f"departures, {who}: {'; '.join(own)}" for who, own in found.items())])
 
 
 def ablation_table(evidence: Evidence) -> Table:
     """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
-    return _paper_table(evidence, ABLATION, caption="Points (100 x score); the deviation is of single seeds (n - 1).")
+    return _paper_table(evidence, ABLATION)
 
 
 def pabee_table(evidence: Evidence) -> Table:
     """The table of PABEE's README: parameters, speed-up, scores; with what other READMEs print of the same models."""
-    caption = (
-        "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers run per "
-        "dev example, both summed over the tasks."
-    )
-    return _paper_table(evidence, PABEE, caption=caption)
+    return _paper_table(evidence, PABEE)
 
 
 def electra_table(evidence: Evidence) -> Table | None:
@@ -374,11 +364,7 @@ def electra_table(evidence: Evidence) -> Table | None:
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
     if not any(arm.method in methods or arm.backbone in backbones for arm in arms):
         return None
-    caption = (
-        "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
-        "matched and mismatched here and in lmtuners, matched only in ELECTRA's README."
-    )
-    return _paper_table(evidence, ELECTRA, caption=caption)
+    return _paper_table(evidence, ELECTRA)
 
 
 def pairs_with_published(rows: list[Row]) -> list[Pair]:
@@ -399,9 +385,9 @@ def _paper_table(
     evidence: Evidence,
     layout: PaperLayout,
     *,
-    caption: str,
+    caption: str | None = None,
     arrows: Mapping[Place, str] = MappingProxyType({}),
-    notes: Sequence[str] = (),
+    own_notes: Sequence[str] = (),
     further: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
     rows = evidence.rows
@@ -425,8 +411,8 @@ def _paper_table(
         lines=[line for own in ours for line in (own, *placed.beneath[own.label])],
         blocks=placed.blocks + _test_blocks(evidence, layout.papers_with_test(rows)),
         marks=mark_meanings(evidence.baseline) if layout is DEV else {},
-        caption=caption,
-        notes=[*verdict_notes(placed.pairs), *notes, *study_notes(evidence.studies, rows), *placed.notes],
+        caption=caption or layout.caption,
+        notes=[*verdict_notes(placed.pairs), *own_notes, *notes.study_notes(evidence.studies, rows), *placed.notes],
         facts=layout.facts,
         further=further,
     )
@@ -523,6 +509,7 @@ DEV = PaperLayout(
 ABLATION = PaperLayout(
     name="ablation",
     title="GLUE dev scores{data}, mean ± standard deviation over {seeds}",
+    caption="Points (100 x score); the deviation is of single seeds (n - 1).",
     tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
     entry=_deviation_entry,
     metrics=PAPER_METRICS,
@@ -532,6 +519,10 @@ ABLATION = PaperLayout(
 PABEE = PaperLayout(
     name="pabee",
     title="Parameters, speed-up and GLUE dev scores{data}, median over {seeds}",
+    caption=(
+        "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers run per "
+        "dev example, both summed over the tasks."
+    ),
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
     before=(Column("parameters", "#Param", _parameters_entry), Column("speed_up", "speed", _speed_entry)),
     metrics=PAPER_METRICS,
@@ -543,6 +534,10 @@ PABEE = PaperLayout(
 ELECTRA = PaperLayout(
     name="electra",
     title="GLUE dev scores{data} in ELECTRA's metrics, median over {seeds}",
+    caption=(
+        "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
+        "matched and mismatched here and in lmtuners, matched only in ELECTRA's README."
+    ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     before=(Column("parameters", "#Param", _parameters_entry),),
     entry=_electra_entry,
