@@ -31,18 +31,7 @@ from analysis.layouts.table import (
     fill,
     headings,
 )
-from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import (
-    Comparison,
-    Family,
-    Improvement,
-    RepeatedComparison,
-    Repeats,
-    by_task,
-    compare_repeats,
-    macro_test,
-    probability_of_improvement,
-)
+from analysis.statistics import comparisons, uncertainty
 from analysis.statistics.samples import Place, VarianceComponents, variance_components
 from analysis.statistics.searches import Gap
 from analysis.statistics.uncertainty import Interval, PairedTest
@@ -162,7 +151,7 @@ def spread_table(evidence: Evidence) -> Table | None:
     )
 
 
-OverTasks = tuple[PairedTest, Improvement, int]  # mean difference, runs above, number of tasks
+OverTasks = tuple[PairedTest, comparisons.Improvement, int]  # mean difference, runs above, number of tasks
 OVER_TASKS: list[Column[OverTasks]] = [
     Column("difference", "mean difference", lambda own: ESTIMATE.entry(own[0].difference, own[0].low, own[0].high)),
     Column(
@@ -178,10 +167,10 @@ def over_tasks_table(evidence: Evidence) -> Table | None:
     other = next((row for row in rows if row.label == baseline), None)
     found: dict[str, OverTasks] = {}
     for row in rows:
-        tests = by_task(evidence.comparisons, row.label, baseline) if baseline else {}
+        tests = comparisons.by_task(evidence.comparisons, row.label, baseline) if baseline else {}
         if other is not None and row is not other and tests:
-            improvement = probability_of_improvement(_scores(row, tests), _scores(other, tests))
-            found[row.label] = (macro_test(tests), improvement, len(tests))
+            improvement = comparisons.probability_of_improvement(_scores(row, tests), _scores(other, tests))
+            found[row.label] = (comparisons.macro_test(tests), improvement, len(tests))
     if not found:
         return None
     return make_table(
@@ -210,10 +199,10 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
-    compared = compare_repeats(repeats, baseline)
+    compared = comparisons.compare_repeats(repeats, baseline)
     tests = {(one.row, one.task): one for one in compared}
 
-    def measure(part: Callable[[Repeats], float | None], style: Style = POINTS) -> Measure:
+    def measure(part: Callable[[comparisons.Repeats], float | None], style: Style = POINTS) -> Measure:
         return lambda place, _: style.entry(part(repeats[place])) if place in repeats else None
 
     others = [repeat for _, cell in evidence.cells for repeat in repeats_of(cell)[1:]]
@@ -247,7 +236,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     )
 
 
-COMPARISONS: list[Column[Comparison]] = [
+COMPARISONS: list[Column[comparisons.Comparison]] = [
     Column("difference", "difference", lambda one: _test_entry(one, marked=one.family == "baseline")),
     Column("p_value", "p", lambda one: _p_entry(one.test.p_value)),
     Column("adjusted_p_value", "p, Holm", lambda one: _p_entry(one.adjusted_p_value)),
@@ -263,18 +252,19 @@ COMPARISONS: list[Column[Comparison]] = [
 
 def comparison_tables(evidence: Evidence) -> list[Table]:
     """The pairs of methods, a line per pair and task: those with the baseline, then those that mark nothing."""
-    names: dict[Family, str] = {"baseline": "comparisons", "others": "comparisons_of_others"}
-    found = {family: [one for one in evidence.comparisons if one.family == family] for family in names}
-    return [_comparison_table(evidence, family, names[family], own) for family, own in found.items() if own]
+    families: tuple[comparisons.Family, ...] = ("baseline", "others")
+    found = {family: [one for one in evidence.comparisons if one.family == family] for family in families}
+    return [_comparison_table(family, own, evidence.baseline) for family, own in found.items() if own]
 
 
-def _comparison_table(evidence: Evidence, family: Family, name: str, comparisons: list[Comparison]) -> Table:
-    baseline = evidence.baseline
+def _comparison_table(
+    family: comparisons.Family, compared: list[comparisons.Comparison], baseline: str | None
+) -> Table:
     what = f"with {baseline}" if family == "baseline" else "of all pairs" if baseline is None else "of other methods"
     role = "" if family == "baseline" else " They mark nothing and take nothing from the marks."
-    turned = [_turned(one) if one.row == baseline else one for one in comparisons]
+    turned = [_turned(one) if one.row == baseline else one for one in compared]
     return Table(
-        name=name,
+        name="comparisons" if family == "baseline" else "comparisons_of_others",
         title=f"Comparisons {what}",
         first_column="pair",
         columns=headings(COMPARISONS),
@@ -282,7 +272,7 @@ def _comparison_table(evidence: Evidence, family: Family, name: str, comparisons
         marks=mark_meanings(baseline),
         caption=(
             "Differences of mean scores in points with 95 % intervals: paired bootstrap over dev examples with the "
-            f"seeds as a second level. Holm is over the {counted(len(comparisons), 'comparison')} of this table.{role} "
+            f"seeds as a second level. Holm is over the {counted(len(compared), 'comparison')} of this table.{role} "
             "The first two p-values are of the chosen configurations; the third is of the methods, had each searched "
             "again (Holm too; a gap where a search has too few trials to tell). McNemar compares the models of one "
             "seed each: the lowest and the highest p."
@@ -290,9 +280,9 @@ def _comparison_table(evidence: Evidence, family: Family, name: str, comparisons
     )
 
 
-def _turned(one: Comparison) -> Comparison:
+def _turned(one: comparisons.Comparison) -> comparisons.Comparison:
     """The pair the way round that the dev table marks it: the method minus the baseline."""
-    return replace(one, row=one.other, other=one.row, test=by_task([one], one.other, one.row)[one.task])
+    return replace(one, row=one.other, other=one.row, test=comparisons.by_task([one], one.other, one.row)[one.task])
 
 
 def _interval_entry(interval: Interval | None) -> Entry:
@@ -311,7 +301,7 @@ def _scores(row: Row, tasks: Iterable[str]) -> dict[str, list[float]]:
     return {task: row.cells[task].scores for task in tasks}
 
 
-def _test_entry(one: Comparison | RepeatedComparison, *, marked: bool = True) -> Entry:
+def _test_entry(one: comparisons.Comparison | comparisons.RepeatedComparison, *, marked: bool = True) -> Entry:
     mark = ("↑" if one.test.difference > 0 else "↓") if one.holds and marked else ""
     return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=mark)
 
