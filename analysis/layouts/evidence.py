@@ -174,7 +174,7 @@ def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dic
 def _names(cell: Cell) -> dict[str, Any]:
     """Which cell it is and which records make it."""
     return {
-        "method": cell.method,
+        "method": cell.arm.method,
         "task": cell.task,
         "studies": [study.name for study in cell.studies],
         "state": cell.state,

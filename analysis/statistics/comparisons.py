@@ -345,7 +345,7 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
     cells = {(row.label, task): _complete(cell) for row in rows for task, cell in row.cells.items()}
     cells = {place: searches for place, searches in cells.items() if len(searches) > 1}
     flat = [
-        Row(f"{label}@{number}", cell.method, {task: cell})
+        Row(f"{label}@{number}", cell.arm.method, {task: cell})
         for (label, task), searches in cells.items()
         for number, cell in enumerate(searches)
     ]

@@ -17,9 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from analysis.studies.load import Study
+from analysis.studies.load import Study, confirm_trials
 from study.facts.record import Record
-from study.facts.winner import winner_of
 from study.plans.plan_file import changes
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm
 from trainables.data.tasks import TASKS
@@ -40,10 +39,6 @@ class Cell:
     records: tuple[Record, ...]
     failed: tuple[Record, ...]  # confirm trials of the same configuration that failed
     seeds_wanted: tuple[int, ...]  # by the protocol of the table
-
-    @property
-    def method(self) -> str:
-        return self.arm.method
 
     @property
     def task(self) -> str:
@@ -105,7 +100,7 @@ class Cell:
     def shortfall(self) -> str:
         """How its seeds differ from the protocol's, and of an empty cell why, where that is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
-        reasons = dict.fromkeys(study.waits_for(self.name) for study in self.studies if self.state == "missing")
+        reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies if self.state == "missing")
         if known := " and ".join(filter(None, reasons)):
             return f"missing: {known}{failed}"
         wanted, found = ", ".join(map(str, self.seeds_wanted)), ", ".join(map(str, self.seeds)) or "none"
@@ -135,8 +130,7 @@ def cell_of(study: Study, method: str, task: str) -> Cell:
 def made_cell(arm: Arm, studies: list[Study], records: Iterable[Record], *, seeds_wanted: tuple[int, ...]) -> Cell:
     """The cell that these records of the arm make."""
     records = tuple(records)
-    winner = winner_of(arm, records)
-    confirm = winner.confirm_trials(records) if winner else []
+    confirm = confirm_trials(arm, records)
     return Cell(
         arm=arm,
         studies=tuple(studies),
@@ -194,7 +188,7 @@ def _cell(studies: list[Study], method: str, task: str, seeds: tuple[int, ...]) 
 def repeats_of(cell: Cell) -> list[Cell]:
     """The cells of all searches of the cell's arm, its own first."""
     planned = [arm for study in cell.studies for arm in study.file.plan.arms]
-    others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.method, cell.task)}
+    others = {arm.name: arm for arm in planned if arm.repeat and (arm.method, arm.task) == (cell.arm.method, cell.task)}
     return [cell, *(_repeat(cell, arm) for _, arm in sorted(others.items()))]
 
 

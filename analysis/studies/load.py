@@ -6,12 +6,13 @@ import math
 import os
 import warnings
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study.decisions.progress import StudyProgress, last_progress
+from study.decisions.progress import last_progress
 from study.facts.events import FILE as JOURNAL
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
@@ -95,28 +96,25 @@ class Study:
         """
         import pandas  # takes half a second to import, and no table needs it
 
-        counting = {key for arm in self.file.plan.first_arms for key in self._counting(arm)}
+        confirmed = (confirm_trials(arm, self.by_arm.get(arm.name, [])) for arm in self.file.plan.first_arms)
+        counting = {record.key for records in confirmed for record in records if record.status == "completed"}
         rows = [{**to_plain(record), "counts": record.key in counting} for record in self.records]
         return pandas.json_normalize(rows, max_level=1)
 
-    def _counting(self, arm: Arm) -> set[str]:
-        records = self.by_arm.get(arm.name, [])
-        winner = winner_of(arm, records)
-        confirm = winner.confirm_trials(records) if winner else []
-        return {record.key for record in confirm if record.status == "completed"}
-
     @cached_property
-    def progress(self) -> StudyProgress | None:
-        """How far it is, within the GPU time of its last launch; None before any launch."""
-        return last_progress(self.file.plan, self.facts) if self.facts.launches else None
-
-    def waits_for(self, arm: str) -> str:
-        """What the arm's cell waits for, in the words of `study.status`; empty where that is nothing or not known."""
-        return self.progress.missing.get(arm, "") if self.progress else ""
+    def missing(self) -> Mapping[str, str]:
+        """What the cells of arms wait for, in the words of `study.status`; nothing before any launch."""
+        return last_progress(self.file.plan, self.facts).missing if self.facts.launches else {}
 
     @cached_property
     def by_key(self) -> dict[str, Record]:
         return {record.key: record for record in self.records}
+
+
+def confirm_trials(arm: Arm, records: Sequence[Record]) -> list[Record]:
+    """Those of the arm's records that repeat its winner, by seed, the failed ones too."""
+    winner = winner_of(arm, records)
+    return winner.confirm_trials(records) if winner else []
 
 
 def load_study(folder: Path | str, *, facts: StudyFacts | None = None) -> Study:
