@@ -434,16 +434,8 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
 
 def plan_file(folder: Path, plan: ResolvedPlan, code: Provenance, earlier: PlanFile | None = None) -> PlanFile:
     """The content of `plan.json`; `created` stays that of the first launch."""
-    return PlanFile(
-        name=folder.name,
-        created=earlier.created if earlier else utc_now(),
-        command=command_line(),
-        versions=code.versions,
-        git_commit=code.git_commit,
-        code_digest=code.code_digest,
-        protocol_hash=plan.protocol_hash,
-        plan=plan,
-    )
+    created = earlier.created if earlier else utc_now()
+    return PlanFile.of(folder, plan, code, created=created, command=command_line())
 
 
 def command_line() -> str:

@@ -200,8 +200,10 @@ def _check_machine(options: LaunchOptions) -> None:
     if gpus is not None and gpus > 1 and not gpus.is_integer():
         raise ValueError(f"--gpus-per-trial is {gpus:g}; allowed: a part of one, or a whole number")
     if is_local:
-        _check_at_most("gpus-per-trial", options.gpus_per_trial, local_gpus())
-        _check_at_most("cpus-per-trial", options.cpus_per_trial, len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        for name, value, most in (("gpus", gpus, local_gpus()), ("cpus", options.cpus_per_trial, cores)):
+            if value is not None and not value <= most:
+                raise ValueError(f"--{name}-per-trial is {value:g}; allowed: at most the {most:g} of this machine")
     if options.max_gpu_hours is not None and is_local and not local_gpus():
         raise ValueError(f"--max-gpu-hours is {options.max_gpu_hours:g}, but this machine has no GPU; leave it out")
 
@@ -226,11 +228,6 @@ def _check_name(name: str) -> None:
         raise ValueError(f"--name is {name!r}; allowed: the name of a folder, which is made in --out, without ? and %")
     if len(os.fsencode(name)) > MOST_BYTES:
         raise ValueError(f"--name is {name[:20]!r}... of {len(os.fsencode(name))} bytes; allowed: at most {MOST_BYTES}")
-
-
-def _check_at_most(name: str, value: float | None, most: float) -> None:
-    if value is not None and not value <= most:
-        raise ValueError(f"--{name} is {value:g}; allowed: at most the {most:g} of this machine")
 
 
 def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan, str]:

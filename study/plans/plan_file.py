@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from study import profiles
+from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.plan import Plan
@@ -42,6 +43,19 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     code_digest: str
     protocol_hash: str
     plan: ResolvedPlan
+
+    @classmethod
+    def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
+        return cls(
+            name=folder.name,
+            created=created,
+            command=command,
+            versions=code.versions,
+            git_commit=code.git_commit,
+            code_digest=code.code_digest,
+            protocol_hash=plan.protocol_hash,
+            plan=plan,
+        )
 
 
 def read_plan(folder: Path) -> PlanFile | None:
@@ -116,16 +130,7 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
     if not began:
         return None
     last = began[-1]
-    return PlanFile(
-        name=folder.name,
-        created=began[0].time,
-        command=last.command,
-        versions=last.versions,
-        git_commit=last.git_commit,
-        code_digest=last.code_digest,
-        protocol_hash=last.plan.protocol_hash,
-        plan=last.plan,
-    )
+    return PlanFile.of(folder, last.plan, Provenance.of(last), created=began[0].time, command=last.command)
 
 
 def plan_as_toml(plan: Plan) -> str:
