@@ -243,9 +243,10 @@ Event = (
 )
 
 
-class _Began(msgspec.Struct, tag_field="event", tag="launch_began"):
+class _Began(msgspec.Struct):
     """As much of a `launch_began` as every format has."""
 
+    event: Literal["launch_began"]
     format: int = 1
 
 
