@@ -363,7 +363,7 @@ def piece(kit: Path, out: Path, *, minutes: str = "1000", after: int | None = No
 
 def reports_in(out: Path) -> int:
     journal = out / "studies" / "cpu" / "events.jsonl"
-    return journal.read_text().count('"report"') if journal.exists() else 0
+    return journal.read_text().count('"epoch_reported"') if journal.exists() else 0
 
 
 @pytest.mark.long
