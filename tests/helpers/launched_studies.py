@@ -24,7 +24,7 @@ from study.decisions.scheduler import Scheduler, reopen_failed
 from study.decisions.specs import expected_attestation, trial_spec
 from study.drivers.driver import end_trial
 from study.facts.attestation import Provenance
-from study.facts.events import Report, SmokeStepFailed
+from study.facts.events import Report
 from study.facts.journal import Journal
 from study.facts.study_facts import TrialFacts
 from study.plans.plan_file import PlanFile, write_plan
@@ -75,27 +75,6 @@ def with_pretraining(plan: ResolvedPlan) -> ResolvedPlan:
 def launched_study(folder: Path, plan: ResolvedPlan | None = None) -> Path:
     """A whole study: one launch."""
     launch(folder, plan or mini_plan())
-    return folder
-
-
-def eventful_study(folder: Path) -> Path:
-    """Every kind of event, every file but a report: killed, with faults, extended, with little GPU time."""
-    launch(folder, mini_plan(seeds=1), killed_after=3)
-    faults = {4: "machine", 8: "restart", 12: "method"}
-    launch(folder, mini_plan(seeds=1), killed_after=30, broken=faults)
-    with closing(Journal(folder)) as journal:
-        refused = {"arm": "albert/rte", "config": {"batch_size": 16}, "failure": failure_of("method", error="no key x")}
-        journal.append(SmokeStepFailed(time=journal.now(), **refused))
-    launch(folder, mini_plan(seeds=1), killed_after=0, code=replace(PROVENANCE, included={"own": "f11e"}))
-    launch(
-        folder,
-        mini_plan(seeds=2),
-        max_gpu_hours=GPU_HOURS + 2 * 1.25 / 3600,
-        retry_failed=True,
-    )
-    (folder / "mirror.log").write_text("followed 12 events\n")
-    (folder / "workers.log").write_text("warning: 120 rows\n")
-    (folder / "mlflow.db").write_bytes(b"SQLite format 3, 12 runs")
     return folder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +123,6 @@ def plan_of(
         for task in tasks
     )
     return ResolvedPlan(asked=asked, arms=arms, protocol=rules, departures={})
-
-
-def _without(names: Collection[str], config: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if name not in names}
 
 
 def write_plan_of(folder: Path, plan: ResolvedPlan, *, name: str | None = None) -> None:
