@@ -38,7 +38,6 @@ from trainables.schema import to_plain
 PROVENANCE = Provenance(versions={"torch": "2.13.0"}, git_commit="0123abc4", code_digest="c0de")
 EXAMPLES, LAYERS = 60, 12
 METHODS = ("albert", "pondernet")
-GPU_HOURS = 0.015  # of the last launch: closes a search, and the confirm trials of another arm
 
 
 def mini_plan(*, methods: tuple[str, ...] = METHODS, tasks: tuple[str, ...] = ("rte", "mrpc"), seeds: int = 2, **more):
