@@ -62,7 +62,7 @@ from trainables.sources import cache_folder
 
 LOCK = "pretrain.lock"
 PATIENCE = timedelta(hours=1)  # of processes with one that tokenises the corpus or writes a state
-LAST_WORDS_SECONDS = 5.0  # for processes to say why they ended, when one of them has
+ERROR_WAIT_SECONDS = 5.0  # for processes to say why they ended, when one of them has
 _PROBED_STEPS = 5
 # How gloo and NCCL say, as `RuntimeError`s, that a process does not answer any more.
 _MISSES_OTHERS = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset)")
@@ -152,7 +152,7 @@ def _work(job: Job, member: Member) -> None:
         run = PretrainingRun(job.spec, device=member.device, cache=cache_folder())
         if member.number > 1:
             _check_same_content(run, member)
-        _go_on(run, Path(job.folder), member)
+        _resume_state(run, Path(job.folder), member)
         if member.rank > 0:
             while not run.finished:
                 run.run_epoch()
@@ -219,7 +219,7 @@ class _Leader:
         write_pretraining(self._folder, self._file)
 
 
-def _go_on(run: PretrainingRun, folder: Path, member: Member) -> None:
+def _resume_state(run: PretrainingRun, folder: Path, member: Member) -> None:
     """Takes the run to where its saved state is, in every process; the first one reads that."""
     state = read_state(folder) if member.rank == 0 and has_state(folder) else None
     if member.number > 1:
@@ -279,10 +279,10 @@ def _in_processes(job: Job, number: int) -> None:
         os.environ.setdefault(name, "lo")  # nobody else is to connect
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of parameters that every step uses
     with tempfile.TemporaryDirectory(prefix="study-pretrain-") as meeting:
-        ears: dict[int, Connection] = {}
+        receivers: dict[int, Connection] = {}
         children = []
         for rank in range(number):
-            ears[rank], theirs = context.Pipe(duplex=False)
+            receivers[rank], theirs = context.Pipe(duplex=False)
             member = Member(rank, number, rank, f"file://{meeting}/rendezvous")
             children.append(context.Process(target=_run_member, args=(job, member, theirs), daemon=True))
             children[-1].start()
@@ -291,22 +291,24 @@ def _in_processes(job: Job, number: int) -> None:
             while alive := [child for child in children if child.exitcode is None]:
                 wait([child.sentinel for child in alive])
                 if any(child.exitcode for child in children):
-                    raise first_cause(_last_words(ears), {rank: child.exitcode for rank, child in enumerate(children)})
+                    raise first_cause(
+                        _receive_errors(receivers), {rank: child.exitcode for rank, child in enumerate(children)}
+                    )
         finally:
             for child in children:
                 child.kill()
                 child.join()
 
 
-def _run_member(job: Job, member: Member, mouth: Connection) -> None:
+def _run_member(job: Job, member: Member, sender: Connection) -> None:
     """What a process of `_in_processes` does; it ends with the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that one ends this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _work(job, member)
     except Exception as error:  # noqa: BLE001  # the process that started this one reports it
-        mouth.send(error)
-        mouth.close()
+        sender.send(error)
+        sender.close()
         os._exit(1)
 
 
@@ -317,17 +319,17 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _last_words(ears: Mapping[int, Connection]) -> dict[int, Exception]:
+def _receive_errors(receivers: Mapping[int, Connection]) -> dict[int, Exception]:
     """Why processes ended, as far as they say it in time."""
     found: dict[int, Exception] = {}
-    deadline = time.monotonic() + LAST_WORDS_SECONDS
-    open_ears = dict(ears)
-    while open_ears and (ready := wait(list(open_ears.values()), timeout=max(0.0, deadline - time.monotonic()))):
-        for rank, ear in list(open_ears.items()):
-            if ear in ready:
-                del open_ears[rank]
+    deadline = time.monotonic() + ERROR_WAIT_SECONDS
+    waiting = dict(receivers)
+    while waiting and (ready := wait(list(waiting.values()), timeout=max(0.0, deadline - time.monotonic()))):
+        for rank, receiver in list(waiting.items()):
+            if receiver in ready:
+                del waiting[rank]
                 with suppress(EOFError):
-                    found[rank] = ear.recv()
+                    found[rank] = receiver.recv()
     return found
 
 
