@@ -25,7 +25,7 @@ from study.facts.study_folder import predictions_file
 from study.facts.winner import best_search_record
 from study.storage.trial_places import where_it_lies
 from trainables import method_files
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import trainable_tasks
 from trainables.schema import Typed, to_plain
 from trainables.spelling import resolve_name
 
@@ -37,7 +37,7 @@ def explain(study: Study, name: str) -> str:
         ValueError: the study has no such cell.
     """
     names = [f"{method}/{task}" for method in study.methods for task in study.tasks]
-    known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in TRAINABLE_TASKS]
+    known = [f"{method}/{task}" for method in {*study.methods, *method_files.names()} for task in trainable_tasks()]
     name = resolve_name(name, names, what=f"cell of {study.folder}", known=known)
     method, task = name.split("/")
     cell = cell_of(study, method, task)

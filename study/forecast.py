@@ -102,6 +102,7 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
         spec = TrialSpec(
             method=arm.method,
             task=arm.task,
+            own_task=resolved.own_task(arm.task),
             config=arm.any_configuration,
             seed=0,
             data=resolved.asked.data,

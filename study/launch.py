@@ -75,7 +75,7 @@ from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import storage_for
 from trainables import method_files
 from trainables.data import glue
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import backbone_fingerprint, is_folder
 from trainables.schema import to_plain
 from trainables.spelling import resolve_name
@@ -306,7 +306,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     resolved = study.resolved
     if options.explain is not None:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
-        known = [f"{method}/{task}" for method in method_files.names() for task in TRAINABLE_TASKS]
+        known = [f"{method}/{task}" for method in method_files.names() for task in trainable_tasks()]
         method, _, task = resolve_name(options.explain, names, what="arm of this study", known=known).partition("/")
         print(explain(resolved.asked, method, task))
         return 0

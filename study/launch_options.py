@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import field
 from msgspec.structs import replace
 
+import trainables
 from search_spaces import meant_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
@@ -34,7 +35,7 @@ from study.storage.addresses import (
 from study.storage.output_places import check_folder
 from trainables import base_method, method_files
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision, TrainingConfig
-from trainables.data.tasks import TRAINABLE_TASKS
+from trainables.data.tasks import trainable_tasks
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration
 from trainables.spelling import is_same_name, resolve_name
@@ -242,8 +243,10 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         ValueError: an option names what there is not, or says again what the study of --continue says.
     """
     base, why = _base(options, earlier)
-    if options.include or not base.include:
-        method_files.include(method_files.read_methods(options.include) if options.include else None)
+    if options.include:
+        trainables.include(options.include, named="--include")
+    elif not base.include:
+        method_files.include(None)
     else:
         include_folder(base.methods, base.include)
     if options.plan:
@@ -252,7 +255,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     given = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
-        "tasks": lambda texts: _names(texts, TRAINABLE_TASKS, _meant_task),
+        "tasks": lambda texts: _names(texts, trainable_tasks(), _meant_task),
         "include": lambda folder: str(Path(folder).resolve()),
         "early_stopping": lambda rule: EarlyStopping() if rule == "asha" else None,
         "baseline": meant_method,
@@ -344,7 +347,11 @@ def _meant_method(name: str) -> str:
 
 
 def _meant_task(name: str) -> str:
-    return resolve_name(name, TRAINABLE_TASKS, what="task")
+    try:
+        return resolve_name(name, trainable_tasks(), what="task")
+    except ValueError as error:
+        own = "" if method_files.included() else "; a task of your own: --include FOLDER"
+        raise ValueError(f"{error}{own}") from None
 
 
 def _starts(texts: list[str], plan: Plan) -> dict[str, str]:

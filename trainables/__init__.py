@@ -36,13 +36,22 @@ def available() -> list[str]:
     return method_files.names()
 
 
-def include(folder: str | Path) -> None:
-    """Adds the methods of a folder, each of them two files: `NAME.py` and `NAME_space.py`.
+def include(folder: str | Path, *, named: str = "folder") -> None:
+    """Adds what a folder of one's own has: methods, each of them two files, `NAME.py` and `NAME_space.py`, and tasks,
+    each of them a folder `NAME` with `task.toml` and the files `train` and `dev`.
+
+    Args:
+        named: the option that gave the folder, for messages.
 
     Raises:
-        ValueError: the folder has no method, or a name is taken.
+        ValueError: the folder has neither, something is wrong with one, or a name is taken.
     """
-    method_files.include(method_files.read_methods(folder, named="folder"))
+    from trainables.data.own_tasks import read_tasks
+    from trainables.data.tasks import TASKS
+
+    tasks = read_tasks(folder)
+    method_files.include(method_files.read_methods(folder, named=named, may_lack_methods=bool(tasks)))
+    TASKS.update({task.name: task for task in tasks})
 
 
 def load(method: str) -> ModuleType:

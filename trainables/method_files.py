@@ -97,11 +97,12 @@ def included() -> IncludedMethods | None:
     return _included
 
 
-def read_methods(folder: str | Path, *, named: str = "--include") -> IncludedMethods:
+def read_methods(folder: str | Path, *, named: str = "--include", may_lack_methods: bool = False) -> IncludedMethods:
     """The methods in a folder.
 
     Args:
         named: the option that gave the folder, for messages.
+        may_lack_methods: whether the folder may have something else alone.
 
     Raises:
         ValueError: the folder has no method, a file is not text, or the package has a method of that name.
@@ -114,9 +115,9 @@ def read_methods(folder: str | Path, *, named: str = "--include") -> IncludedMet
         allowed = f"a folder of NAME.py and NAME_space.py{_nearest_folder(folder)}"
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}") from None
     found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
-    if not found.pairs:
-        told = f"a method is two files, NAME.py and NAME_space.py{_nearest_folder(folder)}"
-        raise ValueError(f"{named} {folder}: no method is there; {told}")
+    if not found.pairs and not may_lack_methods:
+        told = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"
+        raise ValueError(f"{named} {folder}: no method is there, and no task; {told}{_nearest_folder(folder)}")
     for stem in found.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a small letter, then small letters, digits and _, which is - in the method's name"
@@ -127,8 +128,13 @@ def read_methods(folder: str | Path, *, named: str = "--include") -> IncludedMet
 
 
 def _nearest_folder(place: str | Path) -> str:
-    """`; did you mean mine/methods?` if methods lie one folder further down, or beside a file; or an empty string."""
+    """`; did you mean mine/methods?` if methods lie one folder further down, or beside a file; or an empty string.
+
+    Also `; did you mean mine?` for the folder of one task.
+    """
     folder = Path(place)
+    if (folder / "task.toml").is_file():
+        return f"; did you mean {folder.parent}?"
     near = [folder.parent] if folder.is_file() else sorted(folder.glob("*/"))
     found = next((path for path in near if any(path.glob(f"[a-z]*{SPACE}.py"))), None)
     return f"; did you mean {found}?" if found else ""

@@ -93,7 +93,10 @@ def svg(figure: Figure) -> bytes:
 
 _METRICS = {
     "accuracy": "accuracy",
+    "accuracy_matched": "accuracy",
+    "accuracy_mismatched": "accuracy",
     "f1": "F1",
+    "f1_macro": "macro F1",
     "matthews": "Matthews correlation",
     "pearson": "Pearson",
     "spearman": "Spearman",
@@ -139,7 +142,7 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
 
 def metric_words(task: str) -> str:
     """A task's score in words: "mean of accuracy and F1"."""
-    names = list(dict.fromkeys(_METRICS[metric.split("_")[0]] for metric in TASKS[task].metrics))
+    names = list(dict.fromkeys(_METRICS[metric] for metric in TASKS[task].metrics))
     words = " and ".join(names)
     return f"mean of {words}" if len(names) > 1 else words
 

@@ -213,15 +213,24 @@ def _accuracy(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
     return _means(weights, predictions == labels)
 
 
-def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Shares of true positives, and of positives among predictions and among labels."""
-    hits = _means(weights, (predictions == 1) & (labels == 1))
-    return hits, _means(weights, predictions == 1), _means(weights, labels[None] == 1)
+def _counts(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray, of: int = 1) -> tuple[np.ndarray, ...]:
+    """Shares of true positives, and of positives among predictions and among labels; `of` is the positive class."""
+    hits = _means(weights, (predictions == of) & (labels == of))
+    return hits, _means(weights, predictions == of), _means(weights, labels[None] == of)
 
 
 def _f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
     hits, predicted, actual = _counts(weights, predictions, labels)
     return _ratio(2 * hits, predicted + actual)
+
+
+def _macro_f1(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The mean over the classes that labels or predictions of the resample have."""
+    classes = np.union1d(predictions, labels)
+    counts = [_counts(weights, predictions, labels, of=one) for one in classes]
+    hits = np.stack([own for own, _, _ in counts])  # (classes, resamples, models)
+    either = np.stack([predicted + actual for _, predicted, actual in counts])
+    return _ratio(_ratio(2 * hits, either).sum(axis=0), (either > 0).sum(axis=0))
 
 
 def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -253,4 +262,11 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.asarray(np.divide(above, below, out=np.zeros_like(above), where=below > 0))
 
 
-_METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews, "pearson": _pearson, "spearman": _spearman}
+_METRICS = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "f1_macro": _macro_f1,
+    "matthews": _matthews,
+    "pearson": _pearson,
+    "spearman": _spearman,
+}

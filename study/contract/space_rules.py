@@ -19,7 +19,7 @@ import search_spaces
 import trainables
 from search_spaces import SearchSpace
 from trainables.configuration import TrainingConfig
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS, trainable_tasks
 from trainables.encoders.backbones import MINI_BACKBONES, PUBLISHED_SIZES
 from trainables.method_files import files_of, in_words
 from trainables.schema import Configuration, Value
@@ -96,7 +96,7 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
 
 def values_of_tasks_are_of_fixed_fields(method: Method) -> Iterator[Fault]:
     """FIXED_BY_TASK names tasks and fields of FIXED"""
-    yield from _known("FIXED_BY_TASK", method.space.fixed_by_task, TRAINABLE_TASKS)
+    yield from _known("FIXED_BY_TASK", method.space.fixed_by_task, trainable_tasks())
     for task, fields in method.space.fixed_by_task.items():
         yield from _known(f"FIXED_BY_TASK[{task!r}]", fields, method.space.fixed)
 
@@ -116,7 +116,7 @@ def grid_covers_the_ranges(method: Method) -> Iterator[Fault]:
 
 def published_points_are_whole(method: Method) -> Iterator[Fault]:
     """PUBLISHED names tasks, and whole points of SPACE"""
-    yield from _known("PUBLISHED", method.space.published, TRAINABLE_TASKS)
+    yield from _known("PUBLISHED", method.space.published, trainable_tasks())
     for task, points in method.space.published.items():
         for point in points:
             yield from _same_fields(f"PUBLISHED[{task!r}]", point, method.space.space)

@@ -11,6 +11,7 @@ from study.facts.record import Record
 from study.facts.study_facts import ArmFacts, StudyFacts, TrialFacts
 from study.facts.winner import Winner, winner_of
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 
 
@@ -174,8 +175,9 @@ class StudyProgress:
         return {arm.arm.name: reason for arm in self.arms if (reason := arm.missing)}
 
     def examples_per_epoch(self, arm: ArmProgress) -> int:
-        """Training examples of an epoch of the official data; the generated tasks are all alike, and count as one."""
-        return 1 if self.plan.asked.data == "mini" else TASKS[arm.arm.task].sizes["train"]
+        """Training examples of an epoch of the official data; the generated tasks count as if they were all alike."""
+        task = self.plan.own_task(arm.arm.task) or TASKS[arm.arm.task]
+        return mini_glue.TRAIN_ROWS if self.plan.asked.data == "mini" and not task.place else task.sizes["train"]
 
     def seconds_per_example(
         self, arms: Iterable[ArmProgress], of: Literal["gpu_seconds", "wall_seconds"]

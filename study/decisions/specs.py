@@ -19,6 +19,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
     return TrialSpec(
         method=made_of.method,
         task=made_of.task,
+        own_task=plan.own_task(made_of.task),
         config=trial.config,
         seed=started.seed,
         data=glue.seen_from_anywhere(plan.asked.data),

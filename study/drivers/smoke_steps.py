@@ -120,12 +120,13 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 
 
 def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
-    """A trial of the arm's first configuration on mini-GLUE."""
+    """A trial of the arm's first configuration on mini-GLUE, or on the task of one's own, which it has no rows of."""
     first = arm.first[0] if arm.first else {}
     tokenizer = arm.pinned_tokenizer
     return TrialSpec(
         method=arm.method,
         task=arm.task,
+        own_task=plan.own_task(arm.task),
         config=arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed,
         seed=0,
         data="mini",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+import trainables
 from study import profiles
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
@@ -22,13 +23,17 @@ from study.plans.plan import Plan
 from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
+from trainables.data.tasks import TASKS
 from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import nearest_in_words, no_such
 
 FILE = "plan.json"
 NONE = "none"  # TOML has no word for it
 MOST_NAMED = 5  # studies, in a message
-INCLUDE = "the one folder of all your own methods, each NAME.py and NAME_space.py; the study remembers it"
+INCLUDE = (
+    "the one folder of your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the "
+    "study remembers it"
+)
 INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of an exported model: its folder methods"
 
 
@@ -79,7 +84,7 @@ def read_plan(folder: Path) -> PlanFile | None:
     if digest(content) != written:
         raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
     try:
-        return from_plain(PlanFile, content, where=str(path))
+        return _with_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # and nobody has edited it
         raise ValueError(f"{error}; another version of glue-exit-study wrote it") from None
 
@@ -130,7 +135,14 @@ def _plan_in_journal(folder: Path) -> PlanFile | None:
     if not began:
         return None
     last = began[-1]
-    return PlanFile.of(folder, last.plan, Provenance.of(last), created=began[0].time, command=last.command)
+    return _with_tasks(PlanFile.of(folder, last.plan, Provenance.of(last), created=began[0].time, command=last.command))
+
+
+def _with_tasks(file: PlanFile) -> PlanFile:
+    """The same plan. This process then knows its tasks of one's own, as their files say them if it has read those."""
+    for name, task in (file.plan.own_tasks or {}).items():
+        TASKS.setdefault(name, task)
+    return file
 
 
 def plan_as_toml(plan: Plan) -> str:
@@ -242,7 +254,7 @@ def include_folder(methods: Iterable[str], folder: str) -> None:
     method_files.include(None)
     needed = [method for method in methods if base_method(method) not in method_files.names()]
     if Path(folder).is_dir():
-        method_files.include(method_files.read_methods(folder))
+        trainables.include(folder, named="--include")
     elif needed:
         raise ValueError(
             f"{needed[0]} is a method of the folder {folder}, which is gone; allowed: put it back, or say where it is "

@@ -39,8 +39,8 @@ from study.plans.resolved_plan import (
     confirm_seeds,
 )
 from trainables import method_files
-from trainables.data.glue import check_data, fingerprint
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.data.glue import check_data, fingerprint, with_sizes
+from trainables.data.tasks import TASKS, trainable_tasks
 from trainables.encoders.backbones import (
     UNTRAINED,
     backbone_fingerprint,
@@ -105,7 +105,13 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         aggregate=f"median over seeds from {FIRST_SEED}",
         **plan.of_protocol,
     )
-    resolved = ResolvedPlan(asked=plan, arms=arms, protocol=protocol, departures=departures(plan, arms))
+    resolved = ResolvedPlan(
+        asked=plan,
+        arms=arms,
+        protocol=protocol,
+        departures=departures(plan, arms),
+        own_tasks={task: with_sizes(TASKS[task]) for task in plan.tasks if TASKS[task].place} or UNSET,
+    )
     _check_backbones(resolved, unchecked)
     return resolved
 
@@ -288,7 +294,7 @@ def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value
 
 
 def _check_plan(plan: Plan) -> None:
-    menus = ("method", plan.methods, search_spaces.available()), ("task", plan.tasks, TRAINABLE_TASKS)
+    menus = ("method", plan.methods, search_spaces.available()), ("task", plan.tasks, trainable_tasks())
     for what, names, menu in menus:
         if not names:
             raise ValueError(f"no {what} given; available: {', '.join(menu)}")
@@ -299,8 +305,8 @@ def _check_plan(plan: Plan) -> None:
         search_spaces.check(method)
         check_files(method)
     for task in plan.tasks:
-        if task not in TRAINABLE_TASKS:
-            raise no_such("task", task, TRAINABLE_TASKS)
+        if task not in trainable_tasks():
+            raise no_such("task", task, trainable_tasks())
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:

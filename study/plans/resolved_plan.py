@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 import trainables
 from study.plans.plan import EarlyStopping, Plan, Sampler, marks_of
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
+from trainables.data.tasks import Task
 from trainables.encoders import backbones
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value, to_plain
@@ -147,6 +148,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     arms: tuple[Arm, ...]
     protocol: Protocol
     departures: Mapping[str, tuple[str, ...]]  # from the papers: of the protocol, and of each method
+    own_tasks: Mapping[str, Task] | UnsetType = UNSET  # those that are not of GLUE, by name, with the rows they have
 
     @cached_property
     def protocol_hash(self) -> str:
@@ -163,6 +165,10 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         pairs = [(arm.backbone, arm.backbone_fingerprint) for arm in self.arms]
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
         return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
+
+    def own_task(self, name: str) -> Task | UnsetType:
+        """The task of this name, if it is none of GLUE."""
+        return (self.own_tasks or {}).get(name, UNSET)
 
     def arm(self, name: str) -> Arm:
         """The arm of this name; KeyError where the plan has none."""

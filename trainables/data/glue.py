@@ -1,11 +1,15 @@
-"""GLUE as it is on disk, on the hub, or generated: every split as ids, texts and labels.
+"""GLUE as it is on disk, on the hub, or generated, and tasks of one's own: every split as ids, texts and labels.
 
 `data` is `mini` (generated, `mini_glue.py`), `hub` (`nyu-mll/glue` through `datasets`, with its usual cache and
-offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...).
+offline variables) or a folder in the original TSV layout (`RTE/train.tsv`, ...). A task of one's own has a place of its
+own, whatever `data` is.
 """
 
 import codecs
+import csv
 import hashlib
+import io
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, Task
+from trainables.schema import Reader, Value
 from trainables.sources import HubUnreachable, hash_of_file, reach_or_work_offline
 from trainables.spelling import nearest_in_words
 
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 
 HUB_NAME = "nyu-mll/glue"
 MOST_DIGITS = 18  # of an index, which is an int64
+LARGEST_SCORE = 1e6  # of a regression without a range of its own; far larger ones overflow a squared error
 
 Kind = Literal["mini", "hub", "folder"]
 
@@ -59,6 +66,7 @@ def load_split(task: Task, split: str, data: str) -> Split:
     """
     if split not in task.splits:
         raise ValueError(f"{task.title} has no split {split!r}; available: {', '.join(task.splits)}")
+    data = task.place or data
     if data == "mini":
         return _split_of(task, [_Row(*row) for row in mini_glue.generate(task, split)])
     if data == "hub":
@@ -67,10 +75,9 @@ def load_split(task: Task, split: str, data: str) -> Split:
         table = _read_table(task, split, data)
         source, rows = str(table.file), table.rows()
     if not rows:
-        raise ValueError(f"{source}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
-    if len(rows) != task.sizes[split]:
-        official = f"the official {task.title} {split} has {task.sizes[split]:,}"
-        warnings.warn(f"{source}: {len(rows):,} rows; {official}", stacklevel=2)
+        raise ValueError(f"{source}: no rows; {_official_rows(task, split)}")
+    if len(rows) != task.sizes.get(split, len(rows)):
+        warnings.warn(f"{source}: {len(rows):,} rows; {_official_rows(task, split)}", stacklevel=2)
     return _split_of(task, rows)
 
 
@@ -83,13 +90,13 @@ def vocabulary_texts(task: Task, data: str) -> Iterator[str]:
         ValueError: see `load_split`.
     """
     mini = [TASKS[name] for name in TRAINABLE_TASKS if mini_glue.is_generated(TASKS[name])]
-    for one in mini if data == "mini" else [task]:
+    for one in mini if (task.place or data) == "mini" else [task]:
         for row in load_split(one, one.train_split, data).texts:
             yield from row
 
 
 def read_texts(task: Task, file: Path) -> Split:
-    """The texts of any TSV file that has the task's columns of texts, by their names in GLUE's own files.
+    """The texts of any TSV, CSV or JSON Lines file that has the task's columns of texts, by their names in its files.
 
     Of the other columns only an index is read. CoLA's train and dev files may lack their header line, as they come;
     rows that QQP's hold cut in two are left out, and a row of which every text is empty is refused, as by `load_split`.
@@ -100,15 +107,15 @@ def read_texts(task: Task, file: Path) -> Split:
     allowed = f"allowed: a TSV file with a header line with {', '.join(task.file_columns)}"
     if not file.is_file():
         raise ValueError(f"no file {file}; {allowed}")
-    lines = _decoded_lines(file)
+    lines, numbers = _read_lines(file)
     if not lines:
         raise ValueError(f"{file} is empty; {allowed}")
-    header = lines[0].split("\t")
+    header = _cells_of(lines[0])
     if task.headerless and len(header) == len(task.headerless) and task.file_columns[0] not in header:
-        table = _Table(task, file, task.headerless, lines, 1)
+        table = _Table(task, file, task.headerless, lines, numbers)
     else:
-        may_be_cut = task.has_cut_rows and task.label_column in header
-        table = _Table(task, file, header, lines[1:], 2, index=_index_place(task, header), may_be_cut=may_be_cut)
+        may_be_cut, index = task.has_cut_rows and task.label_column in header, _index_place(task, header)
+        table = _Table(task, file, header, lines[1:], numbers[1:], index=index, may_be_cut=may_be_cut)
     rows = table.rows()
     if not rows:
         raise ValueError(f"{file} has no rows; allowed: a header line and a line for each row")
@@ -121,6 +128,7 @@ def check_data(task: Task, data: str) -> None:
     Raises:
         ValueError: one is missing and named, or mini has no such task.
     """
+    data = task.place or data
     if kind_of(data) == "mini":
         mini_glue.check_generated(task)
     for split in _read_splits(task) if kind_of(data) == "folder" else ():
@@ -133,6 +141,7 @@ def data_faults(task: Task, data: str, *, most: int) -> list[str]:
     Other places have none: generated data are right, and the hub's data are checked when they are read.
     """
     faults: list[str] = []
+    data = task.place or data
     for split in _read_splits(task) if kind_of(data) == "folder" else ():
         try:
             table = _read_table(task, split, data)
@@ -152,12 +161,21 @@ def data_faults(task: Task, data: str, *, most: int) -> list[str]:
 def fingerprint(task: Task, data: str, split: str | None = None) -> str:
     """Hash of the content of one split, or of all that training reads (train and dev); 16 hexadecimal digits.
 
-    Of a folder: of the bytes of the files. Of mini: of the generated rows. Of the hub: of the dataset's revision.
+    Of a folder: of the bytes of the files. Of mini: of the generated rows. Of the hub: of the dataset's revision. Of a
+    task of one's own, of what its task.toml says too; that GLUE's tasks are the same everywhere is the code's to say.
     """
     digest = hashlib.sha256()
     for name in (split,) if split else _read_splits(task):
-        digest.update(f"{task.name} {name} {_split_fingerprint(task, name, data)}\n".encode())
+        digest.update(f"{task.name} {name} {_split_fingerprint(task, name, task.place or data)}\n".encode())
+    if task.place:
+        digest.update(repr((task.file_columns, task.label_column, task.file_labels, task.metrics)).encode())
     return digest.hexdigest()[:16]
+
+
+def with_sizes(task: Task) -> Task:
+    """A task of one's own with the number of rows that its files have now."""
+    rows = {split: len(_read_table(task, split, task.place).lines) for split in _read_splits(task)}
+    return replace(task, sizes=rows)
 
 
 def hold_out(ids: Sequence[int], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -199,18 +217,22 @@ def _split_of(task: Task, rows: Sequence[_Row]) -> Split:
     return Split([row.id for row in rows], [row.texts for row in rows], labels)
 
 
-# Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other.
+# Files in the original TSV layout. Fields are never quoted: a stray `"` is a character like any other. A task of one's
+# own may have CSV, as spreadsheets and pandas write it, or JSON Lines in its place.
+
+_JSON = Reader(dict[str, Value])
+_Line = str | list[str]  # of TSV, which is not yet cut into cells; or the cells
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A TSV file and the lines of it that are rows."""
+    """A file and the lines of it that are rows."""
 
     task: Task
     file: Path
     header: Sequence[str]
-    lines: list[str]
-    first_line: int  # number in the file of the first of them
+    lines: Sequence[_Line]
+    numbers: Sequence[int]  # of these lines in the file
     label: int | None = None  # place of the label; None: it is not read
     index: int | None = None  # place of the id; None: a row's number is its id
     may_be_cut: bool = False  # whether a line with too few columns is a part of a row, and left out
@@ -233,13 +255,13 @@ class _Table:
         Raises:
             ValueError: it is malformed; the message has file, line and value.
         """
-        cells = self.lines[number].split("\t")
+        cells = _cells_of(self.lines[number])
         if self.may_be_cut and len(cells) < len(self.header):
             return None
         try:
             return self._parsed(number, cells)
         except ValueError as error:
-            raise ValueError(f"{self.file}, line {number + self.first_line}: {error}") from None
+            raise ValueError(f"{self.file}, line {self.numbers[number]}: {error}") from None
 
     def _parsed(self, number: int, cells: list[str]) -> _Row:
         if len(cells) != len(self.header):
@@ -254,23 +276,28 @@ class _Table:
 
 
 def _read_table(task: Task, split: str, folder: str) -> _Table:
-    file = _existing_file(task, split, folder)
-    lines, is_labelled = _decoded_lines(file), split not in task.test_splits
-    header, first_line = (task.headerless if is_labelled else ()), 1
+    file, is_labelled = _existing_file(task, split, folder), split not in task.test_splits
+    lines, numbers = _read_lines(file)
+    header: Sequence[str] = task.headerless if is_labelled else ()
     if lines and not header:
-        header, lines, first_line = tuple(lines[0].split("\t")), lines[1:], 2
+        header, lines, numbers = _cells_of(lines[0]), lines[1:], numbers[1:]
+        for column in header if task.header else ():
+            if column not in task.header:
+                menu = ", ".join(task.header)
+                raise ValueError(f"{file}, line 1: unknown column {column[:80]!r}; {task.title} has {menu}")
     if not lines:
-        raise ValueError(f"{file}: no rows; the official {task.title} {split} has {task.sizes[split]:,}")
-    for column in header if first_line == 2 else ():
-        if column not in task.header:
-            menu = ", ".join(task.header)
-            raise ValueError(f"{file}, line 1: unknown column {column[:80]!r}; {task.title} has {menu}")
+        raise ValueError(f"{file}: no rows; {_official_rows(task, split)}")
     for column in header:
         _place_of(column, header, file)
     if not is_labelled:
-        return _Table(task, file, header, lines, first_line, index=_index_place(task, header))
+        return _Table(task, file, header, lines, numbers, index=_index_place(task, header))
     label = _place_of(task.label_column, header, file)  # no index: who is held out of train depends on a row's number
-    return _Table(task, file, header, lines, first_line, label=label, may_be_cut=task.has_cut_rows)
+    return _Table(task, file, header, lines, numbers, label=label, may_be_cut=task.has_cut_rows)
+
+
+def _official_rows(task: Task, split: str) -> str:
+    official = task.sizes.get(split)
+    return f"the official {task.title} {split} has {official:,}" if official else "allowed: one or more"
 
 
 def _index_place(task: Task, header: Sequence[str]) -> int | None:
@@ -280,13 +307,19 @@ def _index_place(task: Task, header: Sequence[str]) -> int | None:
 def _place_of(column: str, header: Sequence[str], file: Path) -> int:
     if header.count(column) != 1:
         fault = "several columns" if column in header else "no column"
-        raise ValueError(f"{file}, line 1: {fault} {column!r}; the columns are {', '.join(header)}")
+        near = "" if column in header else nearest_in_words(column, header)
+        raise ValueError(f"{file}, line 1: {fault} {column!r}; the columns are {', '.join(header)}{near}")
     return header.index(column)
 
 
 def _existing_file(task: Task, split: str, folder: str) -> Path:
-    inside = Path(task.folder) / (f"{split}.tsv" if task.dev_splits else "diagnostic.tsv")
+    names = [f"{split if task.dev_splits else 'diagnostic'}{ending}" for ending in task.formats]
+    inside = Path(task.folder) / next(
+        (name for name in names if (Path(folder) / task.folder / name).is_file()), names[0]
+    )
     file, above = Path(folder) / inside, Path(folder).resolve().parent
+    if not file.is_file() and task.place:
+        raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
     if not file.is_file():
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
@@ -294,15 +327,54 @@ def _existing_file(task: Task, split: str, folder: str) -> Path:
     return file
 
 
-def _decoded_lines(file: Path) -> list[str]:
+def _cells_of(line: _Line) -> list[str]:
+    return line.split("\t") if isinstance(line, str) else line
+
+
+def _read_lines(file: Path) -> tuple[Sequence[_Line], Sequence[int]]:
+    """The lines of a file, the header first if it has one, and their numbers."""
+    text = _decoded(file)
+    if file.suffix == ".csv":
+        return _read_csv(file, text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
+    lines = lines[:-1] if lines[-1] == "" else lines
+    return _read_json(file, lines) if file.suffix == ".jsonl" else (lines, range(1, len(lines) + 1))
+
+
+def _read_csv(file: Path, text: str) -> tuple[Sequence[_Line], Sequence[int]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = [(row, reader.line_num) for row in reader if row]  # with the last line of each
+    except csv.Error as error:
+        raise ValueError(f'{file}, line {reader.line_num}: {error}; allowed: CSV with commas, quoted by "') from None
+    return [row for row, _ in rows], [number for _, number in rows]
+
+
+def _read_json(file: Path, lines: Sequence[str]) -> tuple[Sequence[_Line], Sequence[int]]:
+    """An object a line, all with the fields of the first, which are the header."""
+    rows: list[_Line] = []
+    for number, line in enumerate(lines, 1):
+        row = _JSON.read(line.encode(), where=f"{file}, line {number}")
+        rows = rows or [list(row)]
+        if row.keys() != {*rows[0]}:
+            raise ValueError(
+                f"{file}, line {number}: fields {', '.join(row)}; allowed: {', '.join(rows[0])}, as in line 1"
+            )
+        rows.append([_json_text(row[name]) for name in rows[0]])
+    return rows, [1, *range(1, len(rows))]
+
+
+def _json_text(value: Value) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
+
+
+def _decoded(file: Path) -> str:
     content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        text = content.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{file}, line {line}: not UTF-8, byte {content[error.start]:#04x}; allowed: UTF-8") from None
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # str.splitlines also cuts at U+2028
-    return lines[:-1] if lines[-1] == "" else lines
 
 
 def _parsed_index(text: str) -> int:
@@ -313,19 +385,21 @@ def _parsed_index(text: str) -> int:
 
 def _parsed_label(task: Task, text: str) -> int | float:
     if task.is_regression:
-        return _parsed_score(text)
+        return _parsed_score(task, text)
     if text not in task.file_labels:
-        raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}")
+        near = nearest_in_words(text, task.file_labels)
+        raise ValueError(f"unknown label {text!r}; {task.title} has {', '.join(task.file_labels)}{near}")
     return task.file_labels.index(text)
 
 
-def _parsed_score(text: str) -> float:
+def _parsed_score(task: Task, text: str) -> float:
+    low, high = task.score_range or (-LARGEST_SCORE, LARGEST_SCORE)
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"score {text!r} is not a number; allowed: 0..5") from None
-    if not 0 <= value <= 5:
-        raise ValueError(f"score {text} is outside 0..5")
+        raise ValueError(f"score {text!r} is not a number; allowed: {low:g}..{high:g}") from None
+    if not low <= value <= high:
+        raise ValueError(f"score {text} is outside {low:g}..{high:g}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The metrics of the GLUE tasks, and how labels differ from the official ones. Importing this needs numpy only."""
+"""The metrics of tasks, and how labels differ from the official ones. Importing this needs numpy only."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,11 +15,11 @@ def differences_from_official(task: Task, labels: Mapping[str, np.ndarray]) -> t
     """
     lines = []
     for split, values in labels.items():
-        if len(values) != task.sizes[split]:
+        if len(values) != task.sizes.get(split, len(values)):
             lines.append(f"{split} has {len(values):,} rows, the official {task.sizes[split]:,}")
-        elif not task.is_regression:
-            counts, official = np.bincount(values, minlength=task.num_labels).tolist(), task.class_counts[split]
-            if tuple(counts) != official:
+        elif (official := task.class_counts.get(split)) is not None:
+            counts = tuple(np.bincount(values, minlength=task.num_labels).tolist())
+            if counts != official:
                 ours, theirs = ("/".join(f"{count:,}" for count in both) for both in (counts, official))
                 lines.append(f"{split} has {ours} rows per class, the official {theirs}")
     return tuple(lines)
@@ -73,6 +73,12 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     return float(2 * (predictions * labels).sum() / positives) if positives else 0.0
 
 
+def _macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """The mean of the F1 of each class that labels or predictions have."""
+    classes = np.union1d(predictions, labels)
+    return float(np.mean([_f1(predictions == one, labels == one) for one in classes]))
+
+
 def _correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Pearson's correlation, which is Matthews' for two classes; 0 if one side is constant."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
@@ -90,4 +96,11 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (sizes.cumsum() - (sizes - 1) / 2)[groups]
 
 
-_METRICS = {"accuracy": _accuracy, "f1": _f1, "matthews": _correlation, "pearson": _correlation, "spearman": _spearman}
+_METRICS = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "f1_macro": _macro_f1,
+    "matthews": _correlation,
+    "pearson": _correlation,
+    "spearman": _spearman,
+}

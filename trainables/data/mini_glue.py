@@ -565,7 +565,8 @@ _MIXTURES: dict[str, Mixture] = {
     "ax": _MNLI,
 }
 _MISMATCHED_MNLI = tuple((share, _mismatched(kind)) for share, kind in _MNLI)
-_SIZES = {name: {"train": 1000, "dev": 250, "test": 200} for name in _MIXTURES} | {
+TRAIN_ROWS = 1000  # of all tasks but MNLI
+_SIZES = {name: {"train": TRAIN_ROWS, "dev": 250, "test": 200} for name in _MIXTURES} | {
     "mnli": {"train": 1200, "dev_matched": 200, "dev_mismatched": 200, "test_matched": 150, "test_mismatched": 150},
     "ax": {"test": 150},
 }

@@ -1,4 +1,4 @@
-"""The GLUE tasks: one row per task. `trainables.data.metrics` scores them.
+"""The GLUE tasks: one row per task. `trainables.data.metrics` scores them, `trainables.data.own_tasks` reads others.
 
 Sizes, label order and column names are those of `nyu-mll/glue` and of the original TSV files; metrics are those of
 the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. Classes are counted in the official files
@@ -6,24 +6,27 @@ the GLUE paper (arXiv:1804.07461, table 1), averaged as the leaderboard does. Cl
 dataset viewer of `nyu-mll/glue` shows them.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
+from trainables.schema import Typed
 from trainables.spelling import no_such
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """One GLUE task: its columns, labels, splits and metrics."""
+class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
+    """One task: its columns, labels, splits and metrics."""
 
     name: str  # as on the command line: "stsb"
     title: str  # as in tables: "STS-B"
-    folder: str  # in the original TSV layout
+    place: str = ""  # folder of its files, for a task of one's own; "": `folder` in that of --data
+    folder: str = ""  # in the original TSV layout
+    formats: tuple[str, ...] = (".tsv",)  # endings of its files
     text_columns: tuple[str, ...]  # of `nyu-mll/glue`
     labels: tuple[str, ...]  # names in class order; () is regression
     metrics: tuple[str, ...]  # the score is their mean
-    sizes: dict[str, int] = field(hash=False)  # official rows of every split
-    class_counts: dict[str, tuple[int, ...]] = field(hash=False, default_factory=dict)  # and of its classes, in order
-    header: tuple[str, ...]  # columns of the TSV files that begin with a header line: train, dev and test together
+    sizes: Mapping[str, int] = {}  # official rows of every split
+    class_counts: Mapping[str, tuple[int, ...]] = {}  # and of its classes, in order
+    score_range: tuple[float, float] | None = None  # of the labels of a regression, if it is known
+    header: tuple[str, ...] = ()  # columns that files with a header line may have, of all splits together; (): any
     file_columns: tuple[str, ...]  # header names of the text columns in the TSV files
     file_labels: tuple[str, ...] = ()  # how the TSV files write the labels, in class order
     label_column: str = "label"  # header name of the label in the TSV files
@@ -49,7 +52,10 @@ class Task:
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of all splits, train first."""
-        return tuple(self.sizes)
+        return tuple(filter(None, (self.train_split, *self.dev_splits, *self.test_splits)))
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 _BINARY = ("0", "1")
@@ -58,7 +64,8 @@ _PAIR_HEADER = ("index", *_PAIR, "label")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 
-# In the order of the PALBERT paper's tables (arXiv:2204.03276, table 2), then the others.
+# In the order of the PALBERT paper's tables (arXiv:2204.03276, table 2), then the others of GLUE, then those of one's
+# own that this process has read, from an included folder or from the plan of a study.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
@@ -184,6 +191,7 @@ TASKS: dict[str, Task] = {
             labels=(),
             metrics=("pearson", "spearman"),
             sizes={"train": 5_749, "dev": 1_500, "test": 1_379},
+            score_range=(0.0, 5.0),
             header=("index", "genre", "filename", "year", "old_index", "source1", "source2", *_PAIR, "score"),
             file_columns=_PAIR,
             label_column="score",
@@ -219,7 +227,12 @@ TASKS: dict[str, Task] = {
     )
 }
 
-TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if task.dev_splits)  # all but AX
+TRAINABLE_TASKS: tuple[str, ...] = tuple(name for name, task in TASKS.items() if task.dev_splits)  # GLUE's but AX
+
+
+def trainable_tasks() -> tuple[str, ...]:
+    """Names of all tasks that a study can have: GLUE's and one's own."""
+    return tuple(name for name, task in TASKS.items() if task.dev_splits)
 
 
 def find_task(name: str) -> Task:

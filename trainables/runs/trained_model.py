@@ -41,7 +41,7 @@ import trainables
 from trainables import method_files
 from trainables.configuration import TrainingConfig
 from trainables.data.glue import kind_of
-from trainables.data.tasks import Task, find_task
+from trainables.data.tasks import Task
 from trainables.encoders.backbones import is_folder
 from trainables.encoders.families import family_options
 from trainables.encoders.layerwise import layerwise
@@ -87,7 +87,7 @@ def load_trained(folder: str | Path, device: str = "cpu") -> TrainedModel:
         said = f"include the folder with its two files{where}: --include {place}"
         said += f", in Python trainables.include({str(place)!r})"
         raise ValueError(f"{folder} is a model of method {spec.method!r}, which is not here; {said}")
-    task, method = find_task(spec.task), trainables.load(spec.method)
+    task, method = spec.find_task(), trainables.load(spec.method)
     config = trainables.configure(spec.method, spec.config)
     with torch.random.fork_rng():  # weights drawn here are replaced below
         backbone = AutoModel.from_config(AutoConfig.for_model(**description["encoder"]), attn_implementation="sdpa")
@@ -221,8 +221,9 @@ def _write_description(folder: Path, spec: TrialSpec) -> None:
     (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
 
-def _without_folders(spec: TrialSpec) -> dict[str, str]:
+def _without_folders(spec: TrialSpec) -> dict[str, Any]:
     """The fields that name a folder of this machine, by the folder's name alone."""
     names = [name for name in ("backbone", "tokenizer", "start") if (place := getattr(spec, name)) and is_folder(place)]
     names += ["data"] if kind_of(spec.data) == "folder" else []
-    return {name: Path(getattr(spec, name)).name for name in names}
+    own_task = spec.own_task and replace(spec.own_task, place=spec.task)
+    return {"own_task": own_task, **{name: Path(getattr(spec, name)).name for name in names}}

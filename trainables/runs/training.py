@@ -27,7 +27,7 @@ import trainables
 from trainables.data.examples import ARRAYS, Examples, hold_out_slice, load_examples, tokenizer_of
 from trainables.data.glue import fingerprint
 from trainables.data.metrics import differences_from_official
-from trainables.data.tasks import Task, find_task
+from trainables.data.tasks import Task
 from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
@@ -122,7 +122,7 @@ class TrainingRun:
         self.spec = from_plain(TrialSpec, to_plain(spec), where="a trial's spec")
         self.history: list[EpochRow] = []
         self._device = torch.device(device)
-        self._task = find_task(spec.task)
+        self._task = self.spec.find_task()
         self._config = trainables.configure(spec.method, spec.config)
         with available():
             check_precision(self._config.precision, self._device)

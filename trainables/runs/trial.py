@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from trainables.configuration import AtLeastOne, Count, NotNegative
+from trainables.data.tasks import Task, find_task
 from trainables.schema import Configuration, Typed
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
@@ -27,12 +28,21 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     task: str
     config: Configuration
     seed: int
+    own_task: Task | UnsetType = UNSET  # the task, unless it is one of GLUE
     data: str  # "mini", "hub" or a folder
     backbone: str  # hub name, folder or one of the tiny untrained ones
     tokenizer: str | None = None  # hub name or folder; None: the backbone's own
     selection: Selection = "dev"  # what stops and selects: dev, or a slice of train
     report_dev: bool = True  # under holdout: whether the outcome reads dev
     start: str | None = None  # folder of another trial's model, whose encoder is the start; the heads are new
+
+    def find_task(self) -> Task:
+        """The task that the trial trains on.
+
+        Raises:
+            ValueError: no task has this name.
+        """
+        return self.own_task or find_task(self.task)
 
 
 class Content(Typed, frozen=True, kw_only=True):
