@@ -199,7 +199,7 @@ def _about(study: Study) -> str:
     asked = study.file.plan.asked
     numbers = (study.methods, "method"), (study.tasks, "task"), (study.seeds, "seed")
     methods, tasks, seeds = (counted(len(things), noun) for things, noun in numbers)
-    return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {asked.data}."
+    return f"{methods} on {tasks}, {seeds}; profile {asked.profile}, data {study.file.plan.data}."
 
 
 def _picture_html(picture: Picture, image: bytes) -> Markup:

@@ -213,7 +213,7 @@ def _check_files(plan: Plan) -> None:
             faults += glue.data_faults(task, plan.data, most=MOST_FAULTS - len(faults))
     if len(faults) > 1:
         least = "at least " * (len(faults) >= MOST_FAULTS)
-        faults = [f"--data {plan.data} has {least}{len(faults)} faults; mend them, or choose another folder", *faults]
+        faults = [f"the data have {least}{len(faults)} faults; mend them, or choose another folder", *faults]
     if faults:
         raise ValueError("\n".join(faults))
 

@@ -85,6 +85,8 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder), options.method, folder)
+    if not best.keys() & {file.answered_by for file in FILES}:
+        raise ValueError(f"{folder} has models of {', '.join(best)} alone; the GLUE server scores tasks of GLUE")
     out = Path(options.out) if options.out else folder / "submission.zip"
     check_file("--out", out)
     data = options.data or plan.asked.data

@@ -17,7 +17,7 @@ from analysis.statistics.searches import Optimism, optimism_of_search
 from analysis.studies.cells import Cell, Row, names_of, rows_of
 from analysis.studies.load import Study
 from study.facts.winner import best_search_record
-from trainables.data.tasks import TASKS
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
@@ -100,14 +100,16 @@ def make_table(
     """A table of the evidence, with the notes and the sidecar that every table has.
 
     It has a line for each subject, or without `columns` one for each row and measure, in columns of the paper's tasks;
-    then `lines` made elsewhere. `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell, `further`
-    is the rest of the sidecar, `others` are fields of `Table`.
+    then `lines` made elsewhere. `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell,
+    `further` is the rest of the sidecar, `others` are fields of `Table`.
     """
+    has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
     data, seeds = " on mini-GLUE" * evidence.on_mini, seeds_in_words(evidence.studies, evidence.rows)
+    filled_title = title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
     filled = [*fill(columns, subjects), *task_lines(evidence, measures), *lines]
     return Table(
         name=name,
-        title=title.format(data=data, seeds=seeds),
+        title=filled_title[0].upper() + filled_title[1:],
         columns=headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
         lines=[line for line in filled if line.entries],
         caption=f"{caption} {origin_in_words(evidence.studies)}",

@@ -23,6 +23,7 @@ from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
+from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
@@ -46,14 +47,14 @@ def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
 
 def protocol_in_words(studies: Sequence[Study]) -> str:
     """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
-    rules, asked = studies[0].protocol, [study.file.plan.asked for study in studies]
+    rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     sentences = [
         f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({SELECTION[rules.selection]})",
         f"sampler {rules.sampler}",
         f"early stopping of search trials {f'by ASHA (grace {asha.grace}, factor {asha.factor})' if asha else 'none'}",
-        f"profile {', '.join(dict.fromkeys(plan.profile for plan in asked))}",
-        f"data {', '.join(dict.fromkeys(plan.data for plan in asked))}",
+        f"profile {', '.join(dict.fromkeys(plan.asked.profile for plan in plans))}",
+        f"data {', '.join(dict.fromkeys(plan.data for plan in plans))}",
     ]
     if rules.search_precision is not UNSET:
         repeated = "the best configuration repeated in the precision that its method fixes"
@@ -228,6 +229,16 @@ def _which(arm: str, own: list[Record], *, of: list[Record]) -> str:
     parts = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"] * bool(seeds)
     parts += [f"{others} of {all_others} search trials"] * bool(others)
     return f"{arm} ({'; '.join(parts)})"
+
+
+def own_task_notes(studies: Sequence[Study]) -> list[str]:
+    """The size and the metrics of each task that is none of GLUE."""
+    tasks = {name: task for study in studies for name, task in (study.file.plan.own_tasks or {}).items()}
+    return [
+        f"{task.title} is a task of one's own: {metric_words(task)} on {task.sizes['dev']:,} dev examples, trained on "
+        f"{task.sizes['train']:,}"
+        for task in tasks.values()
+    ]
 
 
 def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:

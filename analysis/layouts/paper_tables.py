@@ -58,7 +58,7 @@ from analysis.statistics.samples import Place
 from analysis.statistics.verdicts import Verdict, verdict
 from analysis.studies.cells import Cell, Row
 from study.facts.winner import best_search_record
-from trainables.data.tasks import TASKS
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import Configuration, to_plain
 
 FILE = Path(__file__).parents[1] / "published.csv"
@@ -110,8 +110,9 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"{self.paper}, {self.source}; {self.backbone or 'own backbone'}, {self.split}{statistic}"
 
     def is_about(self, tasks: Collection[str]) -> bool:
-        """Whether it has anything to say on these tasks: a number on one of them, or a figure over all."""
-        return any(task in tasks or task == "relative" for task in self.numbers)
+        """Whether it has anything to say on these tasks: a number on one of them, or a figure over all of GLUE."""
+        on_glue = not {*TRAINABLE_TASKS}.isdisjoint(tasks)
+        return any(task in tasks or (task == "relative" and on_glue) for task in self.numbers)
 
     def line(self, tasks: Collection[str]) -> Line:
         """Its line in a table, with its numbers on these tasks and the size and speed that it prints."""
@@ -148,9 +149,9 @@ def _place(fact: dict[str, str]) -> tuple[str, str, str]:
     return fact["paper"], fact["label"], fact["task"]
 
 
-def scores_in(cell: Cell, metric: str) -> list[float]:
-    """The scores of the confirm records in a metric, named as in `published.csv`."""
-    if metric == PAPER_METRICS[cell.task]:
+def scores_in(cell: Cell, metric: str | None) -> list[float]:
+    """The scores of the confirm records in a metric, named as in `published.csv`; None: in the task's own."""
+    if metric is None or metric == PAPER_METRICS.get(cell.task):
         return cell.scores
     return [record.metrics[metric] for record in cell.records]
 
@@ -329,6 +330,7 @@ def dev_table(evidence: Evidence) -> Table:
         caption=" ".join([DEV.caption, *_macro_in_words(rows), notes.marks_in_words(rows, comparisons)]),
         arrows=marks(rows, comparisons),
         own_notes=[
+            *notes.own_task_notes(evidence.studies),
             *notes.constant_notes(evidence.samples),
             *notes.comparison_notes(comparisons),
             *notes.sampled_exit_notes(rows),
@@ -359,7 +361,7 @@ def electra_table(evidence: Evidence) -> Table | None:
 
     None unless a study has a method, or a backbone, of its published rows.
     """
-    published = ELECTRA.published(evidence.rows)
+    published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(tasks_of(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
     if not any(arm.method in methods or arm.backbone in backbones for arm in arms):
@@ -460,7 +462,7 @@ def _deviation_entry(cell: Cell) -> Entry:
 
 
 def _electra_entry(cell: Cell) -> Entry:
-    scores = scores_in(cell, ELECTRA_METRICS[cell.task])
+    scores = scores_in(cell, ELECTRA_METRICS.get(cell.task))
     return over_seeds(cell, POINTS.entry(float(np.median(scores)) if scores else None))
 
 
@@ -498,7 +500,7 @@ def _papers_with_test(rows: list[Row]) -> list[str]:
 
 DEV = PaperLayout(
     name="dev",
-    title="GLUE dev scores{data}, median over {seeds}",
+    title="{glue}dev scores{data}, median over {seeds}",
     tasks=PAPER_TASKS,
     after=(Column("macro", "macro", _macro_entry),),
     metrics=PAPER_METRICS,
@@ -508,7 +510,7 @@ DEV = PaperLayout(
 )
 ABLATION = PaperLayout(
     name="ablation",
-    title="GLUE dev scores{data}, mean ± standard deviation over {seeds}",
+    title="{glue}dev scores{data}, mean ± standard deviation over {seeds}",
     caption="Points (100 x score); the deviation is of single seeds (n - 1).",
     tasks=("sst2", "rte", "cola"),  # PALBERT, table 1
     entry=_deviation_entry,
@@ -518,7 +520,7 @@ ABLATION = PaperLayout(
 )
 PABEE = PaperLayout(
     name="pabee",
-    title="Parameters, speed-up and GLUE dev scores{data}, median over {seeds}",
+    title="Parameters, speed-up and {glue}dev scores{data}, median over {seeds}",
     caption=(
         "Points. Parameters in millions, heads and Λ included, shared ones once. Speed is all layers / layers run per "
         "dev example, both summed over the tasks."
@@ -533,10 +535,10 @@ PABEE = PaperLayout(
 )
 ELECTRA = PaperLayout(
     name="electra",
-    title="GLUE dev scores{data} in ELECTRA's metrics, median over {seeds}",
+    title="{glue}dev scores{data} in ELECTRA's metrics, median over {seeds}",
     caption=(
-        "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others accuracy; MNLI is the mean of "
-        "matched and mismatched here and in lmtuners, matched only in ELECTRA's README."
+        "Points; parameters in millions. CoLA Matthews, STS-B Spearman, the others of GLUE accuracy; MNLI is the mean "
+        "of matched and mismatched here and in lmtuners, matched only in ELECTRA's README."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
     before=(Column("parameters", "#Param", _parameters_entry),),
@@ -544,5 +546,5 @@ ELECTRA = PaperLayout(
     metrics=ELECTRA_METRICS,
     published=lambda _: published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),
     papers_with_test=lambda _: ("lmtuners", "electra_pytorch"),
-    facts=lambda cell: {"scores": scores_in(cell, ELECTRA_METRICS[cell.task])},
+    facts=lambda cell: {"scores": scores_in(cell, ELECTRA_METRICS.get(cell.task))},
 )

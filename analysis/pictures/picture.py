@@ -20,6 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from analysis.studies.cells import Row
 from study.facts.plain_words import joined
+from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 
 # Okabe and Ito, "Color universal design", 2008; without the yellow, which vanishes on paper.
@@ -91,18 +92,6 @@ def svg(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-_METRICS = {
-    "accuracy": "accuracy",
-    "accuracy_matched": "accuracy",
-    "accuracy_mismatched": "accuracy",
-    "f1": "F1",
-    "f1_macro": "macro F1",
-    "matthews": "Matthews correlation",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-}
-
-
 @dataclass(frozen=True)
 class Style:
     """The look of a row in every picture: colour and marker identify the method, the line its study."""
@@ -140,13 +129,6 @@ def choose_styles(rows: Sequence[Row]) -> dict[str, Style]:
     return styles
 
 
-def metric_words(task: str) -> str:
-    """A task's score in words: "mean of accuracy and F1"."""
-    names = list(dict.fromkeys(_METRICS[metric] for metric in TASKS[task].metrics))
-    words = " and ".join(names)
-    return f"mean of {words}" if len(names) > 1 else words
-
-
 def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, points") -> tuple[Figure, dict[str, Axes]]:
     """A panel per task, each titled with its metric, at most three side by side."""
     ordered = [task for task in TASKS if task in set(tasks)]
@@ -158,7 +140,7 @@ def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, poin
     for axes in panels[len(ordered) :]:
         axes.set_axis_off()
     for axes, task in zip(panels, ordered, strict=False):
-        axes.set_title(f"{TASKS[task].title}: {metric_words(task)}", loc="left")
+        axes.set_title(f"{TASKS[task].title}: {metric_words(TASKS[task])}", loc="left")
     figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
     return figure, dict(zip(ordered, panels, strict=False))

@@ -232,7 +232,7 @@ def _check_data(studies: Sequence[Study]) -> None:
 
 def _data_of(study: Study) -> str:
     """Its folder, and its data as they were asked for."""
-    return f"{study.folder} (--data {study.file.plan.asked.data})"
+    return f"{study.folder} (--data {study.file.plan.data})"
 
 
 def _check_same_plan(first: Study, other: Study) -> None:

@@ -134,7 +134,7 @@ class StudyRuns:
         statuses = Counter(self.status(trial) for trial in trials)
         status = self._arm_status(arm, statuses)
         tags = self._tags("arm", status, arm=name, method=arm.arm.method, task=arm.arm.task)
-        tags |= {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.asked.data}
+        tags |= {"trials": _counts(statuses), "backbone": arm.arm.pinned_backbone, "data": self.plan.plan.data}
         tags |= {"backbone_fingerprint": arm.arm.backbone_fingerprint, "data_fingerprint": arm.arm.data_fingerprint}
         tags |= {"mlflow.note.content": _arm_note(arm)}
         if arm.winner and arm.is_search_over:

@@ -166,6 +166,12 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         pairs += [(arm.tokenizer, arm.tokenizer_fingerprint or "") for arm in self.arms if arm.tokenizer]
         return {name: fingerprint for name, fingerprint in pairs if backbones.is_hub_name(name)}
 
+    @property
+    def data(self) -> str:
+        """What its tasks are read from, in words."""
+        own = self.own_tasks or {}
+        return ", ".join([self.asked.data] * (len(own) < len(self.asked.tasks)) + ["own tasks"] * bool(own))
+
     def own_task(self, name: str) -> Task | UnsetType:
         """The task of this name, if it is none of GLUE."""
         return (self.own_tasks or {}).get(name, UNSET)

@@ -23,7 +23,6 @@ from analysis.pictures.picture import (
     compare_lines,
     describe_trend,
     label_ends,
-    metric_words,
     spread_apart,
     svg,
 )
@@ -274,14 +273,6 @@ def test_rows_of_one_method_share_its_colour_and_differ_in_their_lines():
     styles = choose_styles(rows("palbert (one)", "palbert (two)"))
     one, two = styles.values()
     assert one.colour == two.colour and one.line != two.line
-
-
-@pytest.mark.parametrize(
-    ("task", "expected"),
-    [("rte", "accuracy"), ("mnli", "accuracy"), ("cola", "Matthews correlation"), ("qqp", "mean of accuracy and F1")],
-)
-def test_panels_say_what_a_score_is(task, expected):
-    assert metric_words(task) == expected
 
 
 def test_axes_say_their_units(drawn):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from analysis.statistics import uncertainty as statistics
@@ -92,9 +93,11 @@ def predictions_and_labels(task, models=3, n=300, seed=3):
     return np.where(rng.random((models, n)) < 0.7, labels, rng.integers(task.num_labels, size=(models, n))), labels
 
 
-@pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli"])
-def test_resampled_scores_are_the_scores_of_the_drawn_examples(name):
-    task = TASKS[name]
+MACRO_F1 = replace(TASKS["mnli"], name="own", metrics=("accuracy", "f1_macro"), dev_splits=("dev",))
+
+
+@pytest.mark.parametrize("task", [TASKS["rte"], TASKS["cola"], TASKS["mrpc"], TASKS["mnli"], MACRO_F1], ids=str)
+def test_resampled_scores_are_the_scores_of_the_drawn_examples(task):
     predictions, labels = predictions_and_labels(task)
     splits = np.array([task.dev_splits[i % len(task.dev_splits)] for i in range(300)])
     found = resampled_scores(task, predictions, labels, splits, resamples=4, seed=7)

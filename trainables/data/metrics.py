@@ -56,6 +56,13 @@ def score(task: Task, metrics: dict[str, float]) -> float:
     return float(np.mean([metrics[name] for name in names]))
 
 
+def metric_words(task: Task) -> str:
+    """A task's score in words: "mean of accuracy and F1"."""
+    names = list(dict.fromkeys(_WORDS[metric] for metric in task.metrics))
+    words = " and ".join(names)
+    return f"mean of {words}" if len(names) > 1 else words
+
+
 def _accuracy_by_split(task: Task, correct: np.ndarray, splits: np.ndarray) -> dict[str, float]:
     return {name.replace("dev", "accuracy"): float(correct[splits == name].mean()) for name in task.dev_splits}
 
@@ -103,4 +110,14 @@ _METRICS = {
     "matthews": _correlation,
     "pearson": _correlation,
     "spearman": _spearman,
+}
+_WORDS = {
+    "accuracy": "accuracy",
+    "accuracy_matched": "accuracy",
+    "accuracy_mismatched": "accuracy",
+    "f1": "F1",
+    "f1_macro": "macro F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
 }

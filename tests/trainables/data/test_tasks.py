@@ -11,12 +11,13 @@ from helpers.configurations import values_of
 from helpers.places import SHARED
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 import trainables
 from trainables.data.glue import load_split
-from trainables.data.metrics import compute_metrics, predictions_from_logits, score
+from trainables.data.metrics import compute_metrics, metric_words, predictions_from_logits, score
 from trainables.data.metrics import differences_from_official as differences
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS, find_task
 
@@ -134,6 +135,14 @@ def test_score_is_the_mean_of_the_metrics() -> None:
     assert score(TASKS["mrpc"], {"accuracy": 0.6, "f1": 0.8}) == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [("rte", "accuracy"), ("mnli", "accuracy"), ("cola", "Matthews correlation"), ("qqp", "mean of accuracy and F1")],
+)
+def test_a_score_in_words(task: str, expected: str) -> None:
+    assert metric_words(TASKS[task]) == expected
+
+
 def test_logits_of_classes_become_the_largest() -> None:
     assert predictions_from_logits(TASKS["rte"], np.array([[0.1, 0.2], [3.0, -1.0]])).tolist() == [1, 0]
 
@@ -152,6 +161,16 @@ def test_metrics_of_classes_are_those_of_scikit_learn(pairs) -> None:
     assert found["accuracy"] == pytest.approx(accuracy_score(labels, predictions))
     assert found["f1"] == pytest.approx(f1_score(labels, predictions, zero_division=0.0))
     assert found["matthews"] == pytest.approx(matthews_corrcoef(labels, predictions))
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=50))
+def test_macro_f1_is_that_of_scikit_learn(pairs) -> None:
+    """Also where a class occurs on one side only, or on neither."""
+    predictions, labels = np.array(pairs).T
+    found = compute_metrics(replace(TASKS["rte"], metrics=("f1_macro",)), predictions, labels)
+    assert found["f1_macro"] == pytest.approx(f1_score(labels, predictions, average="macro", zero_division=0.0))
 
 
 @pytest.mark.slow

@@ -1,0 +1,189 @@
+"""Tasks of one's own, as docs/own_task.md has them: pytest tests/study/test_own_tasks.py"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.launches import WITHOUT_RAY
+from helpers.own_methods import write_methods
+from helpers.own_tasks import PAGE, write_learnable_tasks, write_page_task
+from helpers.places import ROOT
+
+from analysis import report, tables, verify
+from study import export, launch, predict, rebuild, status, submit
+from study.facts.study_facts import read_records
+from study.plans.plan_file import require_plan
+from trainables import method_files
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = [line for language, block in BLOCKS if not language for line in block.splitlines()]
+METHODS = "albert,palbert"
+
+
+@pytest.fixture(autouse=True)
+def only_tasks_of_glue() -> Iterator[None]:
+    yield
+    forget_tasks()
+
+
+def forget_tasks() -> None:
+    """As in a new process."""
+    method_files.include(None)
+    for name in {*TASKS} - {*TRAINABLE_TASKS, "ax"}:
+        del TASKS[name]
+
+
+def test_dry_run_of_the_page_names_the_arms_and_no_paper_s_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_page_task(tmp_path / "tasks")
+    monkeypatch.chdir(tmp_path)
+    assert launch.main(["--include", "tasks", "--task", "Claims", "--method", METHODS, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "albert/claims " in said and "palbert/claims " in said
+    assert "generated tasks" not in said and "backbones with random weights" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--include", "tasks", "--task", "clams"), "no task named 'clams'; available: sst2, .*; did you mean claims?"),
+        (("--task", "claims"), "no task named 'claims'; available: .*; a task of your own: --include FOLDER"),
+        (
+            ("--include", "tasks/claims"),
+            "--include tasks/claims: no method is there, and no task; .*did you mean tasks?",
+        ),
+        (("--include", "."), "--include .: no method is there, and no task; a method is two files, .*"),
+    ],
+)
+def test_unknown_task_is_one_line_with_the_nearest(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    write_page_task(tmp_path / "tasks")
+    monkeypatch.chdir(tmp_path)
+    assert launch.main([*options, "--method", "albert", "--dry-run"]) == 2
+    assert re.fullmatch(f"study.launch: {message}".replace("?", r"\?"), capsys.readouterr().err.strip())
+
+
+def test_a_folder_may_hold_methods_and_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_page_task(write_methods(tmp_path / "mine"))
+    command = ["--include", str(folder), "--method", "entropy", "--task", "claims,rte", "--out", str(tmp_path)]
+    assert launch.main([*command, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "entropy/claims " in said and "entropy/rte " in said and "generated tasks" in said
+
+
+@pytest.mark.slow
+def test_commands_of_the_page_run_in_the_order_of_the_page(tmp_path: Path) -> None:
+    write_page_task(tmp_path / "tasks")
+    assert len(COMMANDS) == 5
+    for line in COMMANDS:
+        words = line.replace(".venv/bin/python", sys.executable).split()
+        words += [*WITHOUT_RAY, "--tracking-uri", "none"] * ("study.launch" in words)
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    answers = done.stdout.splitlines()
+    assert answers[0] == "index\tprediction\texit_layer" and len(answers) == 4
+    assert {answer.split("\t")[1] for answer in answers[1:]} <= {"supported", "refuted", "open"}
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of two methods on a task of two texts with three labels and on a regression."""
+    place = tmp_path_factory.mktemp("studied")
+    tasks = write_learnable_tasks(place / "tasks")
+    command = ["--include", str(tasks), "--method", METHODS, "--task", "claims,stars", "--samples", "2", "--seeds", "2"]
+    where = ["--epochs", "4", "--name", "own", "--out", str(place), "--tracking-uri", "none", *WITHOUT_RAY]
+    assert launch.main([*command, *where]) == 0
+    return place / "own"
+
+
+@pytest.fixture
+def study(studied: Path, tmp_path: Path) -> Path:
+    """A copy of it, read as by a new process that has no folder of tasks."""
+    forget_tasks()
+    return shutil.copytree(studied, tmp_path / "own")
+
+
+@pytest.mark.slow
+def test_table_has_the_tasks_and_nothing_published(study: Path) -> None:
+    dev = (study / "tables" / "dev.md").read_text()
+    assert dev.startswith("## Dev scores, median over 2 seeds") and "| Claims" not in dev
+    assert "| claims | Stars |" in dev and "published" not in dev.lower() and "macro " not in dev.splitlines()[2]
+    assert "claims is a task of one's own: mean of accuracy and macro F1 on 90 dev examples, trained on 300" in dev
+    assert "Stars is a task of one's own: mean of Pearson and Spearman on 90 dev examples, trained on 300" in dev
+    for table in (study / "tables").glob("*.md"):
+        assert "published" not in table.read_text().lower() and "GLUE" not in table.read_text().splitlines()[0], table
+
+
+@pytest.mark.slow
+def test_study_is_verified_and_written_again_without_the_folder_of_tasks(study: Path) -> None:
+    assert verify.main([str(study)]) == 0
+    shutil.rmtree(study / "tables")
+    assert tables.main([str(study)]) == 0 and report.main([str(study)]) == 0
+    assert verify.main([str(study)]) == 0 and status.main([str(study)]) == 0
+    assert rebuild.main([str(study), "--tracking-uri", "none"]) == 0
+
+
+@pytest.mark.slow
+def test_tasks_are_learnt(study: Path) -> None:
+    scores = [(one.task, one.score or 0) for one in read_records(study) if one.phase == "confirm"]
+    assert max(score for task, score in scores if task == "claims") > 0.5
+    assert max(score for task, score in scores if task == "stars") > 0.8
+
+
+@pytest.mark.slow
+def test_exported_model_answers_with_the_labels_of_the_task(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "claim\tevidence\na red car stands here\tthere is no car\na red car stands here\twe like lamp\n"
+    (tmp_path / "input.tsv").write_text(rows)
+    model = tmp_path / "exported"
+    assert export.main([str(study), "--method", "palbert", "--task", "claims", "--to", str(model)]) == 0
+    assert str(study.parent) not in (model / "model.json").read_text()
+    forget_tasks()
+    capsys.readouterr()
+    assert predict.main([str(model), str(tmp_path / "input.tsv")]) == 0
+    exported = capsys.readouterr().out
+    assert predict.main([str(study), "--method", "palbert", "--task", "claims", str(tmp_path / "input.tsv")]) == 0
+    assert capsys.readouterr().out == exported
+    assert {line.split("\t")[1] for line in exported.splitlines()[1:]} <= {"supported", "refuted", "open"}
+
+
+@pytest.mark.slow
+def test_a_submission_of_no_task_of_glue_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert submit.main([str(study), "--method", "palbert"]) == 2
+    assert "models of claims, stars alone; the GLUE server scores tasks of GLUE" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_with_its_folder_where_it_was_or_is_now_and_not_with_other_rows(
+    studied: Path, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ["--continue", str(study), *WITHOUT_RAY, "--tracking-uri", "none", "--dry-run"]
+    assert launch.main(again) == 0
+    moved = shutil.move(studied.parent / "tasks", tmp_path / "tasks")
+    try:
+        forget_tasks()
+        capsys.readouterr()
+        assert launch.main(again) == 2
+        assert f"task claims has no train in {studied.parent}/tasks/claims" in capsys.readouterr().err
+        assert launch.main([*again, "--include", str(moved)]) == 0
+        rows = tmp_path / "tasks" / "claims" / "dev.tsv"
+        rows.write_text(rows.read_text().replace("\topen\n", "\trefuted\n", 1))
+        assert launch.main([*again, "--include", str(moved)]) == 2
+        assert "data_fingerprint of albert/claims" in capsys.readouterr().err
+    finally:
+        shutil.move(moved, studied.parent / "tasks")
+    assert require_plan(study).plan.own_tasks
