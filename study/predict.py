@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from trainables.runs.trained_model import TrainedModel
 
 INFERENCE_BATCH = 128  # examples
-HIGHEST_SCORE = 5.0  # of STS-B
 TIMED = {1: 20, 8: 8, 32: 4, INFERENCE_BATCH: 4}  # batch size -> batches, at most
 _UNITS = (("GFLOPs", 1e9), ("MFLOPs", 1e6), ("kFLOPs", 1e3))
 
@@ -81,9 +80,10 @@ def build_parser() -> Parser[Options]:
 
 
 def label_text(task: Task, value: float) -> str:
-    """A prediction as the GLUE server reads it: names for MNLI, QNLI, RTE and AX, 0 or 1, or a score in [0, 5]."""
+    """A prediction as files of the task have it: a label's name, or a score within its range."""
     if task.is_regression:
-        return f"{min(max(value, 0.0), HIGHEST_SCORE):.3f}"
+        low, high = task.score_range or (value, value)
+        return f"{min(max(value, low), high):.3f}"
     return task.file_labels[int(value)]
 
 

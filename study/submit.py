@@ -28,7 +28,7 @@ from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import ResolvedPlan
-from study.predict import HIGHEST_SCORE, INFERENCE_BATCH, label_text
+from study.predict import INFERENCE_BATCH, label_text
 from study.storage.output_places import check_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_atomically
@@ -226,7 +226,7 @@ def _constant_answers(file: SubmissionFile, data: str) -> tuple[Sequence[int], n
     try:
         value, what = _majority(source, data), "the mean score" if task.is_regression else "the majority class"
     except ValueError as error:
-        value, what = HIGHEST_SCORE / 2 if task.is_regression else 0, "the same"
+        value, what = sum(task.score_range or ()) / 2, "the same"  # of classes 0, the first
         missing.append(_fault(error))
     rows = f" for the official {len(ids):,} rows" * isinstance(ids, range)
     rows += f" ({', '.join(missing)})" * bool(missing)

@@ -117,7 +117,7 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
     found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not found.pairs and not may_lack_methods:
         told = "a method is two files, NAME.py and NAME_space.py, a task a folder NAME with task.toml"
-        raise ValueError(f"{named} {folder}: no method is there, and no task; {told}{_nearest_folder(folder)}")
+        raise ValueError(f"{named} {folder}: no method is there; {told}{_nearest_folder(folder)}")
     for stem in found.pairs:
         if not _IS_STEM.fullmatch(stem):
             allowed = "a small letter, then small letters, digits and _, which is - in the method's name"

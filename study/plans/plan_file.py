@@ -285,6 +285,6 @@ def include_for(method: str, asked: Plan | None, given: str | None) -> None:
         ValueError: the folder has gone, or is no folder of methods.
     """
     if given is not None:
-        method_files.include(method_files.read_methods(given))
+        trainables.include(given, named="--include")
     elif asked is not None and asked.include is not UNSET:
         include_folder([method], asked.include)

@@ -86,7 +86,8 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     _check_plan(plan)
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
-    data = {task: _content(partial(fingerprint, TASKS[task], plan.data), plan.data, unchecked) for task in plan.tasks}
+    places = {task: TASKS[task].place or plan.data for task in plan.tasks}
+    data = {task: _content(partial(fingerprint, TASKS[task], at), at, unchecked) for task, at in places.items()}
     fingerprints = dict(pins or {})
 
     def fingerprint_of(name: str, kind: str) -> str:

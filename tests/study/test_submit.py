@@ -97,6 +97,10 @@ def test_scores_are_clipped(value, text):
     assert label_text(TASKS["stsb"], value) == text
 
 
+def test_scores_of_a_task_without_a_range_are_not_clipped():
+    assert label_text(replace(TASKS["stsb"], score_range=None), -7.0) == "-7.000"
+
+
 def test_answers_are_those_of_the_best_model(study, models):
     from trainables.runs.trained_model import load_trained
 
