@@ -6,14 +6,15 @@ from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
-# Λ: the paper's learning rates {1, 2, 3}e-5; the architectures of the released code; one to its three tanh layers.
+# Λ: the paper's learning rates {1, 2, 3}e-5; the architectures of the released code; none, as in rows a, b and d of
+# table 1, to its three tanh layers.
 SPACE = (
     paper.SPACE
     | paper.PONDER_SPACE
     | {
         "lambda_learning_rate": FloatDistribution(1e-5, 3e-5, log=True),
         "lambda_layer_arch": CategoricalDistribution(["linear", "linear_cat", "linear_diff", "rnn"]),
-        "num_lambda_layers": IntDistribution(1, 3),
+        "num_lambda_layers": IntDistribution(0, 3),
     }
 )
 PAPER_GRID = (
@@ -38,7 +39,9 @@ VARIANTS: dict[str, Configuration] = {
 }
 
 MINI_SPACE = (
-    random_start.SPACE | random_start.PONDER_SPACE | {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True)}
+    random_start.SPACE
+    | random_start.PONDER_SPACE
+    | {"lambda_learning_rate": FloatDistribution(2e-4, 1e-3, log=True), "num_lambda_layers": IntDistribution(1, 3)}
 )
 MINI_GRID = random_start.GRID | random_start.PONDER_GRID | {"lambda_learning_rate": [3e-4, 1e-3]}
 MINI_FIXED = random_start.FIXED

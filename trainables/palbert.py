@@ -27,6 +27,7 @@ DEPARTURES = (
     "all metrics are of the selected epoch; the original reports the best of each metric on its own",
     "Λ sees the pooled [CLS] with dropout, and zeros for h_0, as in the code; the paper writes h_i",
     "Λ's three tanh layers lie below an output layer, as in the code; the paper says a 3-layer MLP",
+    "num_lambda_layers leaves out Λ's output layer: 0 here is 1 in the code, and 2 and 3 are the same",
     "at most 25 epochs, as in the code; the paper names no limit",
     "beside the paper's grid, ranges of β, prior λ and Λ's architecture can be searched",
     "mean layers of MNLI are over both dev sets; the original's over the mismatched one",
@@ -42,7 +43,7 @@ class Config(PonderConfig, frozen=True, kw_only=True):
 
     lambda_learning_rate: Positive | None  # of Λ, then without weight decay; None: as the rest of the model
     lambda_layer_arch: Literal["linear", "linear_cat", "linear_diff", "rnn"]  # see `Lambda` in models/ponder.py
-    num_lambda_layers: Count  # hidden tanh layers below Λ's output layer, 0 is a bare linear Λ; of rnn: recurrent
+    num_lambda_layers: Count  # tanh layers, of rnn recurrent ones, below Λ's output layer; 0, in the code 1: none
     exit: Literal["threshold", "sample", "expectation", "expectation_legacy", "last"]  # see models/exit_rules.py
     q: Annotated[float, Meta(ge=0, le=1)] | None  # threshold: leave at the first layer whose CDF is above it
     sample_draws: AtLeastOne | None  # sample: draws per evaluation
@@ -51,8 +52,6 @@ class Config(PonderConfig, frozen=True, kw_only=True):
         super().__post_init__()
         check_used(self, "q", used=self.exit == "threshold", condition="exit is threshold")
         check_used(self, "sample_draws", used=self.exit == "sample", condition="exit is sample")
-        if self.lambda_layer_arch == "rnn" and self.num_lambda_layers < 1:
-            raise ValueError("num_lambda_layers is 0; allowed where lambda_layer_arch is rnn: 1 or more")
 
 
 def build(config: Config, encoder: LayerwiseEncoder, task: Task) -> EarlyExitModel:

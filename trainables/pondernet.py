@@ -23,6 +23,7 @@ DEPARTURES = (
     "the KL term is PALBERT's code's, KL(prior || posterior); the original's KL(posterior || prior)",
     "layers behind the cut count with ε / N, as in PALBERT's code; the original's p_i sum to 1",
     "β is 0.5, as in PALBERT's table 4; the original's 0.01",
+    "Λ is bare linear, which PALBERT's code calls num_lambda_layers 1 of lambda_layer_arch linear",
     "λ is read from the pooled [CLS] with dropout, as in PALBERT's code; the original's from its state",
     "float32, also λ and the KL term; PALBERT's code in mixed precision (README, --fp16)",
     "all metrics are of the selected epoch; PALBERT's code reports the best of each metric on its own",

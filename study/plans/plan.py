@@ -151,13 +151,38 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-def check_settings(what: str, settings: Configuration, known: Collection[str]) -> None:
+NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT and PABEE
+    "attention_probs_dropout_prob": "hidden_dropout",
+    "exit_criteria": "exit",
+    "hidden_dropout_prob": "hidden_dropout",
+    "lambda_lr": "lambda_learning_rate",
+    "lambda_p": "prior_lambda",
+    "lr": "learning_rate",
+    "max_grad_norm": "gradient_clip",
+    "max_seq_length": "max_length",
+    "num_train_epochs": "epochs",
+    "num_warmup_steps": "warmup_steps",
+    "pabee_patience": "patience",
+    "per_gpu_train_batch_size": "batch_size",
+    "ponder_threshold": "q",
+    "threshold": "q",
+}
+
+
+def check_settings(
+    what: str, settings: Configuration, known: Collection[str], *, departures: Collection[str] = ()
+) -> None:
     """Passes if `what`, a method or an objective, has every field that --set names.
+
+    Args:
+        departures: of the method; one that names a field that it lacks says what stands in its place.
 
     Raises:
         ValueError: it lacks one.
     """
     for name in settings:
         if name not in known:
-            menu, near = ", ".join(sorted(known)), nearest_in_words(name, known)
-            raise ValueError(f"--set {name}: {what} has no such field; it has {menu}{near}")
+            theirs = NAMES_IN_REPOSITORIES.get(name)
+            near = f"; did you mean {theirs}?" if theirs in known else nearest_in_words(name, known)
+            near = next((f"; {line}" for line in departures if name in line.split()), near)
+            raise ValueError(f"--set {name}: {what} has no such field; it has {', '.join(sorted(known))}{near}")

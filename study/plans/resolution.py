@@ -144,7 +144,7 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     tuned = last_of([(f"{space.file} SPACE", space.space), (f"{space.file} MINI_SPACE", mini_space)])
     fixed_layers = _fixed_layers(plan, space, task, is_mini)
     known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
-    check_settings(method, plan.settings, known)
+    check_settings(method, plan.settings, known, departures=trainables.departures(method))
     fixed = {name: value for name, value in last_of(fixed_layers).items() if name in known}
     tuned = {name: value for name, value in tuned.items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
@@ -171,8 +171,10 @@ def explain(plan: Plan, method: str, task: str) -> str:
     if (source := plan.start_of(method, task)) is not None:
         rows.append(("starts from", f"the best model of {source}", "--start-from"))
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
-    first = f"  first tried: {len(resolution.first)} {what}"
-    return "\n".join([f"{method}/{task}", *in_columns(rows), *([first] if resolution.first else [])])
+    first = [f"  first tried: {len(resolution.first)} {what}"] if resolution.first else []
+    fields = resolution.fixed.keys() | resolution.tuned.keys()
+    notes = [f"  {line}" for line in trainables.departures(method) if fields & {*line.split()}]
+    return "\n".join([f"{method}/{task}", *in_columns(rows), *first, *notes])
 
 
 def _content(look: Callable[[], T], what: str, unchecked: list[str] | None) -> T | str:

@@ -44,7 +44,6 @@ def test_bad_value_of_a_shared_field(method, field, value, message):
     [
         ("palbert", {"lambda_layer_arch": "gru"}, "allowed: linear, linear_cat, linear_diff, rnn"),
         ("palbert", {"num_lambda_layers": -1}, "num_lambda_layers is -1; allowed: a whole number >= 0"),
-        ("palbert", {"lambda_layer_arch": "rnn", "num_lambda_layers": 0}, "num_lambda_layers is 0; .* 1 or more"),
         ("palbert", {"lambda_learning_rate": 0.0}, "lambda_learning_rate is 0.0"),
         ("palbert", {"beta": 0}, "beta is 0; allowed: a number > 0.0"),
         ("palbert", {"prior_lambda": 1.0}, "prior_lambda is 1.0; allowed: a number > 0 and < 1"),

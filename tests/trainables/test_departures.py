@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.configurations import values_of
 
+import search_spaces
 import trainables
 from trainables.encoders.loading import load_tokenizer
 
@@ -52,6 +53,11 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
         "palbert",
         "Λ's three tanh layers",
         lambda v: (v["lambda_layer_arch"], v["num_lambda_layers"]) == ("linear_cat", 3),
+    ),
+    (
+        "palbert",
+        "num_lambda_layers leaves out Λ's output layer: 0 here",
+        lambda v: search_spaces.load("palbert:a").variant["num_lambda_layers"] == 0,
     ),
     ("palbert", "at most 25 epochs", lambda v: v["epochs"] == 25),
     ("pondernet", "KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),

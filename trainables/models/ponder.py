@@ -36,7 +36,7 @@ class Lambda:
     """The shape of Λ, and its learning rate."""
 
     arch: str  # it sees h_i (linear, rnn), [h_i, h_{i-1}] (linear_cat) or h_i - h_{i-1} (linear_diff)
-    num_layers: int  # hidden tanh layers below the output layer, 0 is a bare linear Λ; of rnn: recurrent layers
+    num_layers: int  # tanh layers, of rnn recurrent ones, below the output layer; 0 is a bare linear Λ
     learning_rate: float | None  # its own, then without weight decay; None: as the rest of the model
 
 
@@ -122,7 +122,7 @@ class LambdaHead(nn.Module):
     def __init__(self, size: int, config: PonderConfig, shape: Lambda) -> None:
         """A head for pooled outputs of this size."""
         super().__init__()
-        self.arch = shape.arch
+        self.arch = shape.arch if shape.num_layers or shape.arch != "rnn" else "linear"  # an RNN of no layers
         self.dropout = nn.Dropout(config.classifier_dropout)
         width = 2 * size if self.arch == "linear_cat" else size
         if self.arch == "rnn":

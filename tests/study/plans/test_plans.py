@@ -66,6 +66,31 @@ def test_an_unknown_variant_is_refused_with_those_that_there_are(capsys, name, m
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "field", "meant"),
+    [
+        ("palbert", "lr", "did you mean learning_rate?"),
+        ("palbert", "lambda_lr", "did you mean lambda_learning_rate?"),
+        ("palbert", "threshold", "did you mean q?"),
+        ("pabee", "pabee_patience", "did you mean patience?"),
+        ("pondernet", "num_lambda_layers", "PALBERT's code calls num_lambda_layers 1 of lambda_layer_arch linear"),
+    ],
+)
+def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(capsys, method, field, meant):
+    assert launch.main(["--method", method, "--task", "rte", "--set", f"{field}=1", "--dry-run"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"study.launch: --set {field}: {method} has no such field; it has adam_epsilon, ")
+    assert line.strip().endswith(meant)
+
+
+def test_lambda_without_hidden_layers_is_in_the_range_of_a_pretrained_backbone_alone():
+    found = [
+        resolve_configuration(plan_from("--profile", profile, "--sampler", "tpe", "--samples", "4"), "palbert", "rte")
+        for profile in ("mini", "paper")
+    ]
+    assert [one.tuned["num_lambda_layers"].value.low for one in found] == [1, 0]
+
+
 def test_all_methods_of_the_paper_are_the_rows_of_its_table():
     assert plan_from("--profile", "paper", "--method", "all").methods == (
         "albert",

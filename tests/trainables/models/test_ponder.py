@@ -163,6 +163,7 @@ def test_bias_from_the_prior_starts_lambda_at_the_prior():
         ("linear", 0, 768 + 1),
         ("linear_diff", 3, 3 * (768 * 768 + 768) + 768 + 1),
         ("linear_cat", 3, 7_084_033),  # four linear layers, 60% of the parameters of ALBERT-base
+        ("rnn", 0, 768 + 1),
         ("rnn", 1, 2 * (768 * 768 + 768) + 768 + 1),
     ],
 )
