@@ -99,7 +99,10 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     methods: Annotated[
         list[str] | None, option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME", flag="--method")
     ] = None
-    tasks: Annotated[list[str] | None, option(_NAMES.format("all", _defaults("tasks")), "NAME", flag="--task")] = None
+    tasks: Annotated[
+        list[str] | None,
+        option(_NAMES.format("all (the papers' eight)", _defaults("tasks")), "NAME", flag="--task"),
+    ] = None
     profile: Annotated[
         str | None, option("default: auto, which is paper where there are GPUs, else mini", _PROFILES)
     ] = None
@@ -255,7 +258,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     given = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
-        "tasks": lambda texts: _names(texts, trainable_tasks(), _meant_task),
+        "tasks": lambda texts: _names(texts, profiles.tasks(), _meant_task),
         "include": lambda folder: str(Path(folder).resolve()),
         "early_stopping": lambda rule: EarlyStopping() if rule == "asha" else None,
         "baseline": meant_method,
@@ -333,7 +336,7 @@ def _as_meant(plan: Plan, file: str) -> Plan:
 
 def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    return tuple(dict.fromkeys(menu if "all" in names else map(as_meant, names)))
+    return tuple(dict.fromkeys(one for name in names for one in (menu if name == "all" else [as_meant(name)])))
 
 
 def _meant_method(name: str) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from study.plans.plan import Plan
+from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.spelling import no_such
 
 GLUE_EIGHT = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # WNLI is left out, as in the papers
@@ -136,6 +137,11 @@ def methods(name: str) -> tuple[str, ...]:
         ValueError: no profile has this name.
     """
     return _profile(name)[1]
+
+
+def tasks() -> tuple[str, ...]:
+    """What `--task all` means in every profile: the papers' tasks, and those of an included folder."""
+    return (*GLUE_EIGHT, *(task for task in trainable_tasks() if task not in TRAINABLE_TASKS))
 
 
 def _profile(name: str) -> tuple[Plan, tuple[str, ...]]:

@@ -7,7 +7,7 @@ ours stands beside a published one only where all of them agree. The task `relat
 another model; such a row has no score of its own.
 
 The paper's test block has MNLI and QQP swapped in three rows, almost certainly; the file keeps the printed cells and
-says so in `note`.
+says so in `note`, which stands below each table that has such a cell.
 """
 
 from __future__ import annotations
@@ -206,7 +206,8 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
                 beneath[row.label].append(other.line(fitting))
                 shown[other].update(fitting)
     for other, tasks in shown.items():
-        for reason, left in _why_apart(rows, other, metrics, tasks).items():
+        if (why := _why_apart(rows, other, metrics, tasks)) is not None:
+            reason, left = why
             apart.setdefault(f"Published, {reason} ({other.origin})", []).append(other.line(left))
     blocks = [Block(title, lines) for title, lines in apart.items()]
     return Placed(beneath, blocks, list(_notes(rows, {other: tasks for other, tasks in shown.items() if tasks})), pairs)
@@ -233,7 +234,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
     if any(study.is_mini for study in cell.studies):
         return ON_REAL_GLUE
     if cell.data_differences:
-        return f"on the official GLUE; here {TASKS[cell.task].title} {cell.data_differences[0]}"
+        return "on the official GLUE; here on other rows, see the notes"
     if cell.arm.pretraining is not UNSET:
         return f"on a backbone that its authors pretrained; here by study.pretrain {cell.arm.pretraining.objective}"
     if cell.arm.backbone != other.backbone:
@@ -255,26 +256,27 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
 
 def _why_apart(
     rows: Sequence[Row], other: PublishedRow, metrics: Mapping[str, str], shown: Collection[str]
-) -> dict[str, list[str]]:
-    """The tasks of the row that stand beside none of ours, by reason: that of our row that is nearest to it."""
+) -> tuple[str, list[str]] | None:
+    """Why tasks of the row stand beside none of ours, by what sets our nearest row apart, and these tasks."""
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
-        return {}
+        return None
     on_mini = any(study.is_mini for row in rows for cell in row.cells.values() for study in cell.studies)
     if (relative := other.numbers.get("relative")) is not None:
         figure = f"as {relative.value:g} {relative.metric} alone"
-        return {f"{figure}, {ON_REAL_GLUE}" if on_mini else figure: left}
+        return f"{figure}, {ON_REAL_GLUE}" if on_mini else figure, left
     if on_mini:
-        return {ON_REAL_GLUE: left}
+        return ON_REAL_GLUE, left
     of_rows = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
     nearest = min(of_rows, key=lambda reasons: sum(map(bool, reasons.values())), default={})
-    reason_of = {task: reason for task in left if (reason := nearest.get(task))}
-    if not shown and len(set(reason_of.values())) < 2:
-        return {next(iter(reason_of.values()), "not run here"): left}
-    return {
-        reason: [task for task in reason_of if reason_of[task] == reason]
-        for reason in dict.fromkeys(reason_of.values())
-    }
+    titles: dict[str, list[str]] = {}
+    for task, reason in nearest.items():
+        if task in left and reason:
+            titles.setdefault(reason, []).append(TASKS[task].title)
+    if shown and not titles:
+        return None
+    parts = [f"{', '.join(own)} {reason}" if len(titles) > 1 else reason for reason, own in titles.items()]
+    return "; ".join(parts) or "not run here", [task for task in left if nearest.get(task)] if shown else left
 
 
 def _notes(rows: Sequence[Row], shown: Mapping[PublishedRow, set[str]]) -> Iterator[str]:
@@ -283,12 +285,19 @@ def _notes(rows: Sequence[Row], shown: Mapping[PublishedRow, set[str]]) -> Itera
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     if shown and any(study.protocol.selection != "dev" for study in studies):
         yield "published scores were selected on the dev set they report; ours were not"
-    places: dict[str, list[str]] = {}
-    for other, tasks in shown.items():
+    yield from _number_notes(shown, shown.values())
+
+
+def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
+    """What the file notes of the numbers of these rows on these tasks of each."""
+    places: dict[str, dict[str, list[str]]] = {}
+    for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():
-            if number.note and task in tasks and task in TASKS:
-                places.setdefault(number.note, []).append(f"{other.label} {TASKS[task].title}")
-    yield from (f"published {', '.join(names)}: {note}" for note, names in places.items())
+            if number.note and task in own and task in TASKS:
+                places.setdefault(number.note, {}).setdefault(other.label, []).append(TASKS[task].title)
+    for note, titles in places.items():
+        rows = [f"{label} ({', '.join(own)})" for label, own in titles.items()]
+        yield f"published {', '.join(rows)}: {note}"
 
 
 def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
@@ -395,6 +404,7 @@ def _paper_table(
     rows = evidence.rows
     placed = place_published(rows, layout.published(rows), layout.metrics)
     titles = task_columns(evidence.studies, layout.tasks)
+    tests = _test_rows(evidence, layout.papers_with_test(rows))
 
     def task_column(task: str) -> Column[Row]:
         def entry(row: Row) -> Entry | None:
@@ -411,25 +421,36 @@ def _paper_table(
         title=layout.title,
         columns=columns,
         lines=[line for own in ours for line in (own, *placed.beneath[own.label])],
-        blocks=placed.blocks + _test_blocks(evidence, layout.papers_with_test(rows)),
+        blocks=placed.blocks + [_test_block(own) for own in tests],
         marks=mark_meanings(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
-        notes=[*verdict_notes(placed.pairs), *own_notes, *notes.study_notes(evidence.studies, rows), *placed.notes],
+        notes=[
+            *verdict_notes(placed.pairs),
+            *own_notes,
+            *notes.study_notes(evidence.studies, rows),
+            *placed.notes,
+            *(f"{note} (test)" for own in tests for note in _number_notes(own, [tasks_of(rows)] * len(own))),
+        ],
         facts=layout.facts,
         further=further,
     )
 
 
-def _test_blocks(evidence: Evidence, papers: Sequence[str]) -> list[Block]:
-    """The published test numbers on the tasks studied; ours would come from the GLUE server, none for mini-GLUE."""
-    blocks = []
-    for paper in () if evidence.on_mini else papers:
-        published = published_rows(paper, split="test")
-        if about := [row for row in published if row.is_about(tasks_of(evidence.rows))]:
-            origins = " and ".join(dict.fromkeys(row.origin for row in about))
-            title = f"Published, on the test set; ours need the GLUE server, see study.submit ({origins})"
-            blocks.append(Block(title, [row.line(row.numbers) for row in about]))
-    return blocks
+def _test_rows(evidence: Evidence, papers: Sequence[str]) -> list[list[PublishedRow]]:
+    """The rows of each paper with test numbers on the tasks studied; none for mini-GLUE."""
+    tasks = tasks_of(evidence.rows)
+    papers = () if evidence.on_mini else papers
+    rows = [[row for row in published_rows(paper, split="test") if row.is_about(tasks)] for paper in papers]
+    return [own for own in rows if own]
+
+
+def _test_block(published: Sequence[PublishedRow]) -> Block:
+    """The published test numbers of a paper; ours would come from the GLUE server."""
+    first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
+    statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
+    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics])}"
+    title = f"Published, on the test set; ours need the GLUE server, see study.submit ({origin})"
+    return Block(title, [row.line(row.numbers) for row in published])
 
 
 def _macro_in_words(rows: list[Row]) -> list[str]:

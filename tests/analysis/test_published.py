@@ -114,8 +114,50 @@ def test_real_glue_is_a_matter_of_content(tmp_path):
     cut = ("train has 2,480 rows, the official 2,490",)
     made = table(write_study(tmp_path, arm("albert", "rte", [0.76] * 5, data_differences=cut)))
     assert beneath(made, "albert") == []
-    assert "on the official GLUE; here RTE train has 2,480 rows, the official 2,490" in apart(made, "ALBERT")[0]
+    assert "on the official GLUE; here on other rows, see the notes" in apart(made, "ALBERT")[0]
     assert "RTE is not the official GLUE: train has 2,480 rows, the official 2,490" in made.notes
+
+
+def test_a_row_is_one_row_however_the_tasks_data_differ(tmp_path):
+    cut = {task: (f"train has {rows} rows, the official 9",) for rows, task in enumerate(("rte", "sst2", "cola"), 1)}
+    records = [row for task in cut for row in arm("albert", task, [0.7] * 5, data_differences=cut[task])]
+    made = table(write_study(tmp_path, records))
+    (line,) = [line for block in made.blocks[:1] for line in block.lines if line.label == "published ALBERT"]
+    assert {*cut, "macro"} <= {*line.entries} and len(apart(made, "ALBERT")) == 2  # dev and test
+    assert sum("is not the official GLUE: train has" in note for note in made.notes) == 3
+
+
+def test_a_row_with_several_reasons_is_one_row_that_names_them_by_task(tmp_path):
+    cut = ("train has 2 rows, the official 9",)
+    records = arm("electra-small", "rte", [0.7] * 5, data_differences=cut) + arm("electra-small", "mnli", [0.8] * 5)
+    made = table(write_study(tmp_path, records, backbone="google/electra-small-discriminator"), "electra")
+    (title,) = [title for title in apart(made, "ELECTRA-Small (=Small++)") if "on the test set" not in title]
+    assert "Published, MNLI as accuracy (matched only in code); here mean(acc m,mm); RTE on the official GLUE;" in title
+
+
+def test_swapped_columns_of_the_paper_s_test_block_are_told_below_the_table(tmp_path):
+    told = (
+        "published ALBERT (MNLI, QQP), PABEE (MNLI, QQP), PALBERT (MNLI, QQP): MNLI and QQP cells as printed; almost "
+    )
+    told += "certainly swapped in the paper (test)"
+    both = arm("albert", "mnli", [0.84] * 5) + arm("albert", "qqp", [0.89] * 5)
+    assert told in table(write_study(tmp_path / "both", both)).notes
+    assert not any(
+        "swapped" in note for note in table(write_study(tmp_path / "one", arm("albert", "rte", [0.7]))).notes
+    )
+
+
+def test_lmtuners_test_table_is_whole_and_names_the_copied_row(tmp_path):
+    made = table(write_study(tmp_path, arm("electra-small", "rte", [0.6] * 5)), "electra")
+    (block,) = [block for block in made.blocks if "on the test set" in block.title and "lmtuners" in block.title]
+    labels = ["BERT-Base", "GPT", "ELECTRA-Small++", "ELECTRA-Small-OWT (ours, 17M)", "ALECTRA-Small-OWT (ours, 4M)"]
+    assert [line.label.removeprefix("published ") for line in block.lines] == labels
+    assert [line.entries["rte"].text for line in block.lines] == ["66.4", "56.0", "66.7", "68.1", "67.5"]
+    assert block.title.count("lmtuners, ") == 1
+    copied = (
+        "published ELECTRA-Small++ (RTE): printed in the test table, but the numbers are those of the dev table (test)"
+    )
+    assert copied in made.notes
 
 
 def test_a_cell_without_numbers_is_no_reason(tmp_path):

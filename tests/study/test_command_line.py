@@ -104,7 +104,7 @@ def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     said = study.launch_options.build_parser().format_help()
     assert "all (the profile's); default in mini: palbert; in paper: palbert" in said
-    assert "or all; default in mini: sst2, cola; in paper: sst2, rte, qnli, cola, mrpc, mnli, qqp, stsb\n" in said
+    assert "or all (the papers' eight); default in mini: sst2, cola; in paper: sst2, rte, qnli, cola, mrpc, " in said
 
 
 def test_help_is_broken_behind_bars_and_at_blanks(monkeypatch):

@@ -83,6 +83,13 @@ def test_a_field_named_as_in_the_papers_repositories_is_answered_with_its_name(c
     assert line.strip().endswith(meant)
 
 
+@pytest.mark.parametrize("profile", ["mini", "paper", "ablation"])
+def test_all_tasks_are_the_paper_s_eight_and_wnli_is_named_beside_them(profile):
+    eight = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")
+    assert plan_from("--profile", profile, "--task", "all").tasks == eight
+    assert plan_from("--profile", profile, "--task", "wnli,all").tasks == ("wnli", *eight)
+
+
 def test_lambda_without_hidden_layers_is_in_the_range_of_a_pretrained_backbone_alone():
     found = [
         resolve_configuration(plan_from("--profile", profile, "--sampler", "tpe", "--samples", "4"), "palbert", "rte")
