@@ -25,6 +25,7 @@ from study.facts.record import Phase, Record
 from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
+from study.plans.samplers import describe_sampler
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Typed
 
@@ -71,6 +72,9 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
     trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
     lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound)}")
+    if search:
+        most = max(arm.samples for arm in plan.arms)
+        lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, plan.protocol.early_stopping)}")
     if not facts.launches:
         return Forecast(ForecastFacts(estimates=costs, done=None), lines)
     progress = last_progress(plan, facts)

@@ -20,8 +20,9 @@ from study.cluster.resources import local_gpus
 from study.command_line import Grouped, Parser, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
 from study.own_packages import PACKAGES, check_own
-from study.plans.plan import EarlyStopping, Plan, Sampler, SearchRepeats
+from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
+from study.plans.samplers import FORM, SAMPLERS, sampler_as_meant
 from study.storage.addresses import (
     TRACKING_DEFAULT,
     TRACKING_WORDS,
@@ -74,6 +75,7 @@ _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, wi
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
 _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
 _STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
+_SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
@@ -113,7 +115,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     samples: Annotated[AtLeastOne | None, option("search trials per arm", "N")] = None
     seeds: Annotated[AtLeastOne | None, option("how many confirm trials per arm, each with its own seed", "K")] = None
     epochs: Annotated[AtLeastOne | None, option("at most, per trial", "E")] = None
-    sampler: Annotated[Sampler | None, option()] = None
+    sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split that stops and selects")] = None
     early_stopping: Annotated[
         Literal["none", "asha"] | None, option("of search trials; none: each runs to its own stop")
@@ -260,6 +262,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
         "tasks": lambda texts: _names(texts, profiles.tasks(), _meant_task),
         "include": lambda folder: str(Path(folder).resolve()),
+        "sampler": sampler_as_meant,
         "early_stopping": lambda rule: EarlyStopping() if rule == "asha" else None,
         "baseline": meant_method,
     }

@@ -23,6 +23,7 @@ from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
+from study.plans.samplers import describe_sampler
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
@@ -49,9 +50,10 @@ def protocol_in_words(studies: Sequence[Study]) -> str:
     """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
+    samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
     sentences = [
         f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({SELECTION[rules.selection]})",
-        f"sampler {rules.sampler}",
+        f"sampler {describe_sampler(rules.sampler, samples, asha)}",
         f"early stopping of search trials {f'by ASHA (grace {asha.grace}, factor {asha.factor})' if asha else 'none'}",
         f"profile {', '.join(dict.fromkeys(plan.asked.profile for plan in plans))}",
         f"data {', '.join(dict.fromkeys(plan.data for plan in plans))}",

@@ -1,11 +1,13 @@
 """Which configuration an arm tries next. Optuna proposes; all that it knows is told from the facts of the arm.
 
-Every proposal has a seed of its own, derived from the arm and the number of trials before it, so a search that is
-rebuilt from the journal goes on as if it had never stopped.
+A proposal is a function of the arm's facts: its sampler is new, with a seed derived from the arm and the number of
+trials before it, so a search that is rebuilt from the journal goes on as if it had never stopped. A sampler that keeps
+something between trials, in Optuna's study or in itself, goes through all earlier trials before it proposes one.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 
@@ -18,13 +20,14 @@ from optuna.distributions import (
     IntDistribution,
     json_to_distribution,
 )
-from optuna.samplers import RandomSampler, TPESampler
-from optuna.trial import Trial, TrialState
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, QMCSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from study.facts.record import Status
 from study.facts.study_facts import ArmFacts, TrialFacts
-from study.plans.plan import Sampler
 from study.plans.resolved_plan import Arm, digest
+from study.plans.samplers import OWN, load_own_sampler
 from trainables.schema import Value
 
 STATES: dict[Status, TrialState] = {
@@ -38,12 +41,16 @@ _ATTEMPTS = 50  # proposals in a row; where all were drawn before, the points of
 class Proposals:
     """Proposes the configurations of one arm. Lives in memory, and catches up with the facts when it is asked."""
 
-    def __init__(self, arm: Arm, *, sampler: Sampler):
-        optuna.logging.set_verbosity(optuna.logging.WARNING)  # it would announce every study and trial
+    def __init__(self, arm: Arm, *, sampler: str):
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would announce every trial, and again in each replay
         self._arm = arm
         self._sampler = sampler
         self._space = distributions_of(arm)
-        self._study = optuna.create_study(direction="maximize", study_name=arm.name)
+        self._is_replayed = sampler in ("qmc", "cmaes") or OWN in sampler  # these keep something between trials
+        self._forget()
+
+    def _forget(self) -> None:
+        self._study = optuna.create_study(direction="maximize", study_name=self._arm.name)
         self._drawn: list[dict[str, Value]] = []
         self._open: dict[str, Trial] = {}  # trials that Optuna has and that have not ended, by key
         self._reported: dict[str, int] = {}  # reports of each open trial that Optuna has
@@ -53,6 +60,9 @@ class Proposals:
 
         The first proposals are the arm's `first` configurations, what they leave open sampled.
         """
+        if self._is_replayed:
+            self._forget()
+            self._study.sampler = self._make_sampler(number=len(facts.search))
         self._catch_up(facts)
         number = len(self._drawn)
         if number < len(self._arm.first):
@@ -66,12 +76,12 @@ class Proposals:
         return new or next((point for point in points_of(self._space) if point not in self._drawn), None)
 
     def _catch_up(self, facts: ArmFacts) -> None:
-        for trial in facts.search[len(self._drawn) :]:
-            point = {name: trial.config[name] for name in self._space}
-            self._drawn.append(point)
-            self._study.enqueue_trial(point)
-            self._open[trial.key] = self._study.ask(self._space)
-        for trial in facts.search:
+        for number, trial in enumerate(facts.search):
+            if number >= len(self._drawn):
+                point = {name: trial.config[name] for name in self._space}
+                self._drawn.append(point)
+                self._study.enqueue_trial(point)
+                self._open[trial.key] = self._study.ask(self._space)
             if trial.key in self._open:
                 self._tell(trial)
 
@@ -87,11 +97,42 @@ class Proposals:
 
     def _sample(self, attempt: int) -> dict[str, Value]:
         """What the sampler proposes next. The trial it is asked through is withdrawn: the real one comes as a fact."""
-        seed = int(digest([self._arm.name, len(self._drawn), attempt], length=8), 16)
-        self._study.sampler = TPESampler(seed=seed) if self._sampler == "tpe" else RandomSampler(seed=seed)
+        if not self._is_replayed:
+            self._study.sampler = self._make_sampler(number=len(self._drawn), attempt=attempt)
         trial = self._study.ask(self._space)
         self._study.tell(trial, state=TrialState.FAIL)
         return trial.params
+
+    def _make_sampler(self, *, number: int, attempt: int = 0) -> BaseSampler:
+        seed = int(digest([self._arm.name, number, attempt], length=8), 16)
+        match self._sampler:
+            case "tpe":
+                return TPESampler(seed=seed)
+            case "qmc":  # one sequence for the whole search
+                return _Sequence(self._space, seed=int(digest([self._arm.name], length=8), 16))
+            case "cmaes":
+                return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+            case "gp":
+                return GPSampler(seed=seed, warn_independent_sampling=False)
+            case "random" | "grid":  # what the first points of a grid leave open is nothing
+                return RandomSampler(seed=seed)
+            case own:
+                made = load_own_sampler(own)(seed=seed)
+                assert isinstance(made, BaseSampler)
+                return made
+
+
+class _Sequence(QMCSampler):
+    """Optuna's scrambled Sobol sequence from its first point on, which Optuna draws at random for want of a space."""
+
+    def __init__(self, space: Mapping[str, BaseDistribution], *, seed: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            super().__init__(scramble=True, seed=seed, warn_independent_sampling=False)
+        self._whole_space = dict(space)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._whole_space
 
 
 def distributions_of(arm: Arm) -> dict[str, BaseDistribution]:

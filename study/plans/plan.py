@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from search_spaces.objectives import Recipe
 
 T = TypeVar("T")
-Sampler = Literal["tpe", "random", "grid"]
 MOST_REPEATS = 9  # of a search: confirm seeds stay below the search seeds
 SearchRepeats = Annotated[int, Meta(ge=1, le=MOST_REPEATS)]
 AtLeastTwo = Annotated[int, Meta(ge=2)]
@@ -70,7 +69,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     samples: Growing[AtLeastOne | None]  # search trials per arm; None: the whole grid
     search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
     seeds: Growing[AtLeastOne]  # confirm trials per arm, where the method has no number of its own
-    sampler: OfProtocol[Sampler]
+    sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
     epochs: AtLeastOne | None = None  # at most; None: each method's own
     settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned

@@ -38,6 +38,7 @@ from study.plans.resolved_plan import (
     arm_name,
     confirm_seeds,
 )
+from study.plans.samplers import check_sampler, describe_sampler
 from trainables import method_files
 from trainables.data.glue import check_data, fingerprint, with_sizes
 from trainables.data.tasks import TASKS, trainable_tasks
@@ -172,6 +173,9 @@ def explain(plan: Plan, method: str, task: str) -> str:
         rows.append(("starts from", f"the best model of {source}", "--start-from"))
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
     first = [f"  first tried: {len(resolution.first)} {what}"] if resolution.first else []
+    if resolution.tuned:
+        samples = len(resolution.first) if plan.samples is None else plan.samples
+        first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
     notes = [f"  {line}" for line in trainables.departures(method) if fields & {*line.split()}]
     return "\n".join([f"{method}/{task}", *in_columns(rows), *first, *notes])
@@ -310,6 +314,7 @@ def _check_plan(plan: Plan) -> None:
     for task in plan.tasks:
         if task not in trainable_tasks():
             raise no_such("task", task, trainable_tasks())
+    check_sampler(plan.sampler)
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 from msgspec import UNSET, UnsetType
 
 import trainables
-from study.plans.plan import EarlyStopping, Plan, Sampler, marks_of
+from study.plans.plan import EarlyStopping, Plan, marks_of
 from trainables.configuration import AtLeastOne, Count, NotNegative, Precision
 from trainables.data.tasks import Task
 from trainables.encoders import backbones
@@ -136,7 +136,7 @@ class Protocol(Typed, frozen=True, kw_only=True):
     selection: Selection
     metric: str
     aggregate: str
-    sampler: Sampler
+    sampler: str
     early_stopping: EarlyStopping | None
     search_precision: Precision | UnsetType = UNSET  # of search trials alone; left out of files where it is none
 

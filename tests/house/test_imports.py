@@ -36,6 +36,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.plan",
     "study.plans.plan_file",
     "study.plans.resolved_plan",
+    "study.plans.samplers",
     "study.command_line",
     "trainables.method_files",
     "trainables.schema",

@@ -73,7 +73,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
             ["--profile", "huge"],
             "no profile named 'huge'; available: auto, ablation, electra",
         ),
-        (["--sampler", "cma"], "--sampler is 'cma'; allowed: tpe, random, grid"),
+        (["--sampler", "cma"], "no sampler named 'cma'; available: tpe, random, grid, qmc, cmaes, gp, PACKAGE.MODULE"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
         (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),
         (["--seeds", "-1"], "--seeds is -1; allowed: a whole number >= 1"),

@@ -1,0 +1,91 @@
+"""The samplers that a search may have: Optuna's by their names, or a person's own, `package.module:Factory`.
+
+Names and words alone: what proposes configurations is in `study.decisions.proposals`. No Optuna here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from study.plans.plan import EarlyStopping
+from trainables.spelling import no_such, resolve_name
+
+OWN = ":"  # in the name of a sampler of one's own
+FORM = "PACKAGE.MODULE:FACTORY"
+RANDOM_TRIALS = 10  # of an arm's search, before TPE and GP begin to learn: Optuna's n_startup_trials
+
+
+class Sampler(NamedTuple):
+    """What a person has to know of a sampler."""
+
+    needs: tuple[str, ...] = ()  # packages
+    with_asha: str = ""  # what it cannot do beside early stopping
+    always: str = ""
+
+
+_LEARNS_FROM_WHOLE = "learns only from trials that ASHA does not stop"
+SAMPLERS = {
+    "tpe": Sampler(),
+    "random": Sampler(),
+    "grid": Sampler(),
+    "qmc": Sampler(needs=("scipy",)),
+    "cmaes": Sampler(("cmaes",), _LEARNS_FROM_WHOLE, "draws fields with a menu of choices at random"),
+    "gp": Sampler(("torch", "scipy"), _LEARNS_FROM_WHOLE),
+}
+
+
+def sampler_as_meant(name: str) -> str:
+    """The name of a sampler, however it is written; that of a person's own as it is.
+
+    Raises:
+        ValueError: there is no such sampler.
+    """
+    return name if OWN in name else resolve_name(name, [*SAMPLERS, FORM], what="sampler")
+
+
+def check_sampler(name: str) -> None:
+    """Passes if there is such a sampler, and all that it needs is installed.
+
+    Raises:
+        ValueError: there is not, or something is missing.
+    """
+    if OWN in name:
+        load_own_sampler(name)
+    elif name not in SAMPLERS:
+        raise no_such("sampler", name, [*SAMPLERS, FORM])
+    elif missing := [package for package in SAMPLERS[name].needs if find_spec(package) is None]:
+        raise ValueError(f"--sampler {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
+
+
+def load_own_sampler(name: str) -> Callable[..., Any]:
+    """The class or function of `package.module:Factory`, imported from where Python finds packages.
+
+    Raises:
+        ValueError: it cannot be imported, or does not make an Optuna sampler of a seed.
+    """
+    from optuna.samplers import BaseSampler
+
+    module, _, factory = name.partition(OWN)
+    try:
+        make = getattr(importlib.import_module(module), factory)
+        made = make(seed=0)
+    except Exception as error:  # whatever a person's code may do wrong
+        fault = f"{type(error).__name__}: {error}"
+        where = "; allowed: an installed package, or a module in a folder of PYTHONPATH"
+        raise ValueError(f"--sampler {name}: {fault}{where * isinstance(error, ImportError)}") from error
+    if not isinstance(made, BaseSampler):
+        raise ValueError(f"--sampler {name}: made {type(made).__name__} of seed=0; allowed: an Optuna sampler")
+    return make  # type: ignore[no-any-return]
+
+
+def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
+    """The sampler, and what it cannot do in a search of so many trials under this rule."""
+    known = SAMPLERS.get(name, Sampler())
+    limits = [known.with_asha] if stopping and known.with_asha else []
+    if name in ("tpe", "gp") and 0 < samples <= RANDOM_TRIALS:
+        limits.append(f"random here: it begins to learn after {RANDOM_TRIALS} trials")
+    limits += [known.always] if known.always else []
+    return f"{name} ({'; '.join(limits)})" if limits else name
