@@ -34,12 +34,35 @@ from msgspec.structs import FieldInfo, fields
 
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
+from study.plans.plan import NAMES_IN_REPOSITORIES
 from study.storage.addresses import masked
+from trainables.configuration import TrainingConfig
 from trainables.schema import Typed, Value, from_plain
 from trainables.spelling import nearest_in_words
 
 T = TypeVar("T", bound=Typed)
 SEVERAL = ("--method", "--task")  # options that take a,b,c
+_WITHOUT_GPU = ("--gpus-per-trial 0", "CUDA_VISIBLE_DEVICES= before the command")
+# Options of the scripts of PALBERT and of transformers, which say here, of several what the command has; VALUE is what
+# was given. Names of fields (--learning_rate, --lr) need no line: they are fixed by --set.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "bf16": ("--set precision=bfloat16",),
+    "cpu": _WITHOUT_GPU,
+    "data_dir": ("--data VALUE", "--corpus VALUE"),
+    "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
+    "fp16": ("--set precision=bfloat16",),
+    "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
+    "model_name_or_path": ("--backbone VALUE",),
+    "n_trials": ("--samples VALUE",),
+    "no_cuda": _WITHOUT_GPU,
+    "num_samples": ("--samples VALUE",),
+    "output_dir": ("--out VALUE", "--to VALUE"),
+    "per_device_train_batch_size": ("--set batch_size=VALUE",),
+    "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
+    "task_name": ("--task VALUE",),
+    "use_cpu": _WITHOUT_GPU,
+}
+_FIELDS = {*TrainingConfig.__struct_fields__, *NAMES_IN_REPOSITORIES.values()}
 _OF_NUMBERS = "0123456789.eE+-_"
 
 
@@ -83,6 +106,7 @@ class Grouped(Typed, frozen=True, kw_only=True):
     """Options that stand under a title of their own in --help, those of each class of an inheritance under its own."""
 
     group: ClassVar[str]
+    common: ClassVar[tuple[str, ...]] = ()  # the fields that --help shows, if not all; --help all shows the others too
 
 
 class Parser(argparse.ArgumentParser, Generic[T]):
@@ -93,8 +117,17 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         prog = f"python -m {command}" if "." in command else command
         if Path(sys.argv[0]).stem == CONSOLE:
             prog = f"{CONSOLE} {command.partition('.')[2]}" if "." in command else command
-        super().__init__(prog=prog, description=description, epilog=epilog, allow_abbrev=False, formatter_class=_Help)
-        self._kind = kind
+        self._kind, self._common = kind, getattr(kind, "common", ())
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=_Help,
+            add_help=not self._common,
+        )
+        if self._common:
+            self.add_argument("-h", "--help", action=_ShowHelp, nargs="?", default=argparse.SUPPRESS, metavar="all")
         groups: dict[str | None, Any] = {}
         for field in fields(kind):
             declaring = next(
@@ -104,6 +137,18 @@ class Parser(argparse.ArgumentParser, Generic[T]):
             if title is not None and title not in groups:
                 groups[title] = self.add_argument_group(title)
             _add(groups.get(title, self), field)
+
+    def format_common_help(self) -> str:
+        """The help with the common options alone."""
+        formatter = self._get_formatter()
+        formatter.add_usage("%(prog)s [OPTION ...]", [], [])
+        formatter.add_text(self.description)
+        formatter.start_section("common options; --help all shows every option")
+        actions = {action.dest: action for action in self._actions}
+        formatter.add_arguments([actions[name] for name in self._common])
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         if wrong := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
@@ -128,7 +173,7 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         known, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
-            near = nearest_in_words(unknown[0].partition("=")[0], flags) if unknown[0].startswith("-") else ""
+            near = _meaning(unknown, flags) if unknown[0].startswith("-") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         values = vars(known)
         for action in self._actions:
@@ -140,6 +185,17 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         except ValueError as error:
             field, _, fault = str(error).removeprefix("--: ").partition(" ")
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
+
+
+class _ShowHelp(argparse.Action):
+    """Prints the help, with the common options or with all, and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, value: object, flag: str | None = None) -> None:
+        assert isinstance(parser, Parser)
+        if value not in (None, "all"):
+            parser.error(f"{flag} is {value!r}; allowed: all, or nothing behind it")
+        print(parser.format_help() if value == "all" else parser.format_common_help(), end="")
+        parser.exit()
 
 
 def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
@@ -163,6 +219,19 @@ def _add(parser: argparse._ActionsContainer, field: FieldInfo) -> None:
     required = default is NODEFAULT
     settings |= {"action": "append"} if is_list else {}
     parser.add_argument(flag, dest=field.name, required=required, default=None if required else default, **settings)
+
+
+def _meaning(unknown: Sequence[str], flags: Sequence[str]) -> str:
+    """`; here it is --epochs 3` for an option of another program, else the nearest option."""
+    flag, _, value = unknown[0].partition("=")
+    name = flag.lstrip("-").replace("-", "_")
+    value = value or next((text for text in unknown[1:2] if not text.startswith("--")), "VALUE")
+    field = NAMES_IN_REPOSITORIES.get(name, name)
+    as_field = () if field not in _FIELDS else (f"--{field} VALUE", f"--set {field}=VALUE")
+    for meant in ELSEWHERE.get(name, as_field):
+        if not meant.startswith("--") or meant.split()[0] in flags:
+            return f"; here it is {meant.replace('VALUE', value)}"
+    return nearest_in_words(flag, flags)
 
 
 def _kinds(kind: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ import search_spaces
 from study import profiles
 from study.command_line import Parser, guarded
 from study.own_packages import CONSOLE
+from study.plans.samplers import SAMPLERS
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.schema import Typed
 from trainables.spelling import no_such
@@ -70,6 +71,7 @@ def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
         profile=["auto", *profiles.available()],
         baseline=methods,
         explain=arms,
+        sampler=[*SAMPLERS],
     )
     return parser
 

@@ -38,7 +38,7 @@ from trainables import base_method, method_files
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision, TrainingConfig
 from trainables.data.tasks import trainable_tasks
 from trainables.runs.trial import Selection
-from trainables.schema import Configuration
+from trainables.schema import Configuration, from_plain
 from trainables.spelling import is_same_name, resolve_name
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
@@ -76,6 +76,7 @@ _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"]
 _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
 _STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
 _SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
+_EARLY_STOPPING = "of search trials: asha keeps one in factor after grace epochs; none: each runs to its own stop"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
 _STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
@@ -99,7 +100,8 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
         str | None, option("what to study, as --dry-run --toml prints it; options over it", "FILE.toml")
     ] = None
     methods: Annotated[
-        list[str] | None, option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME", flag="--method")
+        list[str] | None,
+        option(_NAMES.format("all (the profile's)", _defaults("methods")), "NAME", flag="--method"),
     ] = None
     tasks: Annotated[
         list[str] | None,
@@ -117,9 +119,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     epochs: Annotated[AtLeastOne | None, option("at most, per trial", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split that stops and selects")] = None
-    early_stopping: Annotated[
-        Literal["none", "asha"] | None, option("of search trials; none: each runs to its own stop")
-    ] = None
+    early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
     search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE", flag="--set")] = []
@@ -145,6 +145,22 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     """And those that say how it runs: all options of the command."""
 
     group = "how it runs"
+    common = (
+        "methods",
+        "tasks",
+        "data",
+        "backbone",
+        "profile",
+        "settings",
+        "samples",
+        "seeds",
+        "epochs",
+        "name",
+        "dry_run",
+        "explain",
+        "continue_study",
+        "max_minutes",
+    )
 
     driver: Annotated[Literal["ray", "local"], option(_DRIVER)] = field(default_factory=default_driver)
     address: Annotated[str | None, option(_ADDRESS)] = field(default_factory=cluster_address)
@@ -263,7 +279,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "tasks": lambda texts: _names(texts, profiles.tasks(), _meant_task),
         "include": lambda folder: str(Path(folder).resolve()),
         "sampler": sampler_as_meant,
-        "early_stopping": lambda rule: EarlyStopping() if rule == "asha" else None,
+        "early_stopping": _early_stopping,
         "baseline": meant_method,
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
@@ -273,6 +289,16 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     return plan, why
+
+
+def _early_stopping(text: str) -> EarlyStopping | None:
+    rule, _, fields = text.partition(":")
+    if text == "none":
+        return None
+    if rule != "asha":
+        raise ValueError(f"--early-stopping is {text!r}; allowed: none, asha, asha:grace=1,factor=3")
+    said = dict(read_setting(pair, "--early-stopping asha:") for pair in fields.split(",") if pair)
+    return from_plain(EarlyStopping, said, where=f"--early-stopping {text}")
 
 
 def _settings(options: StudyOptions) -> Configuration:

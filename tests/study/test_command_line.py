@@ -1,4 +1,6 @@
+import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +100,36 @@ def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
     assert max(map(len, said.splitlines())) <= columns - 2
     menu = "|".join(["auto", *profiles.available()])
     assert said.replace("\n", "").replace(" ", "").count(menu) == 2
+
+
+def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
+    shown = {}
+    for how in ([], ["all"]):
+        with pytest.raises(SystemExit):
+            study.launch_options.build_parser().parse_args(["--help", *how])
+        shown[tuple(how)] = re.findall(r"^  (?:-h.*)?(--[a-z-]+)", capsys.readouterr().out, re.M)
+    assert 10 < len(shown[()]) <= 15
+    assert set(shown[()]) < set(shown["all",]) and len(shown["all",]) > 35
+
+
+@pytest.mark.parametrize(
+    ("parser", "arguments", "meant"),
+    [
+        ("launch_options", "--fp16", "--set precision=bfloat16"),
+        ("launch_options", "--cpu", "--gpus-per-trial 0"),
+        ("pretrain", "mlm --corpus mini --to x --cpu", "CUDA_VISIBLE_DEVICES= before the command"),
+        ("launch_options", "--no_cuda", "--gpus-per-trial 0"),
+        ("launch_options", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
+        ("launch_options", "--lr=1e-4", "--set learning_rate=1e-4"),
+        ("launch_options", "--num_train_epochs 3", "--epochs 3"),
+        ("launch_options", "--per_gpu_train_batch_size 16", "--set batch_size=16"),
+        ("launch_options", "--warmup-ratio", "--set warmup_ratio=VALUE"),
+    ],
+)
+def test_option_of_another_program_is_answered_with_ours(parser, arguments, meant):
+    module = importlib.import_module(f"study.{parser}")
+    with pytest.raises(ValueError, match=f"; here it is {re.escape(meant)}; see --help"):
+        module.build_parser().options(arguments.split())
 
 
 def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):

@@ -67,6 +67,8 @@ def completions(line: str) -> set[str]:
     [
         ("glue-study la", {"launch"}),
         ("glue-study launch --meth", {"--method"}),
+        ("glue-study launch --early", {"--early-stopping"}),  # not in the short help
+        ("glue-study launch --sampler cm", {"cmaes"}),
         ("glue-study launch --method palbert:e", {"palbert:expectation"}),
         ("glue-study launch --method albert,palbert:e", {"albert,palbert:expectation"}),
         ("glue-study launch --task st", {"stsb"}),

@@ -138,6 +138,8 @@ def test_without_early_stopping_every_search_trial_runs_to_its_own_stop():
 def test_early_stopping_is_a_rule_of_the_protocol():
     none, asha = resolved_from("--early-stopping", "none"), resolved_from("--early-stopping", "asha")
     assert (none.protocol.early_stopping, asha.protocol.early_stopping) == (None, EarlyStopping())
+    patient = resolved_from("--early-stopping", "asha:grace=2,factor=4")
+    assert patient.protocol.early_stopping == EarlyStopping(grace=2, factor=4)
     assert none.protocol_hash != asha.protocol_hash
 
 
