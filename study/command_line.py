@@ -55,6 +55,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
     "no_cuda": _WITHOUT_GPU,
+    "num_lambda_layers": ("--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),

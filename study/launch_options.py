@@ -36,7 +36,7 @@ from study.storage.addresses import (
 from study.storage.output_places import check_folder
 from trainables import base_method, method_files
 from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision, TrainingConfig
-from trainables.data.tasks import trainable_tasks
+from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, from_plain
 from trainables.spelling import is_same_name, resolve_name
@@ -288,6 +288,10 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
+    if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
+        raise ValueError(
+            f"--data is about tasks of GLUE, and the study has {', '.join(plan.tasks)} alone; leave it out"
+        )
     return plan, why
 
 

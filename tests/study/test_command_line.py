@@ -118,6 +118,11 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
         ("launch_options", "--fp16", "--set precision=bfloat16"),
         ("launch_options", "--cpu", "--gpus-per-trial 0"),
         ("pretrain", "mlm --corpus mini --to x --cpu", "CUDA_VISIBLE_DEVICES= before the command"),
+        (
+            "launch_options",
+            "--num-lambda-layers 1",
+            "--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",
+        ),
         ("launch_options", "--no_cuda", "--gpus-per-trial 0"),
         ("launch_options", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
         ("launch_options", "--lr=1e-4", "--set learning_rate=1e-4"),
