@@ -61,12 +61,14 @@ class Forecast:
 
     facts: ForecastFacts
     lines: list[str]
+    measured: Mapping[str, Measured]  # by arm
 
 
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Forecast:
     """What the plan is expected to cost, by the study's own records or by a probe of this machine."""
     facts = read_facts(folder)
-    costs = estimate(plan, _probed(plan) if with_probe else measured_in(facts.records))
+    measured = _probed(plan) if with_probe else measured_in(facts.records)
+    costs = estimate(plan, measured)
     bound = "about" if plan.protocol.early_stopping else "at most"
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
@@ -76,13 +78,13 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
         most = max(arm.samples for arm in plan.arms)
         lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, plan.protocol.early_stopping)}")
     if not facts.launches:
-        return Forecast(ForecastFacts(estimates=costs, done=None), lines)
+        return Forecast(ForecastFacts(estimates=costs, done=None), lines, measured)
     progress = last_progress(plan, facts)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
     left = "unknown" if seconds is None else f"{clock(seconds)} of one slot"
     lines.append(f"of these {ended} trials have ended and {under_way} are under way; left: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
-    return Forecast(ForecastFacts(estimates=costs, done=done), lines)
+    return Forecast(ForecastFacts(estimates=costs, done=done), lines, measured)
 
 
 def _probed(plan: ResolvedPlan) -> dict[str, Measured]:
@@ -237,6 +239,15 @@ def in_words(number_of_bytes: float) -> str:
     """A number of bytes with a unit: `1500000` as `1.5 MB`."""
     power = min(4, int(math.log10(max(1, number_of_bytes)) // 3))
     return f"{number_of_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
+    """How long beyond --max-minutes a launch may go on, because it finishes the epochs under way."""
+    limit = f"--max-minutes {minutes:g}: epochs under way are finished"
+    if not measured:
+        return f"{limit}; how long one takes is not known yet: --dry-run --probe measures it"
+    name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
+    return f"{limit}, up to {clock(slowest.epoch_seconds)} more: an epoch of {name}, by {slowest.source}"
 
 
 # ---- how long what is left takes: measured seconds per epoch times the epochs that trials really run

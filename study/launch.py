@@ -37,7 +37,7 @@ from study.facts.journal import Journal
 from study.facts.plain_words import counted, first_of, for_screen, on_screen
 from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
-from study.forecast import forecast_plan
+from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
     OUT,
     LaunchOptions,
@@ -143,7 +143,7 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
         )
     unchecked: list[str] | None = [] if options.dry_run else None
     resolved = resolve_in(folder, plan, earlier, is_continued=options.continue_study is not None, unchecked=unchecked)
-    if options.baseline and resolved.asked.baseline not in resolved.asked.methods:
+    if options.baseline and plan.baseline not in resolved.asked.methods:
         studied = ", ".join(resolved.asked.methods)
         raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
     _check_tensorfloat32(options, resolved)
@@ -260,7 +260,9 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
         if given is not None and given != had
     ]
     elsewhere = _same_arms_elsewhere(study) if study.earlier is None else []
-    return [*raised, *_not_launched(study, options, facts, launched=launched), *elsewhere]
+    names = ", ".join(study.resolved.untrained)
+    untrained = [f"untrained backbone {names}: its weights are random; --backbone names a pretrained one"] * bool(names)
+    return [*untrained, *raised, *_not_launched(study, options, facts, launched=launched), *elsewhere]
 
 
 def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:
@@ -320,6 +322,10 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         print(json.dumps(facts, indent=1))
         return 0
     notes = plan_notes(study, options, read_facts(study.folder), launched=launched_arms(study, options))
+    if options.max_minutes is not None:
+        notes.append(describe_time_limit(options.max_minutes, forecast.measured))
+    if len(resolved.asked.methods) > 1 and resolved.asked.baseline:
+        notes.append(f"baseline {resolved.asked.baseline}: the other methods are tested against it")
     for line in [_first_line(study), *notes, *forecast.lines]:
         print(on_screen(line, sys.stdout))
     for line in departures_in_words(resolved):
@@ -382,6 +388,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             table = dev_table(folder) or write_files(folder, scheduler.progress)
         else:
             _warn([_first_line(study), *unknown_in_words(study.resolved)])
+            if options.max_minutes is not None:
+                _warn([describe_time_limit(options.max_minutes, measured_in(journal.facts.records))])
             table = _launch(scheduler, journal, folder, storage, options, until=until)
     return _conclude(scheduler, folder, table, options)
 
@@ -633,16 +641,18 @@ def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpt
     for line in browse(folder, options.tracking_uri):
         print(line)
     print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
-    if not status:
-        print(f"extend:      {extension(progress.plan.asked, folder, options)}")
+    if not status and (more := extension(progress.plan)):
+        print(f"extend:      {_continued(folder, options, more)}")
     return status
 
 
-def extension(asked: Plan, folder: Path, options: LaunchOptions) -> str:
-    """A command that extends the study, on the same cluster and with the same MLflow: by as much again of its searches,
-    or of its seeds, where the searches have their whole grid."""
-    more = f"--seeds {asked.seeds + 5}" if asked.samples is None else f"--samples {2 * asked.samples}"
-    return _continued(folder, options, more)
+def extension(plan: ResolvedPlan) -> str | None:
+    """The option that extends a study: as many samples again, or else five seeds; None if neither would add a trial."""
+    asked = plan.asked
+    if asked.samples is not None and any(arm.can_search_more for arm in plan.arms):
+        return f"--samples {2 * asked.samples}"
+    has_plans_seeds = any(len(arm.seeds) == asked.seeds for arm in plan.arms)
+    return f"--seeds {asked.seeds + 5}" if has_plans_seeds else None
 
 
 def _continued(folder: Path, options: LaunchOptions, more: str) -> str:

@@ -90,6 +90,7 @@ ELECTRA = Plan(
     seeds=5,
     sampler="tpe",
     start_from={"rte": "mnli", "stsb": "mnli"},
+    baseline="electra-small",
 )
 
 # ShareBERT-small fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.

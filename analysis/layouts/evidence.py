@@ -104,7 +104,9 @@ def make_table(
     `further` is the rest of the sidecar, `others` are fields of `Table`.
     """
     has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
-    data, seeds = " on mini-GLUE" * evidence.on_mini, seeds_in_words(evidence.studies, evidence.rows)
+    is_untrained = any(study.file.plan.untrained for study in evidence.studies)
+    data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
+    seeds = seeds_in_words(evidence.studies, evidence.rows)
     filled_title = title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
     filled = [*fill(columns, subjects), *task_lines(evidence, measures), *lines]
     return Table(

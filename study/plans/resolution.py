@@ -85,6 +85,7 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
         ValueError: something of it cannot be run.
     """
     _check_plan(plan)
+    plan = replace(plan, baseline=_baseline(plan))
     for task in plan.tasks:
         check_data(TASKS[task], plan.data)
     places = {task: TASKS[task].place or plan.data for task in plan.tasks}
@@ -116,6 +117,13 @@ def resolve(plan: Plan, *, unchecked: list[str] | None = None, pins: Mapping[str
     )
     _check_backbones(resolved, unchecked)
     return resolved
+
+
+def _baseline(plan: Plan) -> str | None:
+    """The plan's baseline; where several methods are compared without it, ALBERT or else the first."""
+    if plan.baseline is None or plan.baseline in plan.methods or len(plan.methods) == 1:
+        return plan.baseline
+    return "albert" if "albert" in plan.methods else plan.methods[0]
 
 
 def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, TypeVar
@@ -40,6 +41,16 @@ class Range(Typed, frozen=True, kw_only=True):
         value = choices[0] if isinstance(choices, list) else self.attributes["low"]
         assert not isinstance(value, list)
         return value
+
+    @property
+    def num_values(self) -> float:
+        """How many values the field can have; infinity for a real number."""
+        choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
+        if isinstance(choices, list):
+            return len(choices)
+        assert isinstance(low, int | float) and isinstance(high, int | float)
+        step = self.attributes.get("step")
+        return 1 if low == high else 1 + (high - low) // step if isinstance(step, int | float) else math.inf
 
 
 class Pretraining(Typed, frozen=True, kw_only=True):
@@ -106,6 +117,11 @@ class Arm(Typed, frozen=True, kw_only=True):
     def pinned_tokenizer(self) -> str | None:
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 
+    @property
+    def can_search_more(self) -> bool:
+        """Whether more samples would find a point of the space that no search trial has yet."""
+        return bool(self.space) and math.prod(allowed.num_values for allowed in self.space.values()) > self.samples
+
     def fixes(self, name: str, value: Value) -> bool:
         """Whether the field has this value in every configuration of the arm that says nothing else."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
@@ -158,6 +174,13 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         """The identity of a trial of the arm: the same key is the same training run; `start` is another trial's."""
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
         return digest([self.protocol_hash, arm.method, arm.task, *content, phase, config, seed, start])
+
+    @property
+    def untrained(self) -> list[str]:
+        """The backbones that begin with random weights; on generated data the tiny ones go without saying."""
+        said = backbones.MINI_BACKBONES if self.asked.data == "mini" else ()
+        names = dict.fromkeys(arm.backbone for arm in self.arms)
+        return [name for name in names if name in backbones.UNTRAINED and name not in said]
 
     @property
     def pins(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from study.facts.study_facts import read_facts
 from study.launch import extension, launched_arms, plan_notes
 from study.launch_options import LaunchOptions, build_parser
 from study.plans.plan_file import plan_changes, require_plan
+from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
 
@@ -181,10 +182,29 @@ def test_trials_under_way_of_other_arms_are_left_under_way():
 
 
 def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
-    asked = require_plan(study).plan.asked
-    words = extension(asked, study, options_of("--tracking-uri", "none")).partition("-m study.launch ")[2].split()
-    assert words == ["--continue", str(study), "--samples", str(2 * asked.samples), "--tracking-uri", "none"]
-    assert prepared(*words).asked.samples == 2 * asked.samples
+    plan = require_plan(study).plan
+    more = extension(plan).split()
+    assert more == ["--samples", str(2 * plan.asked.samples)]
+    assert prepared("--continue", str(study), *more).asked.samples == 2 * plan.asked.samples
+
+
+def test_a_study_is_not_extended_by_what_adds_no_trial():
+    albert = ["--profile", "mini", "--method", "albert", "--task", "rte"]
+    for search in (["--set", "learning_rate=1e-3"], ["--sampler", "grid", "--samples", "9"]):
+        plan, _ = launch.plan_from(options_of(*albert, *search))
+        resolved = resolve(plan)
+        assert extension(resolved) == "--seeds 10"
+        assert resolve(replace(plan, samples=2 * plan.samples)).arms[0].samples == resolved.arms[0].samples
+
+
+def test_methods_without_albert_are_compared_with_the_first_of_them():
+    def baseline(methods: str, *more: str) -> str | None:
+        asked, _ = launch.plan_from(options_of("--profile", "mini", "--task", "rte", "--method", methods, *more))
+        return resolve(asked).asked.baseline
+
+    assert baseline("palbert,pabee") == "palbert"
+    assert baseline("pabee,albert,palbert") == "albert"
+    assert baseline("pabee,albert,palbert", "--baseline", "pabee") == "pabee"
 
 
 def test_a_new_study_names_the_one_beside_it_that_has_its_arms(study, capsys):

@@ -12,7 +12,15 @@ from study import launch, profiles
 from study.decisions import asha
 from study.decisions.progress import StudyProgress
 from study.facts.events import EpochReported
-from study.forecast import estimate, expected_epochs, in_words, measured_in, remaining_seconds
+from study.forecast import (
+    Measured,
+    describe_time_limit,
+    estimate,
+    expected_epochs,
+    in_words,
+    measured_in,
+    remaining_seconds,
+)
 from study.plans.plan import EarlyStopping
 from study.plans.resolution import resolve
 
@@ -134,3 +142,11 @@ def error_after(simulation, part):
     epochs = [isinstance(event, EpochReported) for event in events]
     left = remaining_seconds(progress_after(simulation, events[:cut]))
     return (left - sum(epochs[cut:])) / sum(epochs)
+
+
+def test_time_limit_says_what_it_does_not_bound():
+    measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
+    assert describe_time_limit(10, measured) == (
+        "--max-minutes 10: epochs under way are finished, up to 4:30 more: an epoch of b/rte, by records"
+    )
+    assert describe_time_limit(0.5, {}).endswith("how long one takes is not known yet: --dry-run --probe measures it")

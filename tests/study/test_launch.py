@@ -240,7 +240,12 @@ def test_explaining_an_arm_says_of_each_value_where_it_comes_from(tmp_path):
 
 @pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
 def test_a_real_glue_folder_is_planned_for_the_tasks_it_has(tmp_path, capsys):
-    assert launch.main(["--task", "rte", "--data", str(SHARED_GLUE), "--dry-run", "--out", str(tmp_path)]) == 0
+    real = ["--task", "rte", "--data", str(SHARED_GLUE), "--dry-run", "--out", str(tmp_path)]
+    assert launch.main([*real, "--method", "palbert,pabee"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "untrained backbone mini-albert: its weights are random; --backbone names a pretrained one"
+    assert "baseline palbert: the other methods are tested against it" in lines
+    assert launch.main(real) == 0
     assert "palbert/rte" in capsys.readouterr().out
     assert launch.main(["--task", "stsb", "--data", str(SHARED_GLUE), "--out", str(tmp_path)]) == 2
     assert "STS-B/train.tsv" in capsys.readouterr().err
