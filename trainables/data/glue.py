@@ -314,13 +314,14 @@ def _place_of(column: str, header: Sequence[str], file: Path) -> int:
 
 def _existing_file(task: Task, split: str, folder: str) -> Path:
     names = [f"{split if task.dev_splits else 'diagnostic'}{ending}" for ending in task.formats]
-    inside = Path(task.folder) / next(
-        (name for name in names if (Path(folder) / task.folder / name).is_file()), names[0]
-    )
+    found = [name for name in names if (Path(folder) / task.folder / name).is_file()]
+    if len(found) > 1:
+        raise ValueError(f"task {task.name} has {' and '.join(found)} in {folder}; allowed: one of them")
+    inside = Path(task.folder) / [*found, *names][0]
     file, above = Path(folder) / inside, Path(folder).resolve().parent
-    if not file.is_file() and task.place:
+    if not found and task.place:
         raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
-    if not file.is_file():
+    if not found:
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
         missing = f"file {file}" if Path(folder).is_dir() else f"folder {folder}"
         raise ValueError(f"no {missing}; data is mini, hub or a folder in the original GLUE layout{near}")

@@ -187,6 +187,13 @@ def test_a_missing_file_is_named_with_its_formats(claims: Path) -> None:
     assert str(error.value) == f"task claims has no dev in {claims}; allowed: one of dev.tsv, dev.csv, dev.jsonl"
 
 
+def test_two_files_of_a_split_are_refused(claims: Path) -> None:
+    (claims / "dev.tsv").write_text("claim\tevidence\tverdict\na\tb\topen\n")
+    with pytest.raises(ValueError) as error:
+        check_data(task_of(claims), "mini")
+    assert str(error.value) == f"task claims has dev.tsv and dev.csv in {claims}; allowed: one of them"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
