@@ -21,7 +21,7 @@ from study.facts.winner import winner_of
 from study.plans.plan_file import FILE, PlanFile, changes, require_plan
 from study.plans.resolved_plan import Arm, Protocol, confirm_seeds
 from trainables.data.metrics import score
-from trainables.data.tasks import TASKS, TRAINABLE_TASKS, find_task
+from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Study:
     @property
     def is_mini(self) -> bool:
         """Whether the numbers come from the generated tasks, which no published number can be held against."""
-        return self.file.plan.asked.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
+        return self.file.plan.asked.is_generated
 
     def arm(self, method: str, task: str) -> Arm:
         return self.file.plan.arm(f"{method}/{task}")

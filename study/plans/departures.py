@@ -10,10 +10,8 @@ from msgspec import UNSET
 import trainables
 from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
-from study.plans.resolved_plan import Arm, ResolvedPlan
+from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
 from trainables import objectives
-from trainables.data.tasks import TRAINABLE_TASKS
-from trainables.encoders.backbones import PUBLISHED_SIZES, UNTRAINED
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
@@ -56,16 +54,13 @@ def _of_pretraining(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
-    is_generated = asked.data == "mini" and any(arm.task in TRAINABLE_TASKS for arm in arms)
     lines = {
-        "generated tasks and tiny random backbones: the numbers say nothing of GLUE": is_generated,
+        "generated tasks and tiny random backbones: the numbers say nothing of GLUE": asked.is_generated,
         "ASHA stops search trials, which the papers run to their own stop": asked.early_stopping is not None,
         f"{asked.sampler} search over ranges, where the papers try a grid": asked.sampler != "grid",
         "part of the grid": asked.sampler == "grid" and any(arm.samples < len(arm.first) for arm in arms),
         "selected on a slice of train, where the papers select on dev": asked.selection == "holdout",
-        "backbones with random weights, which nothing has pretrained": any(
-            arm.backbone in (PUBLISHED_SIZES if is_generated else UNTRAINED) for arm in arms
-        ),
+        "backbones with random weights, which nothing has pretrained": bool(untrained_backbones(asked, arms)),
         f"{counted(asked.seeds, 'seed')}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
         f"at most {counted(asked.epochs or 0, 'epoch')}, whatever is said of epochs below": asked.epochs is not None,
         f"set by hand, whatever is said of these fields below: {', '.join(asked.settings)}": bool(asked.settings),

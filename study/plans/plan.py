@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from trainables.configuration import AtLeastOne, Precision
+from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
 from trainables.schema import Configuration, Typed, Value
 from trainables.spelling import nearest_in_words
@@ -78,6 +79,11 @@ class Plan(Typed, frozen=True, kw_only=True):
     baseline: Free[str | None] = None  # method that the others are compared with
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
     include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether its tasks of GLUE, if there are any, are generated: no published number is comparable."""
+        return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)
 
     def extended_from(self, earlier: Plan) -> Plan:
         """This plan, extended by what the study on disk was asked for before."""

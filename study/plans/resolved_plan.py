@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, TypeVar
 
@@ -177,10 +177,8 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 
     @property
     def untrained(self) -> list[str]:
-        """The backbones that begin with random weights; on generated data the tiny ones go without saying."""
-        said = backbones.MINI_BACKBONES if self.asked.data == "mini" else ()
-        names = dict.fromkeys(arm.backbone for arm in self.arms)
-        return [name for name in names if name in backbones.UNTRAINED and name not in said]
+        """The backbones that begin with random weights, as far as that has to be said."""
+        return untrained_backbones(self.asked, self.arms)
 
     @property
     def pins(self) -> dict[str, str]:
@@ -211,6 +209,12 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
     @cached_property
     def _arms(self) -> dict[str, Arm]:
         return {arm.name: arm for arm in self.arms}
+
+
+def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
+    """The backbones of arms that begin with random weights; on generated data the tiny ones go without saying."""
+    names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
+    return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names))
 
 
 # ---- identities and seeds
