@@ -14,13 +14,19 @@ from helpers.launches import WITHOUT_RAY
 from helpers.own_methods import write_methods
 from helpers.own_tasks import PAGE, write_learnable_tasks, write_page_task
 from helpers.places import ROOT
+from helpers.trials import spec_of
+from msgspec.json import encode
 
 from analysis import report, tables, verify
 from study import export, launch, predict, rebuild, status, submit
 from study.facts.study_facts import read_records
 from study.plans.plan_file import require_plan
 from trainables import method_files
+from trainables.data.own_tasks import read_tasks
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.runs.training import TrainingRun
+from trainables.runs.trial import TrialSpec, Unavailable
+from trainables.schema import from_json
 
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, block in BLOCKS if not language for line in block.splitlines()]
@@ -86,6 +92,14 @@ def test_a_folder_may_hold_methods_and_tasks(tmp_path: Path, capsys: pytest.Capt
     assert launch.main([*command, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "entropy/claims " in said and "entropy/rte " in said and "generated tasks" in said
+
+
+def test_a_machine_without_the_files_of_a_task_says_which_are_missing(tmp_path: Path) -> None:
+    (task,) = read_tasks(write_page_task(tmp_path / "tasks"))
+    spec = from_json(TrialSpec, encode(spec_of("albert", "claims", own_task=task)), where="spec")  # as a worker has it
+    shutil.rmtree(tmp_path / "tasks")
+    with pytest.raises(Unavailable, match=f"^task claims has no train in {tmp_path}/tasks/claims; allowed: one of"):
+        TrainingRun(spec, cache=tmp_path / "cache")
 
 
 @pytest.mark.slow
