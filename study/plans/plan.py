@@ -78,7 +78,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: every trial runs to its own stop
     baseline: Free[str | None] = None  # method that the others are compared with
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
-    include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods
+    include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods and tasks
 
     @property
     def is_generated(self) -> bool:

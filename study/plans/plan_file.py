@@ -1,5 +1,5 @@
 """The files of a plan: `plan.json` of a study's folder, the TOML that a person writes for --plan, and the folder of
-methods that it names.
+methods and tasks that it names.
 
 Also what may change when a study is extended: `plan_changes`.
 """

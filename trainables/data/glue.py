@@ -320,6 +320,8 @@ def _existing_file(task: Task, split: str, folder: str) -> Path:
     inside = Path(task.folder) / [*found, *names][0]
     file, above = Path(folder) / inside, Path(folder).resolve().parent
     if not found and task.place:
+        if not Path(folder).is_dir():
+            raise ValueError(f"the folder {folder} of task {task.name} is not here; allowed: --include where it is now")
         raise ValueError(f"task {task.name} has no {split} in {folder}; allowed: one of {', '.join(names)}")
     if not found:
         near = f"; did you mean {above}?" if (above / inside).is_file() else nearest_in_words(folder, ("mini", "hub"))
