@@ -186,6 +186,12 @@ def resolve_in(
     settled = cache(lambda: {trial.started.arm for trial in read_facts(folder).trials.values()})
     if glue.kind_of(plan.data) != glue.kind_of(had.data) and settled():  # before data are read
         raise another_study(folder, [other_data(had, plan)], is_continued=is_continued)
+    changed = [arm for arm in settled() if plan.first_of(arm) != had.first_of(arm)] if plan.first != had.first else []
+    if changed:
+        raise ValueError(
+            f"--first-from: {changed[0]} of {folder} has trials already, which nothing can come before; allowed: arms "
+            "without trials, by --method and --task, or a new study, by --name"
+        )
     _check_files(plan)
     if plan.include is not UNSET:
         include_folder(plan.methods, plan.include)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import field
+from msgspec import UNSET, field
 from msgspec.structs import replace
 
 import trainables
@@ -19,6 +19,7 @@ from study import profiles
 from study.cluster.resources import local_gpus
 from study.command_line import Grouped, Parser, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
+from study.first_from import read_winners
 from study.own_packages import PACKAGES, check_own
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
@@ -74,6 +75,7 @@ _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
 _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
+_FIRST_FROM = "each arm tries first what won in that study, on its task or else on others; the plan keeps the values"
 _STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
 _SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
 _EARLY_STOPPING = "of search trials: asha keeps one in factor after grace epochs; none: each runs to its own stop"
@@ -124,6 +126,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
     settings: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE", flag="--set")] = []
     start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
+    first_from: Annotated[str | None, option(_FIRST_FROM, "runs/OTHER")] = None
     search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
         None
     )
@@ -288,6 +291,9 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
+    if options.first_from:
+        had = {} if base.first is UNSET else base.first
+        plan = replace(plan, first={**had, **read_winners(Path(options.first_from), plan)})
     if options.data is not None and plan.tasks and not {*TRAINABLE_TASKS} & {*plan.tasks}:
         raise ValueError(
             f"--data is about tasks of GLUE, and the study has {', '.join(plan.tasks)} alone; leave it out"

@@ -36,6 +36,13 @@ class EarlyStopping(Typed, frozen=True, kw_only=True):
     factor: AtLeastTwo = 3  # one trial in `factor` goes on from a rung to the next
 
 
+class First(Typed, frozen=True, kw_only=True):
+    """Values of tuned fields that an arm tries first, as far as it tunes them."""
+
+    origin: str  # the study and the arm in which they won
+    values: Configuration
+
+
 def _union(earlier: tuple[str, ...], later: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*earlier, *later]))
 
@@ -44,7 +51,7 @@ def _most(earlier: int | None, later: int | None) -> int | None:
     return None if earlier is None or later is None else max(earlier, later)
 
 
-def _kept(earlier: str | UnsetType, later: str | UnsetType) -> str | UnsetType:
+def _kept(earlier: T | UnsetType, later: T | UnsetType) -> T | UnsetType:
     return earlier if later is UNSET else later
 
 
@@ -79,6 +86,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     baseline: Free[str | None] = None  # method that the others are compared with
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
     include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods and tasks
+    first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: what each arm tries first
 
     @property
     def is_generated(self) -> bool:
@@ -106,6 +114,10 @@ class Plan(Typed, frozen=True, kw_only=True):
         """The name of the arm whose model is the start of this one."""
         source = self.start_from.get(f"{method}/{task}", self.start_from.get(task))
         return source if source is None or "/" in source else f"{method}/{source}"
+
+    def first_of(self, arm: str) -> tuple[First, ...]:
+        """What an arm tries first because it won in another study."""
+        return () if self.first is UNSET else self.first.get(arm, ())
 
     def search_precision_of(self, fixed: Configuration, *, is_searched: bool) -> Precision | UnsetType:
         """The precision of an arm's search trials, where that is not the one that it fixes for all its trials."""

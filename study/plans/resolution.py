@@ -26,7 +26,7 @@ import trainables
 from search_spaces import SearchSpace
 from study.contract.space_rules import check_files, combinations_of
 from study.plans.departures import departures
-from study.plans.plan import Layered, Layers, Plan, check_settings, in_columns, last_of, lay_backbone
+from study.plans.plan import First, Layered, Layers, Plan, check_settings, in_columns, last_of, lay_backbone
 from study.plans.pretrained_backbone import is_tiny, pretraining_of
 from study.plans.resolved_plan import (
     FIRST_SEED,
@@ -157,12 +157,15 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     fixed = {name: value for name, value in last_of(fixed_layers).items() if name in known}
     tuned = {name: value for name, value in tuned.items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
-    first = _without_repeats({name: point[name] for name in tuned if name in point} for point in published)
+    won = [one.values for one in plan.first_of(f"{method}/{task}")]
+    first = _without_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
     if plan.sampler == "grid":
         mini_grid = space.mini_grid if is_mini else {}
         grid = last_of([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
+    for one in plan.first_of(f"{method}/{task}"):
+        _check_range(one, tuned, f"{method}/{task}")
     return Resolution(fixed, tuned, first, backbone, tokenizer)
 
 
@@ -179,8 +182,13 @@ def explain(plan: Plan, method: str, task: str) -> str:
         rows.append(("tokenizer", resolution.tokenizer.value, resolution.tokenizer.origin))
     if (source := plan.start_of(method, task)) is not None:
         rows.append(("starts from", f"the best model of {source}", "--start-from"))
+    won = [
+        f"  first tried: {', '.join(f'{name} {json.dumps(point[name])}' for name in point)} ({one.origin})"
+        for point, one in zip(resolution.first, plan.first_of(f"{method}/{task}"), strict=False)
+    ]
     what = "grid points" if plan.sampler == "grid" else "PUBLISHED configurations"
-    first = [f"  first tried: {len(resolution.first)} {what}"] if resolution.first else []
+    others = len(resolution.first) - len(won)
+    first = [*won, *[f"  {'then' if won else 'first'} tried: {others} {what}"] * (others > 0)]
     if resolution.tuned:
         samples = len(resolution.first) if plan.samples is None else plan.samples
         first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
@@ -298,6 +306,20 @@ def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Valu
     """Every point of the grid once, those of `first` leading."""
     points = combinations_of(grid)
     return _without_repeats([*(point for point in first if point in points), *points])
+
+
+def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], arm: str) -> None:
+    """Passes if the arm could have drawn the values that won elsewhere.
+
+    Raises:
+        ValueError: it searches a field in another range.
+    """
+    for name in tuned.keys() & first.values.keys():
+        if not range_of(tuned[name].value).holds(first.values[name]):
+            raise ValueError(
+                f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
+                f"in {_range_in_words(tuned[name].value)}; allowed: a range that has it, or leave out --first-from"
+            )
 
 
 def _without_repeats(points: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:

@@ -52,6 +52,13 @@ class Range(Typed, frozen=True, kw_only=True):
         step = self.attributes.get("step")
         return 1 if low == high else 1 + (high - low) // step if isinstance(step, int | float) else math.inf
 
+    def holds(self, value: Value) -> bool:
+        """Whether the field can have this value."""
+        choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
+        if isinstance(choices, list):
+            return value in choices
+        return isinstance(value, int | float) and low <= value <= high  # type: ignore[operator]  # numbers, then
+
 
 class Pretraining(Typed, frozen=True, kw_only=True):
     """What made a backbone: what captions, the compute ledger and the report of a study name."""

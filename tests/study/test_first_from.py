@@ -1,0 +1,86 @@
+"""Searches that begin with the winners of another study: pytest tests/study/test_first_from.py"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.launched_studies import launched_study
+from helpers.simulation import Simulation
+
+from study import launch
+from study.decisions.progress import last_progress
+from study.facts.study_facts import read_facts
+from study.launch_options import build_parser
+from study.plans.plan_file import plan_as_toml, read_toml, require_plan
+from study.plans.resolution import explain, resolve
+from study.plans.resolved_plan import ResolvedPlan
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory) -> Path:
+    """A finished study of ALBERT and PALBERT on RTE, which is only read."""
+    return launched_study(tmp_path_factory.mktemp("runs") / "other", planned("albert,palbert", "rte"))
+
+
+def planned(methods: str, tasks: str, *more: str) -> ResolvedPlan:
+    what = ["--profile", "mini", "--method", methods, "--task", tasks, "--seeds", "2", "--samples", "3", *more]
+    return launch.open_study(build_parser().options([*what, "--out", "/nowhere", "--name", "new"])).resolved
+
+
+def won(study: Path, arm: str) -> dict:
+    """The tuned values of an arm's winner."""
+    plan = require_plan(study).plan
+    winner = last_progress(plan, read_facts(study)).arm(arm).winner
+    return {name: winner.config[name] for name in plan.arm(arm).space}
+
+
+def test_each_arm_tries_its_winner_of_the_other_study_first(other):
+    plan = planned("albert,palbert", "rte", "--first-from", str(other))
+    simulation = Simulation(plan, slots=1)
+    scheduler = simulation.launch()
+    for arm in scheduler.progress.arms:
+        values = won(other, arm.arm.name)
+        first = arm.facts.search[0].config
+        assert {name: first[name] for name in values} == values and len(arm.facts.search) == 3
+
+
+def test_a_new_task_begins_with_the_winner_of_its_method_on_another(other):
+    plan = planned("palbert", "cola", "--first-from", str(other))
+    assert plan.arm("palbert/cola").first == (won(other, "palbert/rte"),)
+
+
+def test_the_plan_keeps_the_values_and_their_origin_without_the_other_study(other, tmp_path):
+    moved = shutil.copytree(other, tmp_path / "moved")
+    plan = planned("palbert", "rte", "--first-from", str(moved))
+    shutil.rmtree(moved)
+    (tmp_path / "plan.toml").write_text(plan_as_toml(plan.asked))
+    again = read_toml(tmp_path / "plan.toml")
+    assert resolve(again).arms == plan.arms
+    rate = won(other, "palbert/rte")["learning_rate"]
+    lines = [line for line in explain(again, "palbert", "rte").splitlines() if "first tried" in line]
+    assert len(lines) == 1 and f"learning_rate {rate}" in lines[0] and lines[0].endswith(f"({moved}, palbert/rte)")
+
+
+def test_values_outside_a_range_are_refused(other):
+    with pytest.raises(ValueError, match=r", palbert/rte, but palbert/rte searches it in "):
+        planned("palbert", "rte", "--first-from", str(other), "--backbone", "mini-albert", "--sampler", "grid")
+
+
+def test_a_study_without_a_winner_of_the_methods_is_refused(other):
+    with pytest.raises(ValueError, match="its winners are albert/rte, palbert/rte; allowed: a study of pabee"):
+        planned("pabee", "rte", "--first-from", str(other))
+
+
+def test_arms_with_trials_are_not_begun_again(other, tmp_path):
+    study = launched_study(tmp_path / "study", planned("palbert", "rte"))
+    options = ["--continue", str(study), "--first-from", str(other)]
+
+    def continued(*more: str) -> ResolvedPlan:
+        return launch.open_study(build_parser().options([*options, *more])).resolved
+
+    with pytest.raises(ValueError, match=r"--first-from: palbert/rte of .* has trials already"):
+        continued()
+    plan = continued("--method", "albert")
+    assert plan.arm("albert/rte").first == (won(other, "albert/rte"),) and not plan.arm("palbert/rte").first
