@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from trainables.spelling import nearest_in_words
+
 T = TypeVar("T")
 MOST = 10**9  # of anything that is counted: every file and process reads such a number
 
@@ -77,8 +79,8 @@ def _in_words(message: str, kind: Any, value: object) -> str:
     if rule.startswith("Object missing required field "):
         return f"the field {_dotted(names, rule)} is missing"
     if rule.startswith("Object contains unknown field "):
-        fields = _fields(kind, names)
-        menu = f"; available: {', '.join(fields)}" if fields else ""
+        fields, unknown = _fields(kind, names), rule.split("`")[1]
+        menu = f"; available: {', '.join(fields)}{nearest_in_words(unknown, fields)}" if fields else ""
         return f"no field named {_dotted(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
         return rule  # a check of the kind's own

@@ -25,7 +25,7 @@ from trainables import base_method, method_files
 from trainables.atomic_files import write_json
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed, from_plain, to_plain
-from trainables.spelling import nearest_in_words, no_such
+from trainables.spelling import nearest_in_words
 
 FILE = "plan.json"
 NONE = "none"  # TOML has no word for it
@@ -169,9 +169,6 @@ def read_toml(path: Path) -> Plan:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
         raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
-    for name in fields:
-        if name not in Plan.__struct_fields__:
-            raise ValueError(f"--plan {path}: {no_such('field', name, Plan.__struct_fields__)}")
     profile = fields.get("profile", "mini")
     if not isinstance(profile, str):
         raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")

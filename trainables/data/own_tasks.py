@@ -60,9 +60,6 @@ def _read_task(file: Path) -> Task:
         fields = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {getattr(error, 'strerror', None) or error}; allowed: a TOML file") from None
-    for field in fields:
-        if field not in TaskFile.__struct_fields__:
-            raise ValueError(f"{file}: {no_such('field', field, TaskFile.__struct_fields__)}")
     said = from_plain(TaskFile, fields, where=str(file))
     try:
         return _task(name, said, place=str(file.parent))
@@ -80,6 +77,8 @@ def _task(name: str, said: TaskFile, *, place: str) -> Task:
         raise ValueError("a task has either labels = [...] or regression = true")
     if labels and not 2 <= len({*labels}) == len(labels) <= MOST_LABELS:
         raise ValueError(f"labels is {list(labels)}; allowed: 2 to {MOST_LABELS} labels, each once")
+    if odd := next((text for text in (said.title, *labels) if not text.isprintable()), None):
+        raise ValueError(f"{odd!r} has characters that no table shows; allowed: a title and labels of one line")
     menu = _OF_SCORES if said.regression else _OF_TWO_CLASSES if len(labels) == 2 else _OF_CLASSES
     for metric in said.metrics or ("",):
         if metric not in menu:

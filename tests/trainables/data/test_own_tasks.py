@@ -108,8 +108,9 @@ def test_fingerprint_counts_rows_and_neither_title_nor_place(claims: Path, tmp_p
 
 TOML = {
     'title = "Claims"\n': {
-        'titel = "Claims"\n': "no field named 'titel'; available: texts, label, labels, regression, metrics, "
+        'titel = "Claims"\n': "no field named titel; available: texts, label, labels, regression, metrics, "
         "title; did you mean title?",
+        'title = "A\\nB"\n': "'A\\nB' has characters that no table shows; allowed: a title and labels of one line",
         "title = \n": "Invalid value (at line 1, column 9); allowed: a TOML file",
     },
     'texts = ["claim", "evidence"]\n': {
