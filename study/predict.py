@@ -44,7 +44,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     """The options of this command."""
 
     model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
-    input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row")]
+    input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
     to: Annotated[str | None, option("answers; a new file; default: standard output", "FILE")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 

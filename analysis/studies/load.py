@@ -245,6 +245,10 @@ def _check_tasks(path: Path, file: PlanFile) -> None:
             find_task(name)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    for name, task in (file.plan.own_tasks or {}).items():
+        if task.definition != TASKS[name].definition:
+            fault = "is another one than in the study that was read before: columns, labels or metrics differ"
+            raise ValueError(f"{path}: task {name} {fault}; allowed: studies of one task under this name")
 
 
 def _newest(records: list[Record]) -> tuple[list[Record], list[Record]]:

@@ -16,8 +16,10 @@ from helpers.own_tasks import PAGE, write_learnable_tasks, write_page_task
 from helpers.places import ROOT
 from helpers.trials import spec_of
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from analysis import report, tables, verify
+from analysis.studies.load import load_study
 from study import export, launch, predict, rebuild, status, submit
 from study.facts.study_facts import read_records
 from study.plans.plan_file import require_plan
@@ -152,6 +154,18 @@ def test_study_is_verified_and_written_again_without_the_folder_of_tasks(study: 
     assert tables.main([str(study)]) == 0 and report.main([str(study)]) == 0
     assert verify.main([str(study)]) == 0 and status.main([str(study)]) == 0
     assert rebuild.main([str(study), "--tracking-uri", "none"]) == 0
+
+
+@pytest.mark.slow
+def test_another_task_of_the_same_name_shares_no_table(study: Path) -> None:
+    (claims, _) = (require_plan(study).plan.own_tasks or {}).values()
+    TASKS["claims"] = replace(claims, metrics=("accuracy",), title="Other")
+    with pytest.raises(
+        ValueError, match=r"plan.json: task claims is another one than in the study that was read before"
+    ):
+        load_study(study)
+    TASKS["claims"] = replace(claims, place="/elsewhere", title="Other")
+    assert load_study(study).records
 
 
 @pytest.mark.slow

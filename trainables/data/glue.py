@@ -168,7 +168,7 @@ def fingerprint(task: Task, data: str, split: str | None = None) -> str:
     for name in (split,) if split else _read_splits(task):
         digest.update(f"{task.name} {name} {_split_fingerprint(task, name, task.place or data)}\n".encode())
     if task.place:
-        digest.update(repr((task.file_columns, task.label_column, task.file_labels, task.metrics)).encode())
+        digest.update(repr(task.definition).encode())
     return digest.hexdigest()[:16]
 
 

@@ -54,6 +54,11 @@ class Task(Typed, frozen=True, kw_only=True, omit_defaults=True):
         """Names of all splits, train first."""
         return tuple(filter(None, (self.train_split, *self.dev_splits, *self.test_splits)))
 
+    @property
+    def definition(self) -> tuple[object, ...]:
+        """What its rows mean: two tasks of one name that differ in it are not the same."""
+        return self.file_columns, self.label_column, self.file_labels, self.metrics
+
     def __hash__(self) -> int:
         return hash(self.name)
 
