@@ -20,7 +20,7 @@ from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.plan import Plan
-from study.plans.resolved_plan import FACTS_OF_ARM, ResolvedPlan, digest
+from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
 from trainables.data.tasks import TASKS
@@ -218,15 +218,35 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
     `settled` are the arms of which a trial was started: what the others are made of, no number depends on. None: all.
     """
     changed = changes("protocol", to_plain(earlier.protocol), to_plain(later.protocol))
-    before = {arm.name: to_plain(arm) for arm in earlier.arms}
-    for arm in later.arms:
-        if arm.name in before and (settled is None or arm.name in settled):
-            now = to_plain(arm)
-            for fact in FACTS_OF_ARM:
-                found = changes(f"{fact} of {arm.name}", before[arm.name].get(fact), now.get(fact))
-                is_named = fact == "data_fingerprint" and earlier.asked.data != later.asked.data
-                changed += [other_data(earlier.asked, later.asked)] if found and is_named else found
-    return list(dict.fromkeys(changed))
+    before, arms_by_change = {arm.name: arm for arm in earlier.arms}, dict[str, list[str]]()
+    compared = [arm for arm in later.arms if arm.name in before and (settled is None or arm.name in settled)]
+    for arm in compared:
+        for change in _changes_of_arm(before[arm.name], arm):
+            is_named = change.startswith("data_fingerprint ") and earlier.asked.data != later.asked.data
+            told = other_data(earlier.asked, later.asked) if is_named else change
+            arms_by_change.setdefault(told, []).append(arm.name)
+    changes_by_arms = dict[tuple[str, ...], list[str]]()
+    for change, arms in arms_by_change.items():
+        changes_by_arms.setdefault(tuple(arms), []).append(change)
+    for arms_alike, lines in changes_by_arms.items():
+        where = f" ({first_of(arms_alike, MOST_NAMED)})" if len(arms_alike) < len(compared) else ""
+        changed.append(", ".join(lines) + where)
+    return changed
+
+
+def _changes_of_arm(before: Arm, after: Arm) -> list[str]:
+    """The fields of the configuration with their values or ranges, and then what else numbers are made of."""
+    fields = dict.fromkeys([*before.fixed, *before.space, *after.fixed, *after.space])
+    pairs = {name: (before.field(name), after.field(name)) for name in fields}
+    changed = [
+        f"{name} {' against '.join(str(value) if isinstance(value, Range) else json.dumps(value) for value in pair)}"
+        for name, pair in pairs.items()
+        if pair[0] != pair[1]
+    ]
+    for fact in FACTS_OF_ARM:
+        if fact not in ("space", "fixed"):
+            changed += changes(fact, to_plain(getattr(before, fact)), to_plain(getattr(after, fact)))
+    return changed
 
 
 def changes(where: str, before: object, after: object) -> list[str]:

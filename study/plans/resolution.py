@@ -173,7 +173,7 @@ def explain(plan: Plan, method: str, task: str) -> str:
     """Every field of the arm's configuration with its value or range and where that comes from, a line each."""
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
-    rows += [(name, _range_in_words(layered.value), layered.origin) for name, layered in resolution.tuned.items()]
+    rows += [(name, str(range_of(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
     if (precision := plan.search_precision_of(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
         rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
@@ -295,13 +295,6 @@ def range_of(distribution: BaseDistribution) -> Range:
     return from_json(Range, distribution_to_json(distribution).encode(), where="an Optuna distribution")
 
 
-def _range_in_words(distribution: BaseDistribution) -> str:
-    found = range_of(distribution).attributes
-    if isinstance(choices := found.get("choices"), list):
-        return " | ".join(json.dumps(choice) for choice in choices)
-    return f"{found['low']} to {found['high']}{' log' if found['log'] else ''}"
-
-
 def _grid_points(grid: Mapping[str, Sequence[Value]], first: list[dict[str, Value]]) -> list[dict[str, Value]]:
     """Every point of the grid once, those of `first` leading."""
     points = combinations_of(grid)
@@ -318,7 +311,7 @@ def _check_range(first: First, tuned: Mapping[str, Layered[BaseDistribution]], a
         if not range_of(tuned[name].value).holds(first.values[name]):
             raise ValueError(
                 f"--first-from: {name} was {json.dumps(first.values[name])} in {first.origin}, but {arm} searches it "
-                f"in {_range_in_words(tuned[name].value)}; allowed: a range that has it, or leave out --first-from"
+                f"in {range_of(tuned[name].value)}; allowed: a range that has it, or leave out --first-from"
             )
 
 

@@ -52,6 +52,12 @@ class Range(Typed, frozen=True, kw_only=True):
         step = self.attributes.get("step")
         return 1 if low == high else 1 + (high - low) // step if isinstance(step, int | float) else math.inf
 
+    def __str__(self) -> str:
+        choices, log = self.attributes.get("choices"), " log" * (self.attributes.get("log") is True)
+        if isinstance(choices, list):
+            return " | ".join(json.dumps(choice) for choice in choices)
+        return f"{self.attributes['low']} to {self.attributes['high']}{log}"
+
     def holds(self, value: Value) -> bool:
         """Whether the field can have this value."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
@@ -128,6 +134,10 @@ class Arm(Typed, frozen=True, kw_only=True):
     def can_search_more(self) -> bool:
         """Whether more samples would find a point of the space that no search trial has yet."""
         return bool(self.space) and math.prod(allowed.num_values for allowed in self.space.values()) > self.samples
+
+    def field(self, name: str) -> Range | Value:
+        """The range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""
+        return self.space[name] if name in self.space else self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
         """Whether the field has this value in every configuration of the arm that says nothing else."""

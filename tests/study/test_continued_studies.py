@@ -94,6 +94,19 @@ def test_a_folder_of_other_data_is_refused_as_it_is_named(study):
     assert plan_changes(earlier, replace(earlier, asked=changed, arms=arms)) == ["--data mini against --data other"]
 
 
+def test_other_settings_are_named_once_with_the_arms_that_they_change(study):
+    earlier = require_plan(study).plan
+    one, *others = earlier.arms
+    fixed = {**one.fixed, "learning_rate": 0.001, "epochs": 99}
+    space = {name: allowed for name, allowed in one.space.items() if name != "learning_rate"}
+    changed = replace(earlier, arms=(replace(one, fixed=fixed, space=space), *others))
+    assert plan_changes(earlier, changed) == [
+        f"epochs 4 against 99, learning_rate 0.001 to 0.002 log against 0.001 ({one.name})"
+    ]
+    every = replace(earlier, arms=tuple(replace(arm, fixed={**arm.fixed, "epochs": 99}) for arm in earlier.arms))
+    assert plan_changes(earlier, every) == ["epochs 4 against 99"]
+
+
 def test_a_launch_of_some_arms_says_that_the_others_stay_as_they_are(study):
     def note(*arguments: str) -> list[str]:
         options = options_of(*arguments)

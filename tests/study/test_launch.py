@@ -142,7 +142,7 @@ def test_another_protocol_under_the_same_name_is_refused_field_by_field(capsys, 
     assert launch.main(["--task", "rte", "--epochs", "3", "--name", "s", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert f"study {folder} is another than this command asks for; on disk against asked for: " in error
-    assert "fixed of palbert/rte epochs 2 against 3" in error
+    assert "on disk against asked for: epochs 2 against 3. Choose another --name" in error
     assert error.count("\n") == 1 and require_plan(folder).plan == resolved
 
 
@@ -315,7 +315,7 @@ def test_a_search_space_of_another_backbone_is_another_study(tmp_path, monkeypat
         monkeypatch.setitem(search_spaces.albert.BACKBONE, "mini", "mini-bert")
     else:
         monkeypatch.setattr("trainables.encoders.backbones.MINI_LAYERS", 7)
-    with pytest.raises(ValueError, match=r'backbone_fingerprint of albert/rte "mini-albert@.*" against "mini-.*@'):
+    with pytest.raises(ValueError, match=r'backbone_fingerprint "mini-albert@.*" against "mini-.*@'):
         launch.prepare(plan, options_in(tmp_path, "s"))
 
 
