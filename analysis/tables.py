@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from analysis.answer import answer
 from analysis.layouts import certainty_tables, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
@@ -24,24 +26,21 @@ from trainables.atomic_files import write_text
 from trainables.schema import Typed
 
 LAYOUTS = (
-    certainty_tables.over_tasks_table,
-    certainty_tables.intervals_table,
+    certainty_tables.comparisons_table,
+    certainty_tables.comparisons_of_others_table,
+    cost_tables.exits_table,
+    certainty_tables.sources_table,
     certainty_tables.verdicts_table,
-    certainty_tables.spread_table,
     certainty_tables.search_repeats_table,
-    certainty_tables.optimism_table,
-    cost_tables.speed_table,
-    cost_tables.latency_table,
     cost_tables.equal_compute_table,
-    cost_tables.equal_layers_table,
-    cost_tables.equal_score_table,
-    cost_tables.calibration_table,
     paper_tables.ablation_table,
     paper_tables.pabee_table,
     paper_tables.electra_table,
 )
 
 TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)]
+FORMER = "over_tasks intervals spread optimism speed latency equal_layers equal_score calibration"  # in older folders
+ANSWER = "answer.md"
 
 
 class IncompleteTablesError(ValueError):
@@ -55,7 +54,8 @@ def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
 
 def tables_of(evidence: Evidence) -> list[Table]:
     """All tables of what was gathered."""
-    tables = [paper_tables.dev_table(evidence), *(layout(evidence) for layout in LAYOUTS)]
+    dev = paper_tables.dev_table(evidence)
+    tables = [replace(dev, answer=answer(evidence, dev)), *(layout(evidence) for layout in LAYOUTS)]
     return [table for table in tables if table is not None]
 
 
@@ -81,7 +81,9 @@ def write_files(tables: list[Table], out: Path) -> None:
     texts = {out / name: text for table in tables for name, text in table_files(table).items()}
     for path, text in texts.items():
         write_text(path, text)
-    for path in sorted(out / f"{name}.{ending}" for name in TABLES for ending in (*FORMATS, "json")):
+    for path in sorted(
+        out / f"{name}.{ending}" for name in (*TABLES, *FORMER.split()) for ending in (*FORMATS, "json")
+    ):
         if path not in texts:
             path.unlink(missing_ok=True)  # of a table that these records do not give any more
 
@@ -90,7 +92,7 @@ def table_files(table: Table) -> dict[str, str]:
     """Every file of a table: name -> text."""
     files = {f"{table.name}.{ending}": render(table, ending) for ending in FORMATS}
     files[f"{table.name}.json"] = json.dumps(table.sidecar, indent=1, ensure_ascii=False) + "\n"
-    return files
+    return files | ({ANSWER: table.answer} if table.answer else {})
 
 
 class Options(Typed, frozen=True, kw_only=True):
@@ -98,7 +100,10 @@ class Options(Typed, frozen=True, kw_only=True):
 
     studies: Annotated[list[str], argument("runs/NAME")]
     out: Annotated[str | None, option("for the files (default: the study's tables/)", "FOLDER")] = None
-    format: Annotated[Format, option("what is printed; all formats are written", "|".join(FORMATS))] = "md"
+    format: Annotated[
+        Format | None,
+        option("what is printed of the dev table (default: scores and answer); all are written", "|".join(FORMATS)),
+    ] = None
     strict: Annotated[bool, option("a cell with other seeds than the protocol's is an error")] = False
     separate: Annotated[bool, option("a row per study and method, where studies are not to be joined")] = False
 
@@ -119,6 +124,10 @@ def _main(argv: Sequence[str] | None) -> int:
     except IncompleteTablesError as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
+    if options.format is None:
+        print(for_screen((out / ANSWER).read_text(), sys.stdout), end="")
+        print(f"\nprotocol, notes and published numbers: {out / 'dev.md'}")
+        return 0
     text = render(dev, options.format)
     print(for_screen(text, sys.stdout) if options.format == "md" else text, end="")
     return 0

@@ -18,16 +18,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.layouts.certainty_tables import comparison_tables
+from analysis.answer import findings, headline, sentence
 from analysis.layouts.evidence import Evidence, gather
-from analysis.layouts.notes import constant_notes
+from analysis.layouts.notes import constant_notes, detectable_in_words
 from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import render
-from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Style
-from analysis.report import findings, headline, sentence
+from analysis.layouts.table import DIFFERENCE, Style
 from analysis.statistics.comparisons import Comparison, by_task, macro_test
 from analysis.statistics.costs import time_in_words, time_unit
-from analysis.statistics.samples import not_shown_above_constant
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
 from benchmarks.real_results import DONE, RATES
@@ -45,7 +43,7 @@ PARTS = (
     *(PLAN, "events.jsonl", "predictions/*.npz"),
     "trials/*/model-epoch-*/model.json",
 )
-TABLES = ("dev", "over_tasks", "intervals", "optimism", "spread", "speed", "equal_layers")
+TABLES = ("dev", "comparisons", "exits", "sources")
 PAPER, OURS = "PALBERT Tab.2", "palbert"
 VERDICTS = ("confirmed", "contradicted", "undecided", "nothing learned", "not tested")
 CLAIMED_BELOW = {"pondernet": "PonderNet", "pabee": "PABEE"}  # as the paper prints them
@@ -164,14 +162,13 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
     """The paper's claim on every task, with the test that decides it."""
     yield f"### By {name}"
     yield headline(evidence, findings(evidence))
-    yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.samples))
-    early = [one for one in findings(evidence) if one.row != evidence.baseline and one.speed_up]
-    if whole := [one.row for one in early if HUNDREDTHS.text(one.speed_up or 0.0) == "1.00"]:
+    yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned))
+    early = [one for one in findings(evidence) if one.row != evidence.baseline and one.layers]
+    if whole := [one.row for one in early if len(one.depths) == 1 and one.layers == one.depths[0]]:
         yield f"Ran all layers on every task, so that nothing here is about their early exit: {', '.join(whole)}."
     lines = [
-        "| claim | task | paper | here, 95 % interval | p, Holm | p, had each searched again | found with 80 % power "
-        "| verdict |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| claim | task | paper | here, 95 % interval | p, Holm | found with 80 % power | verdict |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     words: Counter[str] = Counter()
     for other, printed in CLAIMED_BELOW.items():
@@ -186,18 +183,17 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
     yield (
         f"Of {number} claims: {told}. Differences of mean scores in points, PALBERT minus the other. The paper's are "
         "those of its table 2, medians of five seeds of ALBERT-base. *Confirmed*: the difference has the paper's sign, "
-        "and Holm's p over all pairs without the baseline is below 5 % (paired bootstrap over dev examples and seeds); "
+        "and Holm's p over all pairs without the baseline is below 5 % (t-test over seeds and dev examples); "
         "*contradicted*: the same with the other sign; *undecided*: no difference was found; *nothing learned*: one of "
         "the two is not shown to score better than the same answer for all examples would, so that the line says "
-        "nothing of how the methods compare where both have learned the task. The first p is of the two "
-        "chosen configurations, the second of the methods, had each searched again; a gap: too few trials to tell. A "
-        "true difference as large as *found with 80 % power* would have been found four times in five."
+        "nothing of how the methods compare where both have learned the task. The p is of the two chosen "
+        "configurations. A true difference as large as *found with 80 % power* is found four times in five."
     )
 
 
 def means_over_tasks(evidence: Evidence) -> Iterator[str]:
     """A sentence on each pair that was tested on several tasks, all of which both have learned."""
-    untrained = not_shown_above_constant(evidence.samples).keys()
+    untrained = evidence.unlearned.keys()
     for other, printed in CLAIMED_BELOW.items():
         tests = by_task(evidence.comparisons, OURS, other)
         if len(tests) > 1 and not untrained & {(label, task) for label in (OURS, other) for task in tests}:
@@ -217,16 +213,15 @@ def claim_line(evidence: Evidence, other: str, printed: str, task: str) -> tuple
     found = next((one for one in evidence.comparisons if {one.row, one.other} == pair and one.task == task), None)
     title = TASKS[task].title
     if found is None:
-        return f"| PALBERT - {printed} | {title} | {paper} | | | | | not tested |", "not tested"
+        return f"| PALBERT - {printed} | {title} | {paper} | | | | not tested |", "not tested"
     sign = 1 if found.row == OURS else -1
     difference = sign * found.test.difference
     low, high = sorted((sign * found.test.low, sign * found.test.high))
     gap = " to ".join(DIFFERENCE.text(end) for end in (low, high))
-    detectable = "" if found.detectable_difference is None else POINTS.text(found.detectable_difference)
-    ps = (p_text(p) for p in (found.adjusted_p_value, found.adjusted_p_value_with_search))
-    untrained = {(label, task) for label in pair} & not_shown_above_constant(evidence.samples).keys()
+    detectable = "" if found.detectable_difference is None else detectable_in_words(found.detectable_difference)
+    untrained = {(label, task) for label in pair} & evidence.unlearned.keys()
     word = "nothing learned" if untrained else verdict(found, difference, claimed)
-    cells = (f"{DIFFERENCE.text(difference)} ({gap})", *ps, detectable, word)
+    cells = (f"{DIFFERENCE.text(difference)} ({gap})", p_text(found.adjusted_p_value), detectable, word)
     return f"| PALBERT - {printed} | {title} | {paper} | {' | '.join(cells)} |", word
 
 
@@ -244,9 +239,7 @@ def published_difference(printed: str, task: str) -> float | None:
     return None if ours is None or theirs is None else ours.value - theirs.value
 
 
-def p_text(p_value: float | None) -> str:
-    if p_value is None:
-        return ""
+def p_text(p_value: float) -> str:
     return "<0.001" if p_value < 0.0005 else f"{p_value:.3f}"
 
 
@@ -321,8 +314,7 @@ def table_parts(name: str, evidence: Evidence) -> Iterator[str]:
     yield f"## Tables by {name}"
     found = findings(evidence)
     yield "\n".join(f"- {one.row}: {sentence(one, evidence.baseline)}" for one in found)
-    chosen = [table for table in tables_of(evidence) if table.name in TABLES]
-    for table in [*chosen, *comparison_tables(evidence)]:
+    for table in (table for table in tables_of(evidence) if table.name in TABLES):
         yield f"#{render(table, 'md')}"
 
 

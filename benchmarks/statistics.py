@@ -9,13 +9,12 @@ three standard errors; exit status 1 if any is. Writes `benchmarks/results/stati
 
     null          tables of five methods on eight tasks that are all alike: how often a table marks anything
     freedom       the t-test of a difference with two kinds of variance, at the level of the first of 32 comparisons
-    search        methods that are alike, each searched afresh: how often the two tests say they differ
+    search        methods that are alike, each searched afresh: how often their chosen configurations differ
+    mean          coverage of the interval of a mean score, and of those of several methods' means over the tasks
     repeats       methods that are alike, each searched several times: level and coverage of the test over searches
-    power         how often a true difference on RTE's 277 examples is found that should be found with 80 % power
-    optimism      coverage of the parts of optimism, where a slice of train selects
+    power         how often a true difference on RTE's 277 examples is found that should be found with 80 % power,
+                  and how often a study prints a range that it lies in
     verdict       coverage against a published median, and how often each word is wrong
-    median        coverage of the order statistics around a median
-    improvement   coverage of the probability of improvement
 """
 
 from __future__ import annotations
@@ -24,15 +23,13 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import Repeats, detectable_difference, paired_repeats, probability_of_improvement
-from analysis.statistics.searches import optimism_of_search, search_noise
+from analysis.statistics.comparisons import DETECTABLE_RANGE, Repeats, detectable_difference, macro_test, paired_repeats
 from analysis.statistics.verdicts import MARGIN, verdict
 from benchmarks.results_file import write_results
 
@@ -115,9 +112,14 @@ def null_tables(divisor: int) -> Iterator[Rate]:
 
 def null_p_values(rng: np.random.Generator) -> list[float]:
     """Of the baseline against each other method on one task."""
+    return [test.p_value for test in null_tests(rng)]
+
+
+def null_tests(rng: np.random.Generator) -> list[uncertainty.PairedTest]:
+    """The baseline against each other method on one task."""
     ease = rng.uniform(0.5, 1.0, EXAMPLES)
     samples = [sample(rng, np.clip(ease + rng.normal(0, 0.1, EXAMPLES), 0, 1)) for _ in range(METHODS)]
-    return [compared(samples[0], other).p_value for other in samples[1:]]
+    return [compared(samples[0], other) for other in samples[1:]]
 
 
 @dataclass(frozen=True)
@@ -166,23 +168,6 @@ def satterthwaite(known: float, one: float, other: float) -> float:
     return (known + one + other) ** 2 / ((one**2 + other**2) / (SEEDS - 1))
 
 
-def repeated_searches(divisor: int) -> Iterator[Rate]:
-    """Two methods whose searches draw from one population; scores in standard deviations over seeds."""
-    rng, repeats = np.random.default_rng(2), 4_000 // divisor
-    for configurations in (12, 36):
-        for population, draw in POPULATIONS.items():
-            for difference in (0.0, 3.0):
-                found = [search_p_values(rng, configurations, draw, difference=difference) for _ in range(repeats)]
-                rejected = np.mean(np.array(found) < uncertainty.ALPHA, axis=0)
-                where = f"{configurations} configurations, {population}"
-                if difference:
-                    where = f"{where}, true difference {difference:g}"
-                level = None if difference else uncertainty.ALPHA
-                relation: Relation = "for comparison" if difference else "at most"
-                yield Rate(f"{where}: test of the methods", rejected[1], repeats, relation, level)
-                yield Rate(f"{where}: test of the chosen", rejected[0], repeats, "for comparison", None)
-
-
 def some_fail(rng: np.random.Generator, number: int) -> np.ndarray:
     return np.where(rng.random((2, number)) < 1 / 3, -20.0, rng.normal(size=(2, number)))
 
@@ -203,23 +188,52 @@ POPULATIONS: dict[str, Population] = {
 }
 
 
-def search_p_values(
-    rng: np.random.Generator, configurations: int, draw: Population, *, difference: float
-) -> tuple[float, float]:
-    """Of the chosen configurations, and of the methods."""
+def searched_once(divisor: int) -> Iterator[Rate]:
+    """Two methods whose searches draw from one population; scores in standard deviations over seeds."""
+    rng, repeats = np.random.default_rng(2), 4_000 // divisor
+    for configurations in (12, 36):
+        for population, draw in POPULATIONS.items():
+            p_values = [chosen_p_value(rng, configurations, draw) for _ in range(repeats)]
+            rejected = float(np.mean(np.array(p_values) < uncertainty.ALPHA))
+            yield Rate(
+                f"{configurations} configurations, {population}: marked", rejected, repeats, "for comparison", None
+            )
+
+
+def chosen_p_value(rng: np.random.Generator, configurations: int, draw: Population) -> float:
+    """Of the configurations that two searches chose."""
     sides = []
-    for advantage, drawn in zip((difference, 0.0), draw(rng, configurations), strict=True):
-        expected = advantage + drawn
+    for expected in draw(rng, configurations):
         searched = expected + rng.normal(size=configurations)
-        confirmed = expected[searched.argmax()] + rng.normal(size=SEEDS)
-        noise = search_noise(searched.tolist(), confirmed.tolist())
-        assert noise is not None
-        sides.append((confirmed.tolist(), noise))
-    (one, noise), (other, other_noise) = sides
+        sides.append((expected[searched.argmax()] + rng.normal(size=SEEDS)).tolist())
     nothing = np.zeros((2, SEEDS))  # examples leave nothing open here
-    chosen = uncertainty.paired_bootstrap(nothing, nothing, one, other)
-    methods = uncertainty.paired_bootstrap(nothing, nothing, one, other, searches=(noise, other_noise))
-    return chosen.p_value, methods.p_value
+    return uncertainty.paired_bootstrap(nothing, nothing, *sides).p_value
+
+
+def mean_scores(divisor: int) -> Iterator[Rate]:
+    """The interval with seeds and examples in it; and tables of methods that are alike, by their means over tasks."""
+    rng, repeats = np.random.default_rng(4), 4_000 // divisor
+    for correlation in (0.0, 0.3, 0.9):
+        covered = 0
+        for _ in range(repeats):
+            ease = np.full(EXAMPLES, 0.75) if not correlation else eases(rng, correlation)
+            models = sample(rng, ease)
+            interval = uncertainty.mean_interval(models.resampled, models.scores.tolist())
+            covered += interval.low <= 0.75 <= interval.high
+        name = f"seeds agree on examples by {correlation:g}: mean score covered"
+        yield Rate(name, covered / repeats, repeats, "at least", uncertainty.LEVEL)
+    excluded, level = 0, 1 - uncertainty.ALPHA / (METHODS - 1)
+    for _ in range(tables := repeats // 4):
+        tests = np.array([null_tests(rng) for _ in range(TASKS)], dtype=object)  # (tasks, methods)
+        means = [uncertainty.at_level(macro_test(dict(enumerate(own))), level) for own in tests.T]  # type: ignore[arg-type]
+        excluded += any(test.low > 0 or test.high < 0 for test in means)
+    yield Rate(f"{METHODS - 1} means: any interval without 0", excluded / tables, tables, "at most", uncertainty.ALPHA)
+
+
+def eases(rng: np.random.Generator, correlation: float, accuracy: float = 0.75) -> np.ndarray:
+    """Chances of a right answer, by example, of models that agree so much on which examples are easy."""
+    concentration = 1 / correlation - 1
+    return rng.beta(accuracy * concentration, (1 - accuracy) * concentration, EXAMPLES)
 
 
 def repeats_of_searches(divisor: int) -> Iterator[Rate]:
@@ -257,45 +271,23 @@ def power_on_rte(divisor: int) -> Iterator[Rate]:
     """
     rng, repeats = np.random.default_rng(3), 2_000 // divisor
     accuracy, correlation = 0.75, 0.3
-    concentration = 1 / correlation - 1
     of_model = SEED_DEVIATION**2 + (1 - correlation) * accuracy * (1 - accuracy) / EXAMPLES
     for comparisons in (1, 32):
         freedom = 2 * (SEEDS - 1)
         difference = detectable_difference((2 * of_model / SEEDS) ** 0.5, freedom, comparisons=comparisons)
         assert difference is not None
-        found = 0
+        found = known = 0
+        low, high = DETECTABLE_RANGE
         for _ in range(repeats):
-            ease = rng.beta(accuracy * concentration, (1 - accuracy) * concentration, EXAMPLES)
+            ease = eases(rng, correlation)
             better = ease + (difference / (1 - accuracy)) * (1 - ease)  # by so much on average, and no chance above 1
-            p_value = compared(sample(rng, better), sample(rng, ease)).p_value
-            found += p_value < uncertainty.ALPHA / comparisons
+            test = compared(sample(rng, better), sample(rng, ease))
+            found += test.p_value < uncertainty.ALPHA / comparisons
+            printed = detectable_difference(test.standard_error, test.freedom, comparisons=comparisons) or 0.0
+            known += low * printed <= difference <= high * printed
         name = f"{100 * difference:.1f} points, as the first of {comparisons}: found, of 80 %"
         yield Rate(name, found / repeats, repeats, "for comparison", None)
-
-
-def optimism_under_holdout(divisor: int) -> Iterator[Rate]:
-    """Twelve configurations; the slice that selects is 3 points easier than dev, and dev noise is a trial's own."""
-    rng, repeats, gap = np.random.default_rng(4), 4_000 // divisor, 0.03
-    covered = np.zeros(2)
-    claims = np.zeros(2)
-    for _ in range(repeats):
-        expected = 0.75 + 0.01 * rng.normal(size=12)
-        searched = expected + SEED_DEVIATION * rng.normal(size=12)
-        truth = expected[searched.argmax()]
-        selection = truth + SEED_DEVIATION * rng.normal(size=SEEDS)
-        reported = selection - gap + 0.01 * rng.normal(size=SEEDS)
-        best = SimpleNamespace(selection_score=searched.max())
-        trials = [SimpleNamespace(selection_score=own, score=dev) for own, dev in zip(selection, reported, strict=True)]
-        found = optimism_of_search(best, trials)  # type: ignore[arg-type]
-        assert found is not None
-        parts = ((found.of_search, searched.max() - truth), (found.of_slice, gap))
-        covered += [part.low <= true <= part.high for part, true in parts]
-        claims += [searched.max() - truth, searched.max() - np.median(reported)]
-    for name, rate in zip(("the search's luck", "the slice's ease"), covered / repeats, strict=True):
-        yield Rate(f"covered: {name}", rate, repeats, "about", 0.9375)
-    true, naive = 100 * claims / repeats
-    name = f"the search's luck is {true:.1f} points; against the dev median it would read {naive:.1f}"
-    yield Rate(name, true / naive, repeats, "for comparison", None)
+        yield Rate("it lies in the range that a study prints", known / repeats, repeats, "for comparison", None)
 
 
 def verdicts(divisor: int) -> Iterator[Rate]:
@@ -325,41 +317,14 @@ def verdicts(divisor: int) -> Iterator[Rate]:
             yield Rate(f"{name}: a margin apart, called reproduced", same / repeats, repeats, "at most", allowed)
 
 
-def medians(divisor: int) -> Iterator[Rate]:
-    """Order statistics cover the median whatever the distribution."""
-    rng, repeats = np.random.default_rng(6), 20_000 // divisor
-    for distribution, truth in (("normal", 0.0), ("lognormal", 1.0), ("standard_cauchy", 0.0)):
-        intervals = map(uncertainty.median_interval, getattr(rng, distribution)(size=(repeats, SEEDS)).tolist())
-        covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
-        yield Rate(f"{distribution} seeds: median of five covered by the range", covered, repeats, "about", 0.9375)
-
-
-def improvements(divisor: int) -> Iterator[Rate]:
-    """Two rows on eight tasks, normal seeds, the difference in standard deviations over seeds."""
-    rng, repeats = np.random.default_rng(7), 1_000 // divisor
-    for difference in (0.0, 1.0):
-        truth, covered = stats.norm.cdf(difference / 2**0.5), 0
-        for _ in range(repeats):
-            one, other = (
-                {str(task): own for task, own in enumerate(shift + rng.normal(size=(TASKS, SEEDS)))}
-                for shift in (difference, 0.0)
-            )
-            found = probability_of_improvement(one, other)
-            covered += found.low <= truth <= found.high
-        name = f"difference {difference:g}, a probability of {truth:.2f}: covered"
-        yield Rate(name, covered / repeats, repeats, "at least", 0.9)
-
-
 SIMULATIONS: dict[str, Callable[[int], Iterator[Rate]]] = {
     "null": null_tables,
     "freedom": degrees_of_freedom,
-    "search": repeated_searches,
+    "search": searched_once,
+    "mean": mean_scores,
     "repeats": repeats_of_searches,
     "power": power_on_rte,
-    "optimism": optimism_under_holdout,
     "verdict": verdicts,
-    "median": medians,
-    "improvement": improvements,
 }
 
 

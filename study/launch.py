@@ -36,7 +36,7 @@ from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, first_of, for_screen, on_screen
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import BROWSE, DEV_TABLE, dev_table
+from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, answer
 from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
     OUT,
@@ -391,7 +391,7 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
             _warn(_describe_finished(scheduler, folder, asked=options.storage, storage=storage))
-            table = dev_table(folder) or write_files(folder, scheduler.progress)
+            table = answer(folder) or write_files(folder, scheduler.progress)
         else:
             _warn([_first_line(study), *unknown_in_words(study.resolved)])
             if options.max_minutes is not None:
@@ -442,7 +442,8 @@ def _keep_plan(study: Study, code: Provenance, *, is_over: bool) -> None:
     if is_over and is_there and study.earlier is not None and study.earlier.plan == study.resolved:
         return
     if is_over:
-        (study.folder / DEV_TABLE).unlink(missing_ok=True)  # of the plan before
+        for name in (DEV_TABLE, ANSWER):
+            (study.folder / name).unlink(missing_ok=True)  # of the plan before
     write_plan(study.folder, plan_file(study.folder, study.resolved, code, study.earlier))
 
 
@@ -460,7 +461,7 @@ def command_line() -> str:
 def _launch(
     scheduler: Scheduler, journal: Journal, folder: Path, storage: str, options: LaunchOptions, *, until: float
 ) -> str:
-    """Runs until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the dev table."""
+    """Runs until all is done, Ctrl-C comes, or the monotonic clock reads `until`; returns the answer."""
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
@@ -646,7 +647,6 @@ def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpt
         print(f"report:      {folder / 'report.html'}")
     for line in browse(folder, options.tracking_uri):
         print(line)
-    print(f"regenerate:  {python()} -m analysis.tables {shlex.quote(str(folder))}")
     if not status and (more := extension(progress.plan)):
         print(f"extend:      {_continued(folder, options, more)}")
     return status

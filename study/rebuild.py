@@ -18,7 +18,7 @@ from study.command_line import Parser, argument, guarded, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.record import Record, records_as_lines
 from study.facts.study_facts import TrialFacts, read_facts
-from study.facts.study_folder import DEV_TABLE, RECORDS, dev_table
+from study.facts.study_folder import ANSWER, DEV_TABLE, RECORDS, answer
 from study.launch_options import is_installed
 from study.plans.plan_file import require_plan
 from study.plans.resolved_plan import Arm
@@ -101,15 +101,16 @@ def _as_recorded(arm: Arm, trial: TrialFacts, record: Record) -> FrozenTrial:
 
 
 def analyse(folder: Path) -> str:
-    """Writes tables, pictures and report, in a process that needs neither Ray nor torch; the dev table."""
-    (folder / DEV_TABLE).unlink(missing_ok=True)
+    """Writes tables, pictures and report, in a process that needs neither Ray nor torch; the answer."""
+    for name in (DEV_TABLE, ANSWER):
+        (folder / name).unlink(missing_ok=True)
     run = [sys.executable, "-m", "analysis.report", str(folder)]
     with waiting_for("tables and report", output=sys.stderr):
         done = subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     print(done.stderr, end="", file=sys.stderr)  # now that no line is written over
     if done.returncode:
         print(f"the study is safe; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
-    return dev_table(folder)
+    return answer(folder)
 
 
 class Options(Typed, frozen=True, kw_only=True):

@@ -1,19 +1,12 @@
-"""How sure the numbers are: intervals, verdicts, optimism, where the spread comes from, comparisons, repeats."""
+"""How sure the numbers are: comparisons with the baseline, where a number comes from, verdicts, repeated searches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from analysis.layouts.evidence import (
-    Evidence,
-    Measure,
-    make_table,
-    mark_meanings,
-    optimism_of,
-    over_seeds,
-)
+from analysis.layouts.evidence import Evidence, Measure, make_table, mark_meanings, over_seeds
 from analysis.layouts.paper_tables import Pair, pairs_with_published, verdict_notes
 from analysis.layouts.table import (
     DIFFERENCE,
@@ -21,58 +14,31 @@ from analysis.layouts.table import (
     HALF_WIDTH,
     INTERVAL,
     POINTS,
-    POINTS_INTERVAL,
     WHOLE,
     Column,
     Entry,
     Line,
     Style,
     Table,
-    fill,
-    headings,
 )
-from analysis.statistics import comparisons, uncertainty
-from analysis.statistics.samples import Place, VarianceComponents, variance_components
-from analysis.statistics.searches import Gap
-from analysis.statistics.uncertainty import Interval, PairedTest
+from analysis.statistics import comparisons
+from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
+from analysis.statistics.samples import Place
+from analysis.statistics.searches import best_minus_last, search_spread
 from analysis.statistics.verdicts import MARGIN, Word
-from analysis.studies.cells import Cell, Row, repeats_of
+from analysis.studies.cells import Cell, repeats_of
 from study.facts.plain_words import counted
 from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
+DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
+SPREAD = Style(scale=100, decimals=2)
 VERDICT_MARKS: dict[Word, str] = {"reproduced": "=", "not reproduced": "≠", "undecided": "?"}
-HUNDREDTHS_OF_A_POINT = Style(scale=100, decimals=2)
-SHARE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, decimals=0)  # 93 (80 to 100)
-
-
-def intervals_table(evidence: Evidence) -> Table:
-    """How sure the dev table is: each median's range over seeds, and what other dev examples could have made of it."""
-    seeds = {
-        (label, cell.task): uncertainty.median_interval(cell.scores) if len(cell.records) > 1 else None
-        for label, cell in evidence.cells
-    }
-    examples = {place: sample.interval for place, sample in evidence.samples.items()}
-    coverage = min((interval.coverage for interval in seeds.values() if interval), default=0.0)
-    return make_table(
-        evidence,
-        "intervals",
-        title="Intervals of the dev scores{data}, {seeds}",
-        measures={
-            ", seeds": lambda place, _: _interval_entry(seeds[place]),
-            ", dev examples": lambda place, _: _interval_entry(examples.get(place)),
-        },
-        caption=(
-            f"Points. Seeds: order statistics, which cover the median over all seeds with {100 * coverage:.4g} % or "
-            "more. Dev examples: 95 % bootstrap interval of the mean score of these models."
-        ),
-        further={"over_seeds": _with_places(seeds), "over_examples": _with_places(examples)},
-    )
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
     """Ours minus published for every published number that ours may be held against; None where there is none."""
-    pairs = pairs_with_published(evidence.rows)
+    pairs = pairs_with_published(evidence)
     lines: dict[tuple[str, str], dict[str, Entry]] = {}  # by label of the line, and of the one above it
     for pair in pairs:
         if (found := pair.verdict) is not None:
@@ -100,97 +66,123 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     )
 
 
-def optimism_table(evidence: Evidence) -> Table:
-    """How much better the best search trial looked than its configuration is on fresh seeds."""
-    least = min((found.of_search.coverage for _, cell in evidence.cells if (found := optimism_of(cell))), default=0.0)
-    coverage = f"{100 * least:.4g} % or more" if least else "nothing: there are too few seeds"
-    parts = {"search": "of_search"} | ({} if evidence.studies[0].protocol.selection == "dev" else {"slice": "of_slice"})
-    measures: dict[str, Measure] = {}
-    for part, name in parts.items():
-        measures[f", {part}"] = _gap_measure(name, lambda cell, gap: over_seeds(cell, DIFFERENCE.entry(gap.difference)))
-        measures[f", {part}, range"] = _gap_measure(name, lambda _, gap: POINTS_INTERVAL.entry(gap.low, gap.high))
-    return make_table(
-        evidence,
-        "optimism",
-        title="Optimism of the search{data}",
-        measures=measures,
-        caption=(
-            f"Points, with the range of order statistics that covers the median over all seeds with {coverage}. "
-            "Search: the best search trial's selection score minus the median of the confirm trials' own selection "
-            "scores, on one and the same split. Slice, where another split selects than the one reported: the confirm "
-            "trials' selection score minus their dev score."
-        ),
-        facts=lambda cell: {"optimism": (found := optimism_of(cell)) and to_plain(found)},
-    )
+def _estimate(one: Comparison | OverTasks) -> Entry:
+    mark = one.family == "baseline" if isinstance(one, Comparison) else False
+    return _test_entry(one, marked=mark)
 
 
-def spread_table(evidence: Evidence) -> Table | None:
-    """Where the spread of a score comes from: seed, dev examples, search; None without stored predictions."""
-    found = {place: variance_components(sample) for place, sample in evidence.samples.items()}
-    if not found:
-        return None
-
-    def measure(part: Callable[[VarianceComponents], float | None]) -> Measure:
-        return lambda place, _: HUNDREDTHS_OF_A_POINT.entry(part(found[place]) if place in found else None)
-
-    return make_table(
-        evidence,
-        "spread",
-        title="Where the spread comes from{data}",
-        measures={
-            ", seed": measure(lambda parts: parts.seed),
-            ", dev examples": measure(lambda parts: parts.dev_examples),
-            ", search": measure(lambda parts: parts.search),
-        },
-        caption=(
-            "Points: standard deviation of one model's score, had one thing alone been different: the seed; the dev "
-            "examples, as many of the same kind; the configuration, after another search (a gap where the search has "
-            "too few trials to tell). The parts overlap: they do not add up."
-        ),
-        further={"spread": _with_places(found)},
-    )
-
-
-OverTasks = tuple[PairedTest, comparisons.Improvement, int]  # mean difference, runs above, number of tasks
-OVER_TASKS: list[Column[OverTasks]] = [
-    Column("difference", "mean difference", lambda own: ESTIMATE.entry(own[0].difference, own[0].low, own[0].high)),
+COMPARISONS: list[Column[Comparison | OverTasks]] = [
+    Column("difference", "difference", _estimate),
+    Column("p_value", "p", lambda one: _p_entry(one.test.p_value)),
+    Column("adjusted_p_value", "p, Holm", lambda one: _p_entry(one.adjusted_p_value)),
     Column(
-        "probability", "runs above, %", lambda own: SHARE.entry_in_range(own[1].probability, own[1].low, own[1].high)
+        "detectable_difference",
+        "found with 80 % power",
+        lambda one: _detectable_entry(one.detectable_difference) if isinstance(one, Comparison) else None,
     ),
-    Column("tasks", "tasks", lambda own: WHOLE.entry(own[2])),
 ]
 
 
-def over_tasks_table(evidence: Evidence) -> Table | None:
-    """Each row against the baseline over all tasks that both have; None without a baseline or predictions."""
-    rows, baseline = evidence.rows, evidence.baseline
-    other = next((row for row in rows if row.label == baseline), None)
-    found: dict[str, OverTasks] = {}
-    for row in rows:
-        tests = comparisons.by_task(evidence.comparisons, row.label, baseline) if baseline else {}
-        if other is not None and row is not other and tests:
-            improvement = comparisons.probability_of_improvement(_scores(row, tests), _scores(other, tests))
-            found[row.label] = (comparisons.macro_test(tests), improvement, len(tests))
-    if not found:
+def comparisons_table(evidence: Evidence) -> Table | None:
+    """The difference of every method to the baseline, by task and over all tasks; None without a test."""
+    baseline, compared = evidence.baseline, [one for one in evidence.comparisons if one.family == "baseline"]
+    turned = [_turned(one) if one.row == baseline else one for one in compared]
+    means = comparisons.over_tasks(evidence.rows, compared)
+    subjects: list[tuple[str, Comparison | OverTasks]] = []
+    for row in evidence.rows:
+        subjects += [(_pair_in_words(one), one) for one in turned if one.row == row.label]
+        if (mean := means.get(row.label)) is not None:
+            subjects.append((f"{row.label} - {baseline}, mean over {mean.tasks} tasks", mean))
+    if not subjects:
         return None
     return make_table(
         evidence,
-        "over_tasks",
-        title=f"Over all tasks against {baseline}{{data}}",
-        columns=OVER_TASKS,
-        subjects=found.items(),
+        "comparisons",
+        title=f"Comparisons with {baseline}{{data}}",
+        first_column="pair",
+        columns=COMPARISONS,
+        subjects=subjects,
+        marks=mark_meanings(baseline),
         caption=(
-            f"Mean difference to {baseline} over the tasks that both have, in points, with its 95 % interval (seeds "
-            "and dev examples; not adjusted). Runs above: in how many of 100 pairs of a run of each on the same task "
-            "the row's is the better one, with the bootstrap interval over seeds (95 % in name, about 93 % with five; "
-            "it says nothing where every run is above or below)."
+            "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
+            f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
+            f"with {baseline}{'; and apart over the means, whose intervals cover together' if means else ''}."
         ),
         further={
             "over_tasks": [
-                {"row": row, "baseline": baseline, "difference": vars(mean), **to_plain(improvement)}
-                for row, (mean, improvement, _) in found.items()
+                {"row": row, "baseline": baseline, "difference": vars(own.test)}
+                | {"adjusted_p_value": own.adjusted_p_value, "tasks": own.tasks}
+                for row, own in means.items()
             ]
         },
+    )
+
+
+def comparisons_of_others_table(evidence: Evidence) -> Table | None:
+    """The pairs without the baseline; None if there are none that can be tested."""
+    others = [one for one in evidence.comparisons if one.family == "others"]
+    if not others:
+        return None
+    return make_table(
+        evidence,
+        "comparisons_of_others",
+        title=f"Comparisons without {evidence.baseline}{{data}}" if evidence.baseline else "Comparisons{data}",
+        first_column="pair",
+        columns=COMPARISONS,
+        subjects=[(_pair_in_words(one), one) for one in others],
+        caption=f"They mark nothing; Holm is over these {counted(len(others), 'comparison')}.",
+    )
+
+
+def _pair_in_words(one: Comparison) -> str:
+    return f"{one.row} - {one.other}, {TASKS[one.task].title}"
+
+
+def _turned(one: Comparison) -> Comparison:
+    """The pair the way round that the dev table marks it: the method minus the baseline."""
+    return replace(one, row=one.other, other=one.row, test=comparisons.by_task([one], one.other, one.row)[one.task])
+
+
+def _detectable_entry(difference: float | None) -> Entry:
+    return DETECTABLE.entry(*(None if difference is None else factor * difference for factor in DETECTABLE_RANGE))
+
+
+Source = tuple[Evidence, Place, Cell]
+
+
+def _spread_entry(name: str) -> Callable[[Source], Entry]:
+    def entry(source: Source) -> Entry:
+        evidence, place, _ = source
+        return SPREAD.entry(getattr(evidence.samples[place], name) if place in evidence.samples else None)
+
+    return entry
+
+
+SOURCES: list[Column[Source]] = [
+    Column("seed", "seed", _spread_entry("spread_over_seeds")),
+    Column("dev_examples", "dev examples", _spread_entry("spread_over_examples")),
+    Column("search", "search", lambda source: SPREAD.entry(search_spread(source[2]))),
+    Column("best_minus_last", "best - last epoch", lambda source: DIFFERENCE.entry(best_minus_last(source[2]))),
+]
+
+
+def sources_table(evidence: Evidence) -> Table | None:
+    """How far a score would move with another seed, other examples or another search; None without a number."""
+    cells = [((label, cell.task), cell) for label, cell in evidence.cells if len(cell.records) > 1]
+    if not cells:
+        return None
+    return make_table(
+        evidence,
+        "sources",
+        title="Where the number comes from{data}",
+        first_column="arm",
+        columns=SOURCES,
+        subjects=[("/".join(place), (evidence, place, cell)) for place, cell in cells],
+        caption=(
+            "Points: standard deviation of one model's score with another seed, with other dev examples, and after "
+            "another search (a gap: too few trials to tell); and the selected epoch minus the last one, on the split "
+            "that selects."
+        ),
     )
 
 
@@ -236,83 +228,13 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     )
 
 
-COMPARISONS: list[Column[comparisons.Comparison]] = [
-    Column("difference", "difference", lambda one: _test_entry(one, marked=one.family == "baseline")),
-    Column("p_value", "p", lambda one: _p_entry(one.test.p_value)),
-    Column("adjusted_p_value", "p, Holm", lambda one: _p_entry(one.adjusted_p_value)),
-    Column(
-        "adjusted_p_value_with_search",
-        "p, had each searched again",
-        lambda one: _p_entry(one.adjusted_p_value_with_search),
-    ),
-    Column("detectable_difference", "found with 80 % power", lambda one: POINTS.entry(one.detectable_difference)),
-    Column("mcnemar", "McNemar p by seed", lambda one: _p_range(one.mcnemar) if one.mcnemar else None),
-]
-
-
-def comparison_tables(evidence: Evidence) -> list[Table]:
-    """The pairs of methods, a line per pair and task: those with the baseline, then those that mark nothing."""
-    families: tuple[comparisons.Family, ...] = ("baseline", "others")
-    found = {family: [one for one in evidence.comparisons if one.family == family] for family in families}
-    return [_comparison_table(family, own, evidence.baseline) for family, own in found.items() if own]
-
-
-def _comparison_table(
-    family: comparisons.Family, compared: list[comparisons.Comparison], baseline: str | None
-) -> Table:
-    what = f"with {baseline}" if family == "baseline" else "of all pairs" if baseline is None else "of other methods"
-    role = "" if family == "baseline" else " They mark nothing and take nothing from the marks."
-    turned = [_turned(one) if one.row == baseline else one for one in compared]
-    return Table(
-        name="comparisons" if family == "baseline" else "comparisons_of_others",
-        title=f"Comparisons {what}",
-        first_column="pair",
-        columns=headings(COMPARISONS),
-        lines=fill(COMPARISONS, [(f"{one.row} - {one.other}, {TASKS[one.task].title}", one) for one in turned]),
-        marks=mark_meanings(baseline),
-        caption=(
-            "Differences of mean scores in points with 95 % intervals: paired bootstrap over dev examples with the "
-            f"seeds as a second level. Holm is over the {counted(len(compared), 'comparison')} of this table.{role} "
-            "The first two p-values are of the chosen configurations; the third is of the methods, had each searched "
-            "again (Holm too; a gap where a search has too few trials to tell). McNemar compares the models of one "
-            "seed each: the lowest and the highest p."
-        ),
-    )
-
-
-def _turned(one: comparisons.Comparison) -> comparisons.Comparison:
-    """The pair the way round that the dev table marks it: the method minus the baseline."""
-    return replace(one, row=one.other, other=one.row, test=comparisons.by_task([one], one.other, one.row)[one.task])
-
-
-def _interval_entry(interval: Interval | None) -> Entry:
-    return POINTS_INTERVAL.entry(interval.low, interval.high) if interval else Entry()
-
-
-def _gap_measure(name: str, entry: Callable[[Cell, Gap], Entry]) -> Measure:
-    def measure(_: Place, cell: Cell) -> Entry:
-        found = optimism_of(cell)
-        return entry(cell, getattr(found, name)) if found else Entry()
-
-    return measure
-
-
-def _scores(row: Row, tasks: Iterable[str]) -> dict[str, list[float]]:
-    return {task: row.cells[task].scores for task in tasks}
-
-
-def _test_entry(one: comparisons.Comparison | comparisons.RepeatedComparison, *, marked: bool = True) -> Entry:
-    mark = ("↑" if one.test.difference > 0 else "↓") if one.holds and marked else ""
+def _test_entry(one: Comparison | OverTasks | comparisons.RepeatedComparison, *, marked: bool = True) -> Entry:
+    mark = ("↑" if one.test.difference > 0 else "↓") if marked and one.holds else ""
     return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=mark)
 
 
 def _p_entry(p_value: float | None) -> Entry:
     return Entry() if p_value is None else Entry(_p_text(p_value), {"": f"{p_value:.2g}"})
-
-
-def _p_range(p_values: list[float]) -> Entry:
-    ends = (min(p_values), max(p_values))
-    return Entry(" to ".join(map(_p_text, ends)), {name: f"{p:.2g}" for name, p in zip(INTERVAL, ends, strict=True)})
 
 
 def _p_text(p_value: float) -> str:

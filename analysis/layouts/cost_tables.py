@@ -1,19 +1,17 @@
-"""What the numbers cost: layers and time, scores at equal compute and at equal layers, what exits are worth."""
+"""What the numbers cost: layers and time of every exit, scores at equal compute, and the compute itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from analysis.layouts.evidence import Evidence, Measure, make_table, median_entry, task_lines
+from analysis.layouts.evidence import Evidence, Measure, make_table, task_lines
 from analysis.layouts.table import (
+    ESTIMATE,
     HUNDREDTHS,
     INTERVAL,
     POINTS,
-    TENTHS,
+    POINTS_RANGE,
     WHOLE,
     Column,
     Entry,
@@ -22,9 +20,10 @@ from analysis.layouts.table import (
     text_table,
 )
 from analysis.statistics import costs
-from analysis.statistics.exits import Calibration, LayerCalibration, Spread, TradeOff, calibration, trade_off
-from analysis.statistics.samples import Place
-from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget
+from analysis.statistics.comparisons import by_task
+from analysis.statistics.exits import TradeOff, trade_off
+from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget, completed_scores
+from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell
 from study.facts.ledger import in_words
 from trainables.data.tasks import TASKS
@@ -32,103 +31,98 @@ from trainables.runs.trial import TIMED_BATCHES
 from trainables.schema import to_plain
 
 ENDS = (min(TIMED_BATCHES), max(TIMED_BATCHES))  # batch sizes; more columns are wider than a page
-SHARES_OF_DEPTH = (0.25, 0.5, 0.75)  # at which scores are compared
-RANGE = ("", *INTERVAL)
-POINTS_RANGE = Style("{} ({} to {})", RANGE, scale=100)  # 72.5 (70.0 to 74.0)
-LAYERS_RANGE = Style("{} ({} to {})", RANGE)
-
-Facts = dict[str, Any]  # of `speed_facts`
+FEWEST_COMPLETED = 10  # search trials of an arm: with fewer the expected best is noise
+LAYERS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), decimals=2)
 
 
-def _fact(name: str, heading: str, style: Style) -> Column[tuple[Cell, Facts]]:
-    return Column(name, heading, lambda subject: style.entry(subject[1][name]))
+@dataclass(frozen=True)
+class Arm:
+    """What a line of the table of exits is about."""
+
+    cell: Cell
+    baseline: Cell | None  # on the same task
+    test: PairedTest | None  # of the difference to it
+    trade_off: TradeOff | None
+    depth: int | None
 
 
-def _parameters(subject: tuple[Cell, Facts]) -> Entry:
-    millions = subject[1]["parameters"]
-    return (Style(decimals=3) if millions is not None and millions < 1 else TENTHS).entry(millions)
-
-
-def _layer_range(subject: tuple[Cell, Facts]) -> Entry:
-    return Style("{} to {}", INTERVAL).entry(subject[1]["fewest_layers"], subject[1]["most_layers"])
-
-
-SPEED: list[Column[tuple[Cell, Facts]]] = [
-    Column("score", "score", lambda subject: median_entry(subject[0])),
-    Column("parameters", "#Param", _parameters),
-    _fact("num_layers", "depth", WHOLE),
-    _fact("mean_layers", "layers", HUNDREDTHS),
-    Column("range", "range", _layer_range),
-    _fact("layer_ratio", "ratio", HUNDREDTHS),
-    *(_fact(f"time_ratio_{size}", f"time, {size}", HUNDREDTHS) for size in ENDS),
-    _fact("seconds_per_trial", "trial s", WHOLE),
-]
-
-
-def speed_table(evidence: Evidence) -> Table:
-    """Layers run, layer ratio and measured time of every cell, medians over the confirm seeds."""
-    return make_table(
-        evidence,
-        "speed",
-        title="Layers and time{data}, median over {seeds}",
-        first_column="arm",
-        columns=SPEED,
-        subjects=[(f"{label}/{cell.task}", (cell, costs.speed_facts(cell))) for label, cell in evidence.cells],
-        caption=(
-            "Layers: mean layers run per dev example, with their range over seeds; ratio: depth / mean layers, so many "
-            f"times fewer layers. {_time_in_words(evidence, ENDS)}Parameters in millions, of the whole model; trial s, "
-            "wall-clock seconds of a confirm trial."
-        ),
-        facts=costs.speed_facts,
+def _relative_time(size: int) -> Callable[[Arm], Entry | None]:
+    return lambda arm: HUNDREDTHS.entry(
+        None if arm.baseline is None else costs.relative_time([(arm.cell, arm.baseline)], size)
     )
 
 
-def _time_in_words(evidence: Evidence, batch_sizes: Iterable[int]) -> str:
-    """What the measured ratios are; empty if nothing was timed."""
-    devices = costs.devices_in_words(cell for _, cell in evidence.cells)
-    if not devices:
-        return ""
-    return (
-        "Time: milliseconds with all layers / with the model's exit, so many times less time, in batches of "
-        f"{', '.join(map(str, batch_sizes))} on {devices}, timed in the trial's own process after its training, on a "
-        "few examples of the split that selects (one thread of a CPU by its own clock), while other trials may have "
-        "shared the machine. "
-    )
+def _layers(arm: Arm) -> Entry:
+    facts = costs.speed_facts(arm.cell)
+    values = [facts[name] for name in ("mean_layers", "fewest_layers", "most_layers")]
+    return Entry() if None in values else LAYERS_RANGE.entry_in_range(*values)
 
 
-def _timed(name: str, size: int) -> Callable[[costs.MeasuredExit], Entry | None]:
-    return lambda timed: HUNDREDTHS.entry(getattr(timed, name)(size)) if size in timed.batch_sizes else None
+def _gigaflops(arm: Arm) -> Entry | None:
+    exits = costs.measured_exits(arm.cell)
+    text = f"{exits[0].flops / 1e9:.3g}" if exits else ""
+    return Entry(text, {"": text}) if exits else None
 
 
-LATENCY: list[Column[costs.MeasuredExit]] = [
-    Column("layer_ratio", "ratio", lambda timed: HUNDREDTHS.entry(timed.layer_ratio(max(timed.batch_sizes)))),
-    Column("gigaflops", "GFLOPs", lambda timed: Style(scale=1e-9, decimals=3).entry(timed.flops)),
-    *(Column(f"milliseconds_{size}", f"ms, {size}", _timed("milliseconds", size)) for size in TIMED_BATCHES),
-    *(Column(f"time_ratio_{size}", f"time, {size}", _timed("time_ratio", size)) for size in TIMED_BATCHES),
-]
-
-
-def latency_table(evidence: Evidence) -> Table | None:
-    """Milliseconds per example at each timed setting of the exit; None where nothing was timed."""
-    subjects = [
-        (f"{label}/{cell.task}, {timed.name}{' (its own)' * (number == 0)}", timed)
-        for label, cell in evidence.cells
-        for number, timed in enumerate(costs.measured_exits(cell))
-    ]
-    if not subjects:
+def _score_at_half(arm: Arm) -> Entry | None:
+    if arm.trade_off is None or arm.depth is None:
         return None
+    spread = arm.trade_off.score_at(arm.depth / 2)
+    return POINTS_RANGE.entry_in_range(spread.median, spread.lowest, spread.highest) if spread else Entry()
+
+
+EXITS: list[Column[Arm]] = [
+    Column("mean_layers", "layers", _layers),
+    Column("depth_layers", "of", lambda arm: WHOLE.entry(arm.depth)),
+    *(Column(f"time_ratio_{size}", f"time, {size}", _relative_time(size)) for size in ENDS),
+    Column("gigaflops", "GFLOPs", _gigaflops),
+    Column("score_at_half", "at half its layers", _score_at_half),
+    Column(
+        "difference",
+        "difference",
+        lambda arm: ESTIMATE.entry(arm.test.difference, arm.test.low, arm.test.high) if arm.test else None,
+    ),
+]
+
+
+def exits_table(evidence: Evidence) -> Table | None:
+    """What every method's exit costs and scores, beside the baseline; None if no number has its layers."""
+    cells = [(label, cell) for label, cell in evidence.cells if cell.records]
+    if not any(record.mean_layers for _, cell in cells for record in cell.records):
+        return None
+    baseline = evidence.baseline
+    of_baseline = {cell.task: cell for label, cell in cells if label == baseline}
+    devices = costs.devices_in_words(cell for _, cell in cells)
+    timed = (
+        f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
+        f"{devices}, timed after training while other trials may have run."
+    )
     return make_table(
         evidence,
-        "latency",
-        title="Milliseconds per example{data}, median over {seeds}",
+        "exits",
+        title="Exits{data}, median over {seeds}",
         first_column="arm",
-        columns=LATENCY,
-        subjects=subjects,
+        columns=EXITS,
+        subjects=[(f"{label}/{cell.task}", _arm(evidence, label, cell, of_baseline)) for label, cell in cells],
         caption=(
-            f"{_time_in_words(evidence, TIMED_BATCHES)}Ratio: of layers, by the examples of the largest batches, as "
-            "are GFLOPs per example (products of matrices alone)."
+            "Layers run per dev example, with their range over seeds."
+            f"{timed if devices and baseline else ''} At half its layers: the score along the front of a model's exit "
+            f"settings, chosen on dev. Difference: mean score minus {baseline or 'the baseline'}'s, with 95 % interval."
         ),
-        facts=lambda cell: {"latencies": to_plain(costs.latencies_of(cell))},
+        facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
+    )
+
+
+def _arm(evidence: Evidence, label: str, cell: Cell, of_baseline: Mapping[str, Cell]) -> Arm:
+    is_baseline = label == evidence.baseline
+    tests = {} if is_baseline or evidence.baseline is None else by_task(evidence.comparisons, label, evidence.baseline)
+    exits = evidence.exits.get((label, cell.task))
+    return Arm(
+        cell=cell,
+        baseline=of_baseline.get(cell.task),
+        test=tests.get(cell.task),
+        trade_off=trade_off(exits) if exits and exits.is_early else None,
+        depth=exits.num_layers if exits else None,
     )
 
 
@@ -180,8 +174,11 @@ def compute_tables(evidence: Evidence) -> list[Table]:
 def equal_compute_table(evidence: Evidence) -> Table | None:
     """Every row's expected best search score at the smallest budget that all rows of a task had.
 
-    None where no task was searched by two rows.
+    None where no task was searched by two rows, or an arm has too few completed trials.
     """
+    completed = [len(completed_scores(cell.arm_records)) for _, cell in evidence.cells]
+    if min(completed, default=0) < FEWEST_COMPLETED:
+        return None
     budgets_by_unit = {unit: {budget.task: budget for budget in at_equal_budget(evidence.rows, unit)} for unit in UNITS}
     if not budgets_by_unit["trials"]:
         return None
@@ -211,114 +208,3 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         ],
         further={"budgets": [to_plain(budget) for budgets in budgets_by_unit.values() for budget in budgets.values()]},
     )
-
-
-def equal_layers_table(evidence: Evidence) -> Table | None:
-    """Scores at the same mean layers; None where no cell exits early."""
-    trade_offs = _trade_offs(evidence)
-    if not trade_offs:
-        return None
-
-    def measure(share: float) -> Measure:
-        def entry(place: Place, _: Cell) -> Entry | None:
-            depth = evidence.exits[place].num_layers if place in trade_offs else 0
-            return (
-                _spread_entry(trade_offs[place].score_at(share * depth), POINTS_RANGE) if place in trade_offs else None
-            )
-
-        return entry
-
-    return make_table(
-        evidence,
-        "equal_layers",
-        title="Scores at equal layers{data}, median over {seeds}",
-        measures={f", {share:.0%} of its layers": measure(share) for share in SHARES_OF_DEPTH},
-        caption=(
-            "Points, with the range over seeds: each model's score where it runs this share of its layers per dev "
-            "example, along the Pareto front of its settings of q and patience. A gap: not every seed's front reaches "
-            "there."
-        ),
-    )
-
-
-def equal_score_table(evidence: Evidence) -> Table | None:
-    """Mean layers that each row needs for the baseline's score; None without a baseline or an early exit."""
-    trade_offs, baseline = _trade_offs(evidence), evidence.baseline
-    wanted = {cell.task: cell.median for label, cell in evidence.cells if label == baseline and cell.records}
-    if not trade_offs or not wanted:
-        return None
-
-    def measure(less: float) -> Measure:
-        def entry(place: Place, cell: Cell) -> Entry | None:
-            if place not in trade_offs or cell.task not in wanted:
-                return None
-            return _spread_entry(trade_offs[place].layers_for(wanted[cell.task] - less), LAYERS_RANGE)
-
-        return entry
-
-    return make_table(
-        evidence,
-        "equal_score",
-        title=f"Layers for the score of {baseline}{{data}}",
-        measures={f", {baseline}'s median": measure(0.0), f", {baseline}'s median - 1 point": measure(0.01)},
-        unit="mean layers",
-        caption=(
-            "Mean layers run per dev example, median and range over seeds, along the Pareto front of each model's "
-            "settings. A gap: not every seed's front reaches the score."
-        ),
-        further={"wanted": wanted},
-    )
-
-
-def _posterior(part: Callable[[LayerCalibration], float]) -> Callable[[Calibration], Entry | None]:
-    return lambda exits: _mean(exits.posterior, part) if exits.posterior else None
-
-
-CALIBRATION: list[Column[Calibration]] = [
-    Column("posterior_error", "posterior, error", _posterior(lambda layer: layer.expected_calibration_error)),
-    Column("posterior", "posterior says", _posterior(lambda layer: layer.confidence)),
-    Column("agreement", "agrees", _posterior(lambda layer: layer.share)),
-    Column(
-        "exit_error", "exits, error", lambda exits: _mean(exits.exits, lambda layer: layer.expected_calibration_error)
-    ),
-    Column("confidence", "confidence", lambda exits: _mean(exits.exits, lambda layer: layer.confidence)),
-    Column("accuracy", "accuracy", lambda exits: _mean(exits.exits, lambda layer: layer.share)),
-]
-
-
-def calibration_table(evidence: Evidence) -> Table | None:
-    """Whether exits mean what they say; None without stored predictions of classes."""
-    read = {place: calibration(sample.predictions) for place, sample in evidence.samples.items()}
-    calibrations = {place: own for place, own in read.items() if own is not None}
-    if not calibrations:
-        return None
-    return make_table(
-        evidence,
-        "calibration",
-        title="Calibration of exits{data}",
-        first_column="arm",
-        columns=CALIBRATION,
-        subjects=[("/".join(place), own) for place, own in calibrations.items()],
-        unit="%",
-        caption=(
-            "Per cent, means over the layers, each weighted by its examples; by layer in the JSON file. Posterior: how "
-            "sure Λ is at a layer that its answer will do (CDF), against the share of examples whose answer there is "
-            "the last layer's. Exits: the answer's probability against accuracy, of the examples that leave at a "
-            "layer. Error: expected calibration error, ten bins."
-        ),
-        further={
-            "calibration": [{"row": row, "task": task} | to_plain(own) for (row, task), own in calibrations.items()]
-        },
-    )
-
-
-def _trade_offs(evidence: Evidence) -> dict[Place, TradeOff]:
-    return {place: trade_off(exits) for place, exits in evidence.exits.items() if exits.is_early}
-
-
-def _spread_entry(spread: Spread | None, style: Style) -> Entry:
-    return style.entry_in_range(spread.median, spread.lowest, spread.highest) if spread else Entry()
-
-
-def _mean(layers: Sequence[LayerCalibration], part: Callable[[LayerCalibration], float]) -> Entry:
-    return POINTS.entry(float(np.average([part(layer) for layer in layers], weights=[own.examples for own in layers])))

@@ -8,19 +8,20 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from analysis.layouts.notes import origin_in_words, pretraining_facts, seed_notes, seeds_in_words
+from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
 from analysis.statistics.exits import Exits, read_exits
-from analysis.statistics.samples import Place, Sample, draw_samples
-from analysis.statistics.searches import Optimism, optimism_of_search
+from analysis.statistics.samples import Place, Sample, draw_samples, not_shown_above_constant
 from analysis.studies.cells import Cell, Row, names_of, rows_of
 from analysis.studies.load import Study
-from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import to_plain
 
 PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # PALBERT, table 2; macro is their mean
+
+UNLEARNED = "°"
+LEARNED_NOTHING = "not shown to be better than a constant answer"
 
 Measure = Callable[[Place, Cell], Entry | None]  # None where nothing was planned
 
@@ -50,6 +51,11 @@ class Evidence:
     def repeats(self) -> dict[Place, Repeats]:
         """The scores of every search, of the cells that were searched more than once."""
         return repeats_of_rows(self.rows)
+
+    @cached_property
+    def unlearned(self) -> dict[Place, float]:
+        """The score of the best constant answer, of cells that are not shown to be better than it."""
+        return not_shown_above_constant(self.rows, self.samples)
 
     @property
     def baseline(self) -> str | None:
@@ -97,7 +103,7 @@ def make_table(
     further: Mapping[str, Any] = MappingProxyType({}),
     **others: Any,
 ) -> Table:
-    """A table of the evidence, with the notes and the sidecar that every table has.
+    """A table of the evidence, with the sidecar that every table has.
 
     It has a line for each subject, or without `columns` one for each row and measure, in columns of the paper's tasks;
     then `lines` made elsewhere. `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell,
@@ -114,8 +120,8 @@ def make_table(
         title=filled_title[0].upper() + filled_title[1:],
         columns=headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
         lines=[line for line in filled if line.entries],
-        caption=f"{caption} {origin_in_words(evidence.studies)}",
-        notes=[*seed_notes(evidence.rows), *notes],
+        caption=caption,
+        notes=list(notes),
         sidecar=_sidecar(evidence, facts) | dict(further),
         **others,
     )
@@ -149,15 +155,15 @@ def median_entry(cell: Cell) -> Entry:
     return over_seeds(cell, POINTS.entry(cell.median))
 
 
-def optimism_of(cell: Cell) -> Optimism | None:
-    """What the best search score promised beyond the confirm trials; None while there are too few."""
-    best = best_search_record(cell.arm_records)
-    return None if best is None else optimism_of_search(best, cell.records)
-
-
 def mark_meanings(baseline: str | None) -> dict[str, str]:
-    """The marks of differences to the baseline."""
-    return {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
+    """The marks of differences to the baseline, and of scores that a constant answer may reach."""
+    arrows = {"↑": f"above {baseline} at the 5 % level", "↓": f"below {baseline} at the 5 % level"} if baseline else {}
+    unlearned = f"{UNLEARNED}: {LEARNED_NOTHING}"
+    return {
+        **arrows,
+        UNLEARNED: LEARNED_NOTHING,
+        **{UNLEARNED + arrow: f"{meaning}; {unlearned}" for arrow, meaning in arrows.items()},
+    }
 
 
 def _sidecar(evidence: Evidence, facts: Callable[[Cell], dict[str, Any]]) -> dict[str, Any]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
-from analysis.layouts.table import POINTS
+from analysis.layouts.table import DIFFERENCE, POINTS
 from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import (
+    DETECTABLE_RANGE,
     Comparison,
     baseline_method,
     baseline_row,
     baseline_rows,
 )
 from analysis.statistics.costs import pretraining_cost
-from analysis.statistics.samples import Place, Sample, not_shown_above_constant
+from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
@@ -254,32 +255,21 @@ def other_data(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     """What the marks of a table mean, or why there are none."""
-    seeds = table_seeds([study for row in rows for cell in row.cells.values() for study in cell.studies])
-    floor = (
-        f"With {len(seeds)} seeds a sign test over the seeds alone could not fall below "
-        f"p = {uncertainty.sign_test_floor(len(seeds)):.4g}."
-        if len(seeds) > 1
-        else "One seed says nothing about the spread over seeds."
-    )
     baseline = baseline_row(rows)
     family = [comparison for comparison in comparisons if comparison.family == "baseline"]
     if baseline is None:
-        return f"No difference is tested: {why_no_baseline(rows)}. {floor}"
+        return f"No difference is tested: {why_no_baseline(rows)}."
     if not family:
-        return (
-            f"No difference is tested, because {baseline} and no other row have predictions of the same examples. "
-            f"{floor}"
-        )
+        return f"No difference is tested, because {baseline} and no other row have predictions of the same examples."
     tested = (
-        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (paired bootstrap over dev examples and "
-        f"seeds; Holm's correction for the {counted(len(family), 'comparison')} with {baseline} in this table)."
+        f"↑ and ↓: mean score above or below {baseline} at the 5 % level (Welch-Satterthwaite t-test over seeds with a "
+        f"bootstrapped example variance; Holm over the {counted(len(family), 'comparison')} with {baseline})."
     )
     if not any(comparison.holds for comparison in family):
-        return f"{tested} {floor}"
+        return tested
     return (
         f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods "
-        "with a search each still get a mark in 4 to 60 % of comparisons (python -m benchmarks.statistics search). The "
-        f"notes below say which marks hold for the methods too. {floor}"
+        "with a search each still get a mark in 4 to 60 % of comparisons; --search-repeats compares methods."
     )
 
 
@@ -294,43 +284,43 @@ def why_no_baseline(rows: list[Row]) -> str:
 
 
 def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Which marks would hold for the methods too, and what the table could not have found."""
-    family = [comparison for comparison in comparisons if comparison.family == "baseline"]
-    if not family:
-        return []
+    """What the table could not have found."""
     least: dict[str, float] = {}
-    for comparison in family:
+    for comparison in (one for one in comparisons if one.family == "baseline"):
         least[comparison.task] = max(least.get(comparison.task, 0.0), comparison.detectable_difference or 0.0)
-    differences = [
-        f"{TASKS[task].title} {f'{POINTS.text(difference)} points' if difference else 'not known'}"
-        for task, difference in least.items()
-    ]
-    return [
-        *search_notes(comparisons),
-        f"the smallest true difference that would get a mark four times in five: {', '.join(differences)}",
-    ]
+    differences = [f"{TASKS[task].title} {detectable_in_words(difference)}" for task, difference in least.items()]
+    return [f"smallest difference that is found with 80 % power: {', '.join(differences)}"] if differences else []
 
 
-def search_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """How many marks are about the methods too, and not only about the configurations that were chosen."""
-    marked = [one for one in comparisons if one.family == "baseline" and one.holds]
-    if not marked:
-        return []
-    hold = [f"{one.row} and {one.other} on {TASKS[one.task].title}" for one in marked if one.holds_with_search]
-    unknown = sum(one.holds_with_search is None for one in marked)
-    note = f"of {counted(len(marked), 'mark')}, {len(hold)} would hold for the methods too, were each searched again"
-    note += f": {', '.join(hold)}" * bool(hold)
-    return [note + f"; of {unknown} the search has too few trials to tell" * (unknown > 0)]
+def detectable_in_words(difference: float) -> str:
+    """The range that five seeds know it within; 0 is not known."""
+    low, high = (POINTS.text(factor * difference) for factor in DETECTABLE_RANGE)
+    return f"{low} to {high} points" if difference else "not known"
 
 
-def constant_notes(samples: dict[Place, Sample]) -> list[str]:
+def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:
+    """The cells whose median lies on the other side of the baseline's than the mean, which is what is tested."""
+    cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
+    turned = []
+    for one in (one for one in comparisons if one.family == "baseline"):
+        medians = cells[one.row, one.task].median - cells[one.other, one.task].median
+        if medians * one.test.difference < 0:
+            method, baseline, sign = one.row, one.other, 1
+            if method == baseline_row(list(rows)):
+                method, baseline, sign = baseline, method, -1
+            turned.append(
+                f"{method} on {TASKS[one.task].title}: median {DIFFERENCE.text(sign * medians)}, mean "
+                f"{DIFFERENCE.text(sign * one.test.difference)} points to {baseline}"
+            )
+    return [f"median and mean have opposite signs, the test is of the mean: {'; '.join(turned)}"] if turned else []
+
+
+def constant_notes(constants: Mapping[Place, float]) -> list[str]:
     """The cells that are not shown to do better than a model that reads nothing."""
-    constants = not_shown_above_constant(samples)
     cells = [
         f"{label} on {TASKS[task].title} ({POINTS.text(constant)})" for (label, task), constant in constants.items()
     ]
-    head = "not shown to be better than always giving the one answer that scores best (its score in brackets)"
-    return [f"{head}: {', '.join(cells)}"] if cells else []
+    return [f"not shown to be better than a constant answer (its score): {', '.join(cells)}"] if cells else []
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:

@@ -29,11 +29,11 @@ from msgspec import UNSET
 from analysis.layouts import notes
 from analysis.layouts.evidence import (
     PAPER_TASKS,
+    UNLEARNED,
     Evidence,
     make_table,
     mark_meanings,
     median_entry,
-    optimism_of,
     over_seeds,
     task_columns,
 )
@@ -41,6 +41,7 @@ from analysis.layouts.table import (
     DEVIATION,
     HUNDREDTHS,
     POINTS,
+    POINTS_RANGE,
     TENTHS,
     WHOLE,
     Block,
@@ -59,12 +60,11 @@ from analysis.statistics.verdicts import Verdict, verdict
 from analysis.studies.cells import Cell, Row
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
-from trainables.schema import Configuration, to_plain
+from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
 NO_STATISTIC = "n/a"  # in the file, where the source does not say of what runs a number is
 NOT_STATED = "not stated in README"  # a metric; such a number stands beside ours with that note
-ON_REAL_GLUE = "on real GLUE; not comparable with --data mini"
 
 # The metrics of a table's columns, in the words of the file: PALBERT's tables, and ELECTRA's.
 PAPER_METRICS = dict.fromkeys(TASKS, "accuracy") | {
@@ -231,8 +231,6 @@ def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> 
 
 def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
     """The first of what sets the cell apart; None where nothing does."""
-    if any(study.is_mini for study in cell.studies):
-        return ON_REAL_GLUE
     if cell.data_differences:
         return "on the official GLUE; here on other rows, see the notes"
     if cell.arm.pretraining is not UNSET:
@@ -261,12 +259,8 @@ def _why_apart(
     left = [task for task in other.numbers if task not in shown]
     if not left or (shown and left == ["macro"]):
         return None
-    on_mini = any(study.is_mini for row in rows for cell in row.cells.values() for study in cell.studies)
     if (relative := other.numbers.get("relative")) is not None:
-        figure = f"as {relative.value:g} {relative.metric} alone"
-        return f"{figure}, {ON_REAL_GLUE}" if on_mini else figure, left
-    if on_mini:
-        return ON_REAL_GLUE, left
+        return f"as {relative.value:g} {relative.metric} alone", left
     of_rows = [reasons for row in rows if (reasons := reasons_apart(row, other, metrics))]
     nearest = min(of_rows, key=lambda reasons: sum(map(bool, reasons.values())), default={})
     titles: dict[str, list[str]] = {}
@@ -331,23 +325,27 @@ class PaperLayout:
 
 
 def dev_table(evidence: Evidence) -> Table:
-    """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds."""
-    rows, comparisons, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
+    """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds, and mean."""
+    rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
+    origin = [notes.protocol_in_words(evidence.studies), *notes.pretraining_in_words(evidence.studies)]
+    means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
     table = _paper_table(
         evidence,
         DEV,
-        caption=" ".join([DEV.caption, *_macro_in_words(rows), notes.marks_in_words(rows, comparisons)]),
-        arrows=marks(rows, comparisons),
+        caption=" ".join([DEV.caption, *means, *_macro_in_words(rows), notes.marks_in_words(rows, compared), *origin]),
+        cell_marks=_cell_marks(evidence),
+        beneath={row.label: [_mean_line(evidence, row)] for row in rows},
         own_notes=[
-            *notes.own_task_notes(evidence.studies),
-            *notes.constant_notes(evidence.samples),
-            *notes.comparison_notes(comparisons),
+            *notes.seed_notes(rows),
+            *notes.constant_notes(evidence.unlearned),
+            *notes.sign_notes(rows, compared),
+            *notes.comparison_notes(compared),
             *notes.sampled_exit_notes(rows),
             *ledger_notes(ledger),
         ],
         further={
             "macro": {row.label: macro(row) for row in rows},
-            "comparisons": [comparison.to_json() for comparison in comparisons],
+            "comparisons": [comparison.to_json() for comparison in compared],
             "compute": [entry.to_json() for entry in ledger],
         },
     )
@@ -355,14 +353,30 @@ def dev_table(evidence: Evidence) -> Table:
     return replace(table, notes=[*table.notes, *(f"departures, {who}: {'; '.join(own)}" for who, own in found.items())])
 
 
-def ablation_table(evidence: Evidence) -> Table:
+def _cell_marks(evidence: Evidence) -> dict[Place, str]:
+    arrows = marks(evidence.rows, evidence.comparisons)
+    places = dict.fromkeys((*evidence.unlearned, *arrows))
+    return {place: UNLEARNED * (place in evidence.unlearned) + arrows.get(place, "") for place in places}
+
+
+def _mean_line(evidence: Evidence, row: Row) -> Line:
+    samples = {task: evidence.samples.get((row.label, task)) for task in row.cells}
+    entries = {
+        task: POINTS_RANGE.entry(float(np.mean(sample.scores)), sample.mean_interval.low, sample.mean_interval.high)
+        for task, sample in samples.items()
+        if sample is not None
+    }
+    return Line(f"{row.label}, mean", entries)
+
+
+def ablation_table(evidence: Evidence) -> Table | None:
     """PALBERT's table 1: mean ± standard deviation over the confirm seeds, one row per method and setting."""
-    return _paper_table(evidence, ABLATION)
+    return None if evidence.on_mini else _paper_table(evidence, ABLATION)
 
 
-def pabee_table(evidence: Evidence) -> Table:
+def pabee_table(evidence: Evidence) -> Table | None:
     """The table of PABEE's README: parameters, speed-up, scores; with what other READMEs print of the same models."""
-    return _paper_table(evidence, PABEE)
+    return None if evidence.on_mini else _paper_table(evidence, PABEE)
 
 
 def electra_table(evidence: Evidence) -> Table | None:
@@ -370,16 +384,16 @@ def electra_table(evidence: Evidence) -> Table | None:
 
     None unless a study has a method, or a backbone, of its published rows.
     """
-    published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(tasks_of(evidence.rows))]
+    published = ELECTRA.published(evidence.rows)
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
-    if not any(arm.method in methods or arm.backbone in backbones for arm in arms):
-        return None
-    return _paper_table(evidence, ELECTRA)
+    is_about = any(arm.method in methods or arm.backbone in backbones for arm in arms)
+    return _paper_table(evidence, ELECTRA) if is_about and not evidence.on_mini else None
 
 
-def pairs_with_published(rows: list[Row]) -> list[Pair]:
-    """Every number of ours with every published one that it may be held against, in all layouts."""
+def pairs_with_published(evidence: Evidence) -> list[Pair]:
+    """Every number of ours with every published one that it may be held against, in all layouts; none on mini-GLUE."""
+    rows = [] if evidence.on_mini else evidence.rows
     layouts = (DEV, ABLATION, PABEE, ELECTRA)
     placed = [place_published(rows, layout.published(rows), layout.metrics) for layout in layouts]
     return [pair for each in placed for pair in each.pairs]
@@ -397,19 +411,20 @@ def _paper_table(
     layout: PaperLayout,
     *,
     caption: str | None = None,
-    arrows: Mapping[Place, str] = MappingProxyType({}),
+    cell_marks: Mapping[Place, str] = MappingProxyType({}),
+    beneath: Mapping[str, list[Line]] = MappingProxyType({}),
     own_notes: Sequence[str] = (),
     further: Mapping[str, Any] = MappingProxyType({}),
 ) -> Table:
     rows = evidence.rows
-    placed = place_published(rows, layout.published(rows), layout.metrics)
+    placed = place_published(rows, () if evidence.on_mini else layout.published(rows), layout.metrics)
     titles = task_columns(evidence.studies, layout.tasks)
     tests = _test_rows(evidence, layout.papers_with_test(rows))
 
     def task_column(task: str) -> Column[Row]:
         def entry(row: Row) -> Entry | None:
             cell = row.cells.get(task)
-            return None if cell is None else replace(layout.entry(cell), mark=arrows.get((row.label, task), ""))
+            return None if cell is None else replace(layout.entry(cell), mark=cell_marks.get((row.label, task), ""))
 
         return Column(task, titles[task], entry)
 
@@ -420,7 +435,7 @@ def _paper_table(
         layout.name,
         title=layout.title,
         columns=columns,
-        lines=[line for own in ours for line in (own, *placed.beneath[own.label])],
+        lines=[line for own in ours for line in (own, *beneath.get(own.label, ()), *placed.beneath[own.label])],
         blocks=placed.blocks + [_test_block(own) for own in tests],
         marks=mark_meanings(evidence.baseline) if layout is DEV else {},
         caption=caption or layout.caption,
@@ -495,14 +510,13 @@ def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:
-    """The number in full, how sure it is, and the search behind it."""
-    best, optimism = best_search_record(cell.arm_records), optimism_of(cell)
+    """The number in full, and the search behind it."""
+    best = best_search_record(cell.arm_records)
     return {
         "median": cell.median if cell.records else None,
         "summary": uncertainty.summary(cell.scores) if cell.records else None,
         "scores": cell.scores,
         "best_search": best and {"record": best.key, "selection_score": best.selection_score},
-        "optimism": optimism and to_plain(optimism),
     }
 
 

@@ -27,19 +27,20 @@ def render(table: Table, file_format: Format) -> str:
 
 
 def _markdown(table: Table) -> str:
-    parts = [f"## {_markdown_text(table.title)}"]
+    parts = [f"## {markdown_text(table.title)}"]
     for block in table.parts:
-        parts += [f"**{_markdown_text(block.title)}**"] * bool(block.title) + [_markdown_grid(table, block)]
-    parts.append(_markdown_text(table.caption))
+        parts += [f"**{markdown_text(block.title)}**"] * bool(block.title) + [markdown_grid(table, block)]
+    parts.append(markdown_text(table.caption))
     if table.notes:
-        parts.append("\n".join(f"- {_markdown_text(note)}" for note in table.notes))
+        parts.append("\n".join(f"- {markdown_text(note)}" for note in table.notes))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_grid(table: Table, block: Block) -> str:
-    rows = [[_markdown_text(text) for text in (table.first_column, *table.shown.values())]]
+def markdown_grid(table: Table, block: Block) -> str:
+    """The lines of a block, under the table's headings."""
+    rows = [[markdown_text(text) for text in (table.first_column, *table.shown.values())]]
     for line in block.lines:
-        label = f"*{_markdown_text(line.label)}*" if line.published else _markdown_text(line.label)
+        label = f"*{markdown_text(line.label)}*" if line.published else markdown_text(line.label)
         rows.append([label, *(_markdown_entry(line.entries.get(name)) for name in table.shown)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [
@@ -57,7 +58,7 @@ def _markdown_entry(entry: Entry | None) -> str:
     return _escape_bars(f"{text}{entry.mark}{entry.seeds}")
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """The text on one line, with every character standing for itself (CommonMark 0.31, 2.4 and GitHub's tables)."""
     return _escape_bars(re.sub(r"([\\*`<\[])", r"\\\1", " ".join(text.split())))
 
@@ -122,6 +123,7 @@ _SIGNS = {character: rf"\{character}" for character in "&%$#_{}"} | {
     "↑": r"$\uparrow$",
     "↓": r"$\downarrow$",
     "→": r"$\rightarrow$",
+    "°": r"$^{\circ}$",
     "β": r"$\beta$",
     "Λ": r"$\Lambda$",
     "λ": r"$\lambda$",

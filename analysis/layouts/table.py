@@ -62,7 +62,7 @@ DEVIATION = Style("{} ± {}", ("", "_sd"))  # 72.1 ± 1.6
 POINTS = Style(scale=100)  # 72.5
 DIFFERENCE = Style(scale=100, signed=True)  # +1.5
 HALF_WIDTH = Style("± {}", scale=100)
-POINTS_INTERVAL = Style("{} to {}", INTERVAL, scale=100)  # 55.0 to 65.0
+POINTS_RANGE = Style("{} ({} to {})", ("", *INTERVAL), scale=100)  # 72.5 (70.0 to 74.0)
 ESTIMATE = Style("{} ({} to {})", ("", *INTERVAL), scale=100, signed=True)  # +1.5 (-0.2 to +3.1)
 
 
@@ -120,6 +120,7 @@ class Table:
     first_column: str = "method"
     marks: Mapping[str, str] = field(default_factory=dict)  # mark -> what it means
     unit: str = "points"  # of the columns that have none in their name
+    answer: str = ""  # of the dev table: what the study says, as Markdown
 
     @property
     def shown(self) -> dict[str, str]:

@@ -5,7 +5,6 @@ The same data give the same bytes.
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +12,12 @@ from io import BytesIO
 from typing import Any
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 
 from analysis.studies.cells import Row
-from study.facts.plain_words import joined
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
 
@@ -32,13 +30,8 @@ SALT = 2664  # of the colours' hash: the first that tells the six methods of thi
 PANEL_INCHES = (2.75, 2.1)
 PANELS_PER_LINE = 3  # a picture is then hardly shrunk on paper, and its text stays readable
 MARGIN = 0.04  # of a span, above the highest possible score
-HIGHEST_LABEL = 0.96  # in heights of a panel: above it stands the title
-BESIDE = 0.05  # from a mark to the label beside it, in widths of a panel
-LABEL_GAP = 0.085  # between two labels at the ends of lines, in heights of a panel
-NOTEWORTHY = 0.5  # points: alt texts leave out a smaller turn of a line or distance between lines
+LEGEND_COLUMNS = 3  # fit above the narrowest picture
 
-Coordinates = Sequence[float] | np.ndarray
-Line = tuple[Coordinates, Coordinates]  # x, rising, and y
 
 # Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
 STYLE: Any = {
@@ -164,107 +157,13 @@ def share_height(panels: Iterable[Axes]) -> None:
         axes.set_ylim(top - span, top)
 
 
-@dataclass(frozen=True)
-class End:
-    """The end of a row's line, or its only mark, in the units of the panel."""
-
-    label: str
-    style: Style
-    x: float
-    y: float
-
-
-def label_ends(axes: Axes, ends: list[End]) -> None:
-    """Writes each label to the right of the panel, at the height of its end or as near as the other labels allow.
-
-    Labels of ends in the left half stand beside their ends. Call this when the limits of the panel are final.
-    """
-    to_panel = axes.transData + axes.transAxes.inverted()
-    places = {end: to_panel.transform((end.x, end.y)) for end in ends}
-    rising = sorted(ends, key=lambda end: end.y)
-    outside = [end for end in rising if places[end][0] > 0.5]
-    inside = [end for end in rising if places[end][0] <= 0.5]
-    for group in (outside, inside):
-        heights = spread_apart([float(places[end][1]) for end in group], gap=LABEL_GAP)
-        for end, height in zip(group, heights, strict=True):
-            left = 1.02 if group is outside else float(places[end][0]) + BESIDE
-            text: dict[str, Any] = {"color": end.style.colour, "fontsize": 7.5, "annotation_clip": False}
-            axes.annotate(end.label, (left, height), xycoords="axes fraction", va="center", **text)
-
-
-def spread_apart(heights: Sequence[float], *, gap: float) -> list[float]:
-    """The rising heights, in shares of a panel, moved as little as possible to leave `gap` between neighbours.
-
-    None lies outside the panel or in its title. A crowd moves together around its mean; two crowds that meet become
-    one.
-    """
-    crowds: list[list[float]] = []
-    for height in np.clip(heights, 0, HIGHEST_LABEL).tolist():
-        crowds.append([height])
-        while len(crowds) > 1 and _places(crowds[-2], gap)[-1] + gap > _places(crowds[-1], gap)[0]:
-            last = crowds.pop()
-            crowds[-1] += last
-    places = [place for crowd in crowds for place in _places(crowd, gap)]
-    steps = gap * np.arange(len(places))  # the i-th label is at least i gaps away from either side
-    return list(map(float, np.clip(places, steps, HIGHEST_LABEL - steps[::-1])))
-
-
-def _places(crowd: list[float], gap: float) -> list[float]:
-    return [float(np.mean(crowd)) + gap * (i - (len(crowd) - 1) / 2) for i in range(len(crowd))]
-
-
-def describe_trend(label: str, x: Coordinates, y: Coordinates, *, at: str = "{:.1f}") -> str:
-    """The course of a line: "palbert rises from 74.0 at 5.2 layers to 78.3 at 9.1 layers, then falls to ...".
-
-    `at` formats a place on the x axis.
-    """
-    turns = _turns(y)
-    first, *others = [f"{y[i]:.1f} at {at.format(x[i])}" for i in turns]
-    if not others:
-        return f"{label} has {first}"
-    if len(turns) == 2 and abs(y[turns[1]] - y[turns[0]]) < NOTEWORTHY:
-        low, high = f"{min(y):.1f}", f"{max(y):.1f}"
-        level = f"at {low}" if low == high else f"between {low} and {high}"
-        return f"{label} stays {level} from {at.format(x[0])} to {at.format(x[-1])}"
-    verbs = ["rises" if y[after] > y[before] else "falls" for before, after in itertools.pairwise(turns)]
-    rest = "".join(f", then {verb} to {place}" for verb, place in zip(verbs[1:], others[1:], strict=True))
-    return f"{label} {verbs[0]} from {first} to {others[0]}{rest}"
-
-
-def _turns(y: Coordinates) -> list[int]:
-    """Places of the ends, and of the highest or lowest point between them if it stands out from both."""
-    last = len(y) - 1
-    if last == 0:
-        return [0]
-    top, bottom = int(np.argmax(y)), int(np.argmin(y))
-    if y[top] - max(y[0], y[last]) >= NOTEWORTHY:
-        return [0, top, last]
-    if min(y[0], y[last]) - y[bottom] >= NOTEWORTHY:
-        return [0, bottom, last]
-    return [0, last]
-
-
-def compare_lines(label: str, line: Line, other_label: str, other: Line, *, at: str = "{:.1f}") -> str:
-    """The stretches on which a line lies above or below another: "pabee lies below palbert from 6.0 to 9.0".
-
-    Empty if they share no stretch of the x axis.
-    """
-    low, high = max(line[0][0], other[0][0]), min(line[0][-1], other[0][-1])
-    if low >= high:
-        return ""
-    grid = np.linspace(low, high, 101)
-    difference = np.interp(grid, *line) - np.interp(grid, *other)
-    signs = np.where(np.abs(difference) < NOTEWORTHY, 0, np.sign(difference)).astype(int)
-    if not signs.any():
-        return f"{label} lies within {NOTEWORTHY} of {other_label} from {at.format(low)} to {at.format(high)}"
-    words = {1: "above", -1: "below"}
-    parts: list[str] = []
-    for sign, places in itertools.groupby(range(len(grid)), key=lambda place: int(signs[place])):
-        stretch = grid[list(places)]
-        if sign:
-            ends = f"from {at.format(stretch[0])} to {at.format(stretch[-1])}"
-            parts.append(f"{words[sign]} {'it' if parts else other_label} {ends}")
-    return f"{label} lies {joined(parts)}"
+def add_legend(figure: Figure, styles: Mapping[str, Style]) -> None:
+    """Names the rows above the panels."""
+    handles = [
+        Line2D([], [], color=style.colour, ls=style.line, marker=style.marker, ms=4.5, lw=1.1, label=label)
+        for label, style in styles.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(LEGEND_COLUMNS, len(handles)), handlelength=1.6)
 
 
 def sentences_by_task(texts: Mapping[str, Sequence[str]]) -> str:

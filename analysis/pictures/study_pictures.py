@@ -1,14 +1,13 @@
-"""The six pictures of a study, one per question, each with the tasks as small multiples.
+"""The five pictures of a study, one per question, each with the tasks as small multiples.
 
-Which methods differ (`forest_picture`), how far the seeds lie apart (`seeds_picture`), what an exit costs and scores
-(`layers_picture`), where examples leave (`exits_picture`), whether exits are as sure as they should be
-(`calibration_picture`) and what a search has found after how much compute (`search_picture`).
+Which methods differ and at what cost (`differences_picture`), how far the seeds lie apart (`seeds_picture`), what an
+exit costs and scores (`layers_picture`), where examples leave (`exits_picture`) and what a search has found after how
+much compute (`search_picture`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,13 +20,10 @@ from analysis.layouts.table import ESTIMATE
 from analysis.pictures.picture import (
     PANELS_PER_LINE,
     STYLE,
-    End,
     Picture,
     Style,
+    add_legend,
     choose_styles,
-    compare_lines,
-    describe_trend,
-    label_ends,
     lay_out,
     sentences_by_task,
     share_height,
@@ -35,23 +31,19 @@ from analysis.pictures.picture import (
     task_panels,
 )
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import by_task, macro_test, marks
-from analysis.statistics.exits import Exits, LayerCalibration, Sweep, calibration
+from analysis.statistics.comparisons import by_task, marks
+from analysis.statistics.costs import relative_layers, relative_time
+from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.samples import Place
-from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell
-from analysis.studies.stored_predictions import predictions_of
 from study.facts.plain_words import joined
 from study.facts.record import Record
 from trainables.data.tasks import TASKS
+from trainables.runs.trial import TIMED_BATCHES
 
-FOREST_INCHES = 4.1  # width: a phone shows it hardly shrunk
-LINE_INCHES = 0.08  # from one method's interval to the next
-SPREAD = 0.74  # share of a task's height that its intervals take
-MEAN = "mean"  # over the tasks, beside their names
+BATCH = min(TIMED_BATCHES)  # examples; the time of the first picture
 REACH = 10  # points below the lowest own exit of a task: what scores less is cut off
 STRIP_INCHES = (2.75, 0.8)  # of a method's exit layers on a task
-FEWEST_EXAMPLES = 20  # that leave at a layer; with fewer the share of right answers says nothing
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
@@ -60,90 +52,55 @@ def pictures(evidence: Evidence) -> list[Picture]:
     Raises:
         ValueError: a predictions file is broken.
     """
-    draws = (forest_picture, seeds_picture, layers_picture, exits_picture, calibration_picture, search_picture)
+    draws = (differences_picture, seeds_picture, layers_picture, exits_picture, search_picture)
     return [picture for draw in draws if (picture := draw(evidence)) is not None]
 
 
-# Which methods differ from the baseline, and by how much.
+# Which methods differ from the baseline, by how much, and at what cost.
 
 
 @matplotlib.rc_context(STYLE)
-def forest_picture(evidence: Evidence) -> Picture | None:
-    """Every method's difference to the baseline by task, their mean last; None without a baseline or a test."""
-    baseline, comparisons = evidence.baseline, evidence.comparisons
-    if baseline is None:
+def differences_picture(evidence: Evidence) -> Picture | None:
+    """Every method's difference to the baseline against its relative cost; None without a baseline or a test.
+
+    The cost is measured time, or layers if not all models were timed.
+    """
+    baseline = evidence.baseline
+    of_row = {row.label: row.cells for row in evidence.rows}
+    tests = {
+        (label, task): test
+        for label in of_row
+        if baseline not in (None, label)
+        for task, test in by_task(evidence.comparisons, label, baseline).items()
+    }
+    if baseline is None or not tests:
         return None
-    labels = [row.label for row in evidence.rows if row.label != baseline]
-    tests = {label: by_task(comparisons, label, baseline) for label in labels}
-    tasks = [task for task in TASKS if any(task in row_tests for row_tests in tests.values())]
-    lines = {label: _with_mean(row_tests, tasks) for label, row_tests in tests.items() if row_tests}
-    if not lines:
-        return None
-    names = [name for name in (*tasks, MEAN) if any(name in row_tests for row_tests in lines.values())]
-    styles, marked = choose_styles(evidence.rows), marks(evidence.rows, comparisons)
-    figure, axes = _forest_panel(names, len(lines))
-    offsets = np.linspace(-0.5, 0.5, len(lines)) * SPREAD * (len(lines) - 1) / len(lines)
-    for (label, row_tests), offset in zip(lines.items(), offsets, strict=True):
-        for name, test in row_tests.items():
-            style, place = styles[label], names.index(name) + offset
-            look = _forest_look(style, is_mean=name == MEAN, is_marked=(label, name) in marked)
-            axes.hlines(place, 100 * test.low, 100 * test.high, style.colour, lw=2.6 if name == MEAN else 1.1, zorder=2)
-            axes.plot(100 * test.difference, place, color=style.colour, zorder=3, **look)
-    axes.set_xlabel(f"difference to {baseline}, points")
-    handles = [
-        axes.plot([], [], marker=style.marker, ms=4.5, lw=1.1, color=style.colour, label=label)[0]
-        for label, style in styles.items()
-        if label in lines
-    ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=min(2, len(handles)), handlelength=1.6)
-    caption = (
-        f"Mean score minus {baseline}'s with its 95 % interval over seeds and dev examples. Filled: marked at the 5 % "
-        f"level (Holm over all comparisons with {baseline}); hollow: not. The intervals are not adjusted. Mean: "
-        "over all of these tasks; it has no mark."
-    )
-    alt = " ".join(_describe_forest(label, row_tests, marked) for label, row_tests in lines.items())
-    return lay_out("forest", f"Differences to {baseline}", caption, alt, figure)
-
-
-def _with_mean(tests: dict[str, PairedTest], tasks: list[str]) -> dict[str, PairedTest]:
-    """The tests in the order of the tasks, then that of their mean if they are several and no task lacks its test."""
-    ordered = {task: tests[task] for task in tasks if task in tests}
-    return ordered | ({MEAN: macro_test(tests)} if len(ordered) == len(tasks) > 1 else {})
-
-
-def _forest_panel(names: list[str], methods: int) -> tuple[Figure, Axes]:
-    height = 0.95 + 0.2 * -(-methods // 2) + len(names) * max(LINE_INCHES * methods / SPREAD, 0.22)
-    figure = Figure(figsize=(FOREST_INCHES, height), layout="constrained")
-    axes = figure.subplots()
-    axes.set_yticks(range(len(names)), [_forest_title(name) for name in names])
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    for i, name in enumerate(names[1:]):
-        colour, width = ("black", 0.8) if name == MEAN else ("0.85", 0.5)
-        axes.axhline(i + 0.5, color=colour, lw=width, zorder=0)
-    axes.axvline(0, color="black", lw=0.8, zorder=1)
-    return figure, axes
-
-
-def _forest_look(style: Style, *, is_mean: bool, is_marked: bool) -> dict[str, Any]:
-    """The mark of a difference: a bar for the mean, else the row's marker, filled where it is marked."""
-    if is_mean:
-        return {"marker": "|", "ms": 8, "mew": 2.0}
-    return {"marker": style.marker, "ms": 4.5, "mfc": style.colour if is_marked else "white"}
-
-
-def _forest_title(name: str) -> str:
-    return MEAN if name == MEAN else TASKS[name].title
-
-
-def _describe_forest(label: str, tests: dict[str, PairedTest], marked: dict[Place, str]) -> str:
-    differences = [
-        f"{_forest_title(name)} {ESTIMATE.entry(test.difference, test.low, test.high).text}"
-        + ", marked" * ((label, name) in marked)
-        for name, test in tests.items()
-    ]
-    return f"{label}: {joined(differences)}."
+    pairs = {(label, task): (of_row[label][task], of_row[baseline][task]) for label, task in tests}
+    costs = {place: relative_time([pair], BATCH) for place, pair in pairs.items()}
+    unit = f"time per example, relative to {baseline}"
+    if None in costs.values():
+        costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
+    figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference to {baseline}, points")
+    styles, marked = choose_styles(evidence.rows), marks(evidence.rows, evidence.comparisons)
+    seen: dict[str, list[str]] = {task: [] for task in panels}
+    for axes in panels.values():
+        axes.axhline(0, color="black", lw=0.8, zorder=0)
+        axes.axvline(1, color="black", lw=0.8, zorder=0)
+    for (label, task), test in tests.items():
+        cost = costs[label, task]
+        if cost is None:
+            continue
+        axes, style, is_marked = panels[task], styles[label], (label, task) in marked
+        axes.vlines(cost, 100 * test.low, 100 * test.high, style.colour, lw=1.1)
+        face = style.colour if is_marked else "white"
+        axes.plot(cost, 100 * test.difference, marker=style.marker, ms=5, color=style.colour, mfc=face, ls="", zorder=3)
+        estimate = ESTIMATE.entry(test.difference, test.low, test.high).text
+        seen[task].append(f"{label} {estimate}{', marked' * is_marked} at {cost:.2f}")
+    share_x(panels.values())
+    add_legend(figure, {label: styles[label] for label, _ in tests})
+    how = f" Time: in batches of {BATCH}." if "time" in unit else " Not all models were timed: layers stand for time."
+    caption = f"Mean score minus {baseline}'s with 95 % interval; filled: marked at the 5 % level, hollow: not.{how}"
+    return lay_out("differences", f"Difference to {baseline}, and its cost", caption, sentences_by_task(seen), figure)
 
 
 # How far the seeds lie apart.
@@ -207,34 +164,35 @@ def layers_picture(evidence: Evidence) -> Picture | None:
     own_exits = {place: _own_exit(curves[place], exits) for place, exits in evidence.exits.items()}
     figure, panels = task_panels({task for _, task in curves}, xlabel="mean layers run per example")
     styles = choose_styles(evidence.rows)
-    ends: dict[str, list[End]] = {task: [] for task in panels}
     for (label, task), cell_curves in curves.items():
         axes, style = panels[task], styles[label]
         for curve in cell_curves:
             axes.fill_between(curve.layers, curve.lowest, curve.highest, color=style.colour, alpha=0.15, lw=0)
             axes.plot(curve.layers, curve.median, lw=1.3, **style.stroke)
-            ends[task].append(End(label, style, float(curve.layers[-1]), float(curve.median[-1])))
         axes.plot(*own_exits[label, task], ms=7, zorder=4, **style.mark)
-        if not cell_curves:
-            ends[task].append(End(label, style, *own_exits[label, task]))
     share_x(panels.values())
     for task, axes in panels.items():
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         medians = [np.median(exits.scores) for (_, other), exits in evidence.exits.items() if other == task]
         axes.set_ylim(bottom=max(axes.get_ylim()[0], 100 * float(min(medians)) - REACH))
     share_height(panels.values())
-    for task, axes in panels.items():
-        label_ends(axes, ends[task])
+    add_legend(figure, {label: styles[label] for label, _ in curves})
     caption = (
-        "Median over the seeds at every setting; the band goes from the lowest seed to the highest. Marks: the setting "
-        "that was trained for and recorded. A point of score is as high in all panels; "
-        f"{REACH} points below the lowest mark they end. Whoever has a rule of its own, all layers or a sampled exit, "
-        "has a mark beside the curves."
+        "Median over the seeds at every exit setting, with their range. Marks: the setting that was trained for; a "
+        "method without a tunable exit is a mark alone. All panels share one vertical scale and end "
+        f"{REACH} points below the lowest mark."
     )
     if missing := _without_predictions(evidence):
         caption += f" Without curves, because predictions are missing: {', '.join(missing)}."
-    alt = sentences_by_task({task: _describe_curves(task, curves, own_exits) for task in panels})
-    return lay_out("score-against-layers", "Score against layers run", caption, alt, figure)
+    seen: dict[str, list[str]] = {task: [] for task in panels}
+    for (label, task), (layers, score) in own_exits.items():
+        seen[task].append(f"{label} is marked at {score:.1f}, {layers:.1f} layers")
+        seen[task] += [
+            f"its settings go from {curve.median[0]:.1f} at {curve.layers[0]:.1f} layers to {curve.median[-1]:.1f} at "
+            f"{curve.layers[-1]:.1f}"
+            for curve in curves[label, task]
+        ]
+    return lay_out("score-against-layers", "Score against layers run", caption, sentences_by_task(seen), figure)
 
 
 def _without_predictions(evidence: Evidence) -> list[str]:
@@ -248,21 +206,6 @@ def _own_exit(curves: list[Curve], exits: Exits) -> tuple[float, float]:
         if curve.own is not None:
             return float(curve.layers[curve.own]), float(curve.median[curve.own])
     return float(np.median(exits.mean_layers)), 100 * float(np.median(exits.scores))
-
-
-def _describe_curves(
-    task: str, curves: dict[Place, list[Curve]], own_exits: dict[Place, tuple[float, float]]
-) -> list[str]:
-    at = "{:.1f} layers"
-    task_curves = {label: curve for (label, other), several in curves.items() if other == task for curve in several}
-    marked = {label: mark for (label, other), mark in own_exits.items() if other == task}
-    texts = [describe_trend(label, curve.layers, curve.median, at=at) for label, curve in task_curves.items()]
-    texts += [f"{label} is marked at {score:.1f}, {at.format(layers)}" for label, (layers, score) in marked.items()]
-    if not task_curves:
-        return texts
-    lines = {label: (curve.layers, curve.median) for label, curve in task_curves.items()}
-    best = max(lines, key=lambda label: marked[label][1])
-    return texts + [compare_lines(label, lines[label], best, lines[best], at=at) for label in lines if label != best]
 
 
 # Where examples leave.
@@ -347,55 +290,6 @@ def _describe_exits(label: str, exits: Exits) -> str:
 # Whether exits are as sure as they should be.
 
 
-@matplotlib.rc_context(STYLE)
-def calibration_picture(evidence: Evidence) -> Picture | None:
-    """How probable a model calls its answers at each exit, against how often they are right.
-
-    Raises:
-        ValueError: a predictions file is broken.
-    """
-    shown = {(label, cell.task): layers for label, cell in evidence.cells if (layers := _calibrated_exits(cell))}
-    if not shown:
-        return None
-    figure, panels = task_panels(
-        {task for _, task in shown},
-        xlabel="mean probability of the answers that leave at a layer, %",
-        ylabel="of them right, %",
-    )
-    styles = choose_styles(evidence.rows)
-    ends: dict[str, list[End]] = {task: [] for task in panels}
-    seen: dict[str, list[str]] = {task: [] for task in panels}
-    for (label, task), layers in shown.items():
-        style = styles[label]
-        claimed, true = 100 * np.array([(each.confidence, each.share) for each in layers]).T
-        panels[task].plot(claimed, true, lw=1.0, ms=4, marker=style.marker, **style.stroke)
-        ends[task].append(End(label, style, float(claimed[-1]), float(true[-1])))
-        worst = int(np.abs(claimed - true).argmax())
-        seen[task].append(
-            f"{label} is farthest off at layer {layers[worst].layer}, where it claims {claimed[worst]:.0f} % and "
-            f"{true[worst]:.0f} % hold"
-        )
-    for task, axes in panels.items():
-        axes.set_title(TASKS[task].title, loc="left")  # no score is shown
-        low = min(*axes.get_xlim(), *axes.get_ylim())
-        axes.axline((low, low), slope=1, color="0.6", lw=0.8, zorder=0)
-        axes.set_xlim(right=102)
-        axes.set_ylim(top=102)
-        label_ends(axes, ends[task])
-    caption = (
-        f"One mark per layer at which at least {FEWEST_EXAMPLES} examples leave, all seeds together. On the grey "
-        "line confidence is deserved, below it there is too much of it."
-    )
-    return lay_out("calibration", "What answers at exits claim", caption, sentences_by_task(seen), figure)
-
-
-def _calibrated_exits(cell: Cell) -> list[LayerCalibration]:
-    """The layers that enough examples leave at; none without predictions of classes, or where all leave at one."""
-    calibrated = calibration(predictions_of(cell))
-    exits = calibrated.exits if calibrated and len(calibrated.exits) > 1 else ()
-    return [layer for layer in exits if layer.examples >= FEWEST_EXAMPLES]
-
-
 # What a search has found after how much compute.
 
 
@@ -412,7 +306,6 @@ def search_picture(evidence: Evidence) -> Picture | None:
         ylabel="best search score so far, points",
     )
     styles = choose_styles(evidence.rows)
-    ends: dict[str, list[End]] = {task: [] for task in panels}
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for (label, task), trials in searched.items():
         style = styles[label]
@@ -420,10 +313,8 @@ def search_picture(evidence: Evidence) -> Picture | None:
         costs, best = uncertainty.incumbents(seconds, [100 * score for _, score in trials])
         panels[task].step(costs, best, where="post", lw=1.3, **style.stroke)
         panels[task].plot(costs[-1:], best[-1:], ms=5, **style.mark)
-        ends[task].append(End(label, style, costs[-1], best[-1]))
-        seen[task].append(describe_trend(label, costs, best, at="{:.0f} s"))
-    for task, axes in panels.items():
-        label_ends(axes, ends[task])
+        seen[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")
+    add_legend(figure, {label: styles[label] for label, _ in searched})
     caption = "Trials in the order in which they ended. Each panel has its own scale: tasks differ in size."
     return lay_out("search-progress", "Best search score against compute", caption, sentences_by_task(seen), figure)
 

@@ -1,8 +1,7 @@
 """Paired comparisons of methods, over dev examples and seeds: by task, over all tasks, and of repeated searches.
 
-Two questions, two p-values. `adjusted_p_value`: would these two chosen configurations differ on fresh seeds and other
-examples? `adjusted_p_value_with_search`: would the methods differ, had each searched again? The second is the wider
-claim and is granted less often.
+A p-value is of the two chosen configurations: would they differ on fresh seeds and other examples? Whether the methods
+would differ, had each searched again, is known of repeated searches alone.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from analysis.statistics import uncertainty
 from analysis.statistics.samples import Place, Sample, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Cell, Row, repeats_of
-from trainables.data.tasks import TASKS
 
-RESAMPLES = 2_000  # of `probability_of_improvement`
 POWER = 0.8  # with which `detectable_difference` would be found
+DETECTABLE_RANGE = (0.7, 1.4)  # of itself: how far five seeds know the spread that it is made of
 _NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is unsure of itself far beyond
 
 Family = Literal["baseline", "others"]
@@ -44,35 +42,21 @@ class Comparison:
     family: Family
     test: PairedTest  # of the two chosen configurations
     adjusted_p_value: float
-    test_with_search: PairedTest | None  # of the methods; None if a search has too few trials to tell
-    adjusted_p_value_with_search: float | None
     # found with 80 % power, by the first test of the family that Holm looks at; None if nothing spreads
     detectable_difference: float | None
-    mcnemar: list[float]  # p-value per pair of seeds, in ascending order; empty for regression and for a sampled exit
 
     @property
     def holds(self) -> bool:
         """Whether the difference of the chosen configurations is marked."""
         return self.adjusted_p_value < uncertainty.ALPHA
 
-    @property
-    def holds_with_search(self) -> bool | None:
-        """Whether the difference of the methods would be marked; None if that is not known."""
-        adjusted = self.adjusted_p_value_with_search
-        return None if adjusted is None else adjusted < uncertainty.ALPHA
-
     def to_json(self) -> dict[str, Any]:
         """For a table's sidecar."""
         facts = {"row": self.row, "other": self.other, "task": self.task, "family": self.family, **asdict(self.test)}
-        with_search = self.test_with_search and asdict(self.test_with_search)
         return facts | {
             "adjusted_p_value": self.adjusted_p_value,
             "holds": self.holds,
-            "with_search": with_search,
-            "adjusted_p_value_with_search": self.adjusted_p_value_with_search,
-            "holds_with_search": self.holds_with_search,
             "detectable_difference": self.detectable_difference,
-            "mcnemar": self.mcnemar,
         }
 
 
@@ -134,9 +118,7 @@ def _compare_family(
 ) -> list[Comparison]:
     sides = [(samples[row, task], samples[other, task]) for row, other, task in members]
     tests = [_test(*both) for both in sides]
-    with_search = [_test_with_search(*both) for both in sides]
     adjusted = uncertainty.holm([test.p_value for test in tests])
-    adjusted_with_search = iter(uncertainty.holm([test.p_value for test in with_search if test]))
     return [
         Comparison(
             row=row,
@@ -145,12 +127,9 @@ def _compare_family(
             family=family,
             test=tests[i],
             adjusted_p_value=adjusted[i],
-            test_with_search=with_search[i],
-            adjusted_p_value_with_search=next(adjusted_with_search) if with_search[i] else None,
             detectable_difference=detectable_difference(
                 tests[i].standard_error, tests[i].freedom, comparisons=len(members)
             ),
-            mcnemar=_mcnemar(*sides[i]),
         )
         for i, (row, other, task) in enumerate(members)
     ]
@@ -160,29 +139,8 @@ def _test(one: Sample, other: Sample) -> PairedTest:
     return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.scores, other.scores)
 
 
-def _test_with_search(one: Sample, other: Sample) -> PairedTest | None:
-    if one.search is None or other.search is None:
-        return None
-    searches = (one.search, other.search)
-    return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.scores, other.scores, searches=searches)
-
-
 def _same_examples(one: Sample | None, other: Sample | None) -> bool:
     return bool(one and other and one.predictions[0].examples == other.predictions[0].examples)
-
-
-def _mcnemar(one: Sample, other: Sample) -> list[float]:
-    """The p-values of pairs of seeds; empty for models that are not right or wrong on an example.
-
-    A regression is neither, and each draw of a sampled exit is another answer.
-    """
-    models = [*one.predictions, *other.predictions]
-    if TASKS[models[0].task].is_regression or any(predictions.draws > 1 for predictions in models):
-        return []
-    return [
-        uncertainty.mcnemar(mine.answers[0] == mine.labels, theirs.answers[0] == theirs.labels)
-        for mine, theirs in zip(one.predictions, other.predictions, strict=False)
-    ]
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
@@ -204,14 +162,29 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
 
 
 @dataclass(frozen=True)
-class Improvement:
-    """The probability that a run of one row scores above a run of the other on the same task, mean over the tasks."""
+class OverTasks:
+    """A row's mean difference to the baseline over all tasks that both have; all rows' are one family."""
 
-    probability: float
-    low: float
-    high: float
-    coverage: float
-    tasks: tuple[str, ...]
+    test: PairedTest  # its interval is at the level that covers all of them with 95 % (Bonferroni)
+    adjusted_p_value: float  # Holm
+    tasks: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is a difference over the tasks; no table marks it."""
+        return self.adjusted_p_value < uncertainty.ALPHA
+
+
+def over_tasks(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> dict[str, OverTasks]:
+    """The mean difference of every row that is tested on several tasks, by label."""
+    baseline = baseline_row(list(rows))
+    by_row = {row.label: by_task(comparisons, row.label, baseline) for row in rows if baseline not in (None, row.label)}
+    tests = {label: macro_test(own) for label, own in by_row.items() if len(own) > 1}
+    adjusted = uncertainty.holm([test.p_value for test in tests.values()])
+    return {
+        label: OverTasks(uncertainty.at_level(test, 1 - uncertainty.ALPHA / len(tests)), p_value, len(by_row[label]))
+        for (label, test), p_value in zip(tests.items(), adjusted, strict=True)
+    }
 
 
 def macro_test(tests: Mapping[str, PairedTest]) -> PairedTest:
@@ -230,7 +203,7 @@ def macro_test(tests: Mapping[str, PairedTest]) -> PairedTest:
     return uncertainty.paired_test(float(np.mean([test.difference for test in tests.values()])), variances)
 
 
-def by_task(comparisons: Sequence[Comparison], row: str, other: str) -> dict[str, PairedTest]:
+def by_task(comparisons: Sequence[Comparison], row: str, other: str | None) -> dict[str, PairedTest]:
     """The tests of `row` minus `other` by task, whichever way round they were compared."""
     tests = {}
     for comparison in comparisons:
@@ -239,40 +212,6 @@ def by_task(comparisons: Sequence[Comparison], row: str, other: str) -> dict[str
         elif (comparison.row, comparison.other) == (other, row):
             tests[comparison.task] = _turn(comparison.test)
     return tests
-
-
-def probability_of_improvement(
-    scores: Mapping[str, Sequence[float]], other_scores: Mapping[str, Sequence[float]], *, seed: int = 0
-) -> Improvement:
-    """P(X > Y) + P(X = Y) / 2 over all pairs of seeds, mean over the tasks of both (arXiv:2108.13264, section 4.3).
-
-    The interval is the percentile bootstrap over seeds, within task and row (stratified). With five seeds it is
-    somewhat too narrow: `python -m benchmarks.statistics improvement` prints its coverage.
-
-    Args:
-        scores: of every seed, by task.
-
-    Raises:
-        ValueError: no task that both have.
-    """
-    tasks = tuple(task for task in scores if task in other_scores)
-    if not tasks:
-        raise ValueError(f"no task in common: {', '.join(scores) or 'none'} and {', '.join(other_scores) or 'none'}")
-    rng = np.random.default_rng(seed)
-    pairs = [(np.asarray(scores[task]), np.asarray(other_scores[task])) for task in tasks]
-    value = float(np.mean([_share_above(one[None], other[None])[0] for one, other in pairs]))
-    resampled = [_share_above(_draw(one, rng), _draw(other, rng)) for one, other in pairs]
-    interval = uncertainty.bootstrap_interval(np.mean(resampled, axis=0))
-    return Improvement(value, interval.low, interval.high, interval.coverage, tasks)
-
-
-def _draw(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.choice(scores, size=(RESAMPLES, len(scores)))
-
-
-def _share_above(scores: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Share of pairs of seeds whose first score is higher, ties half: (resamples,), from (resamples, seeds) each."""
-    return np.asarray(((np.sign(scores[:, :, None] - other[:, None, :]) + 1) / 2).mean(axis=(1, 2)))
 
 
 def _turn(test: PairedTest) -> PairedTest:

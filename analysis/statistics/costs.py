@@ -254,6 +254,22 @@ def measured_exits(cell: Cell) -> list[MeasuredExit]:
     return [MeasuredExit(*setting, timed) for setting, timed in found.items()]
 
 
+def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
+    """Milliseconds per example of cells under their own exit to those of others, both summed; None unless all timed."""
+    exits = [[next(iter(measured_exits(cell)), None) for cell in pair] for pair in pairs]
+    timed = [[own for own in pair if own is not None and batch_size in own.batch_sizes] for pair in exits]
+    if not timed or any(len(pair) < 2 for pair in timed):
+        return None
+    own, other = (sum(pair[i].milliseconds(batch_size) for pair in timed) for i in (0, 1))
+    return own / other if other else None
+
+
+def relative_layers(cell: Cell, other: Cell) -> float | None:
+    """Layers that a cell's models run per dev example to those of another cell; None where either does not say."""
+    own, theirs = (speed_facts(each)["mean_layers"] for each in (cell, other))
+    return own / theirs if own and theirs else None
+
+
 def devices_in_words(cells: Iterable[Cell]) -> str:
     """What the cells' models were timed on; empty where nothing was."""
     latencies = [latency for cell in cells for latency in latencies_of(cell)]

@@ -1,8 +1,8 @@
 """Early exits of a cell's models, from their stored predictions.
 
-Three questions: where examples leave and what other settings would cost (`read_exits`), what a method scores for the
-layers that it may run (`trade_off`), and whether exits are as sure as they should be (`calibration`). A front is chosen
-on the same dev examples that it is measured on, so it flatters a method with many settings a little.
+Two questions: where examples leave and what other settings would cost (`read_exits`), and what a method scores for the
+layers that it may run (`trade_off`). A front is chosen on the same dev examples that it is measured on, so it flatters
+a method with many settings a little.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, predictions_of
 from study.facts.record import Record
-from trainables.data.tasks import TASKS
 
 SETTING_FIELDS = {"threshold": "q", "patience": "patience"}  # rule of a sweep -> field that sets it in a configuration
 ROUNDING = 1e-9  # of a mean over examples
-BINS = 10  # of confidence, of equal width over [0, 1]
 
 
 @dataclass(frozen=True)
@@ -143,12 +140,6 @@ class Front:
             return None
         return float(np.interp(mean_layers, self.mean_layers, self.scores))
 
-    def layers_for(self, score: float) -> float | None:
-        """The fewest mean layers that give this score; None beyond the scores of the front."""
-        if not self.scores[0] - ROUNDING <= score <= self.scores[-1] + ROUNDING:
-            return None
-        return float(np.interp(score, self.scores, self.mean_layers))
-
 
 @dataclass(frozen=True)
 class TradeOff:
@@ -159,10 +150,6 @@ class TradeOff:
     def score_at(self, mean_layers: float) -> Spread | None:
         """The score at so many mean layers; None unless every seed's front reaches there."""
         return _spread([front.score_at(mean_layers) for front in self.fronts])
-
-    def layers_for(self, score: float) -> Spread | None:
-        """The mean layers for this score; None unless every seed's front reaches it: the best seeds alone flatter."""
-        return _spread([front.layers_for(score) for front in self.fronts])
 
 
 def pareto_front(mean_layers: np.ndarray, scores: np.ndarray) -> Front:
@@ -186,77 +173,3 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     if not numbers or len(numbers) < len(values):
         return None
     return Spread(float(np.median(numbers)), min(numbers), max(numbers))
-
-
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """Examples of similar confidence, and how often the confidence was justified."""
-
-    confidence: float  # mean of the bin
-    share: float  # of examples whose answer was right
-    examples: int
-
-
-@dataclass(frozen=True)
-class LayerCalibration:
-    """The reliability of one layer; layers count from 1."""
-
-    layer: int
-    examples: int  # over all seeds and draws
-    confidence: float
-    share: float
-    expected_calibration_error: float  # mean of |confidence - share| over the bins, by examples
-    bins: tuple[ReliabilityBin, ...]  # without the empty ones
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The calibration of a cell's exits, all of its seeds together.
-
-    `posterior`, of a model with a Λ head: the posterior's CDF at layer i, that is how sure Λ is that the answer at i
-    will do, against the share of examples whose answer at i is the last layer's. The last layer itself is left out:
-    both are 1 there. `exits`: the answer's probability against accuracy, of the examples that leave at a layer.
-    """
-
-    posterior: tuple[LayerCalibration, ...] | None
-    exits: tuple[LayerCalibration, ...]
-
-
-def calibration(stored: Sequence[Predictions]) -> Calibration | None:
-    """The calibration of the exits of a cell's seeds; None without predictions, and for regression (no confidence)."""
-    if not stored or TASKS[stored[0].task].is_regression:
-        return None
-    return Calibration(posterior=_calibrate_posterior(stored), exits=_calibrate_exits(stored))
-
-
-def _calibrate_posterior(stored: Sequence[Predictions]) -> tuple[LayerCalibration, ...] | None:
-    cdfs, agreements = [], []
-    for predictions in stored:
-        if predictions.exit_probabilities is None:
-            return None
-        cdfs.append(np.minimum(np.cumsum(predictions.exit_probabilities.astype(float), axis=0), 1.0))
-        agreements.append(predictions.layer_answers == predictions.layer_answers[-1])
-    cdf, agrees = np.concatenate(cdfs, axis=1), np.concatenate(agreements, axis=1)  # (layers, n of all seeds)
-    return tuple(_calibrate_layer(layer + 1, cdf[layer], agrees[layer]) for layer in range(len(cdf) - 1))
-
-
-def _calibrate_exits(stored: Sequence[Predictions]) -> tuple[LayerCalibration, ...]:
-    probabilities = [special.softmax(predictions.logits, axis=2) for predictions in stored]
-    confidence = np.concatenate([each.max(axis=2).ravel() for each in probabilities])
-    correct = np.concatenate([(predictions.answers == predictions.labels).ravel() for predictions in stored])
-    layers = np.concatenate([predictions.exit_layers.ravel() for predictions in stored])
-    return tuple(
-        _calibrate_layer(layer, confidence[layers == layer], correct[layers == layer])
-        for layer in np.unique(layers).tolist()
-    )
-
-
-def _calibrate_layer(layer: int, confidence: np.ndarray, right: np.ndarray) -> LayerCalibration:
-    places = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    bins = tuple(
-        ReliabilityBin(float(confidence[members].mean()), float(right[members].mean()), int(members.sum()))
-        for number in range(BINS)
-        if (members := places == number).any()
-    )
-    error = sum(abs(each.confidence - each.share) * each.examples for each in bins) / len(confidence)
-    return LayerCalibration(layer, len(confidence), float(confidence.mean()), float(right.mean()), error, bins)

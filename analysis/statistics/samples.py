@@ -11,16 +11,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 
 from analysis.statistics import uncertainty
-from analysis.statistics.searches import completed_scores, search_noise
-from analysis.statistics.uncertainty import SearchNoise, Variance
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import TOLERANCE
-from analysis.studies.stored_predictions import Predictions, read_predictions
+from analysis.studies.stored_predictions import Predictions, predictions_of, read_predictions
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, score
@@ -34,7 +31,7 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Sample:
-    """A cell's predictions of every seed, its scores on the shared resamples, and the luck of its search.
+    """A cell's predictions of every seed, and its scores on the shared resamples.
 
     A seed's score, on the dev set and on a resample of it, is the mean over the draws of a sampled exit: the number
     that tables print.
@@ -43,7 +40,21 @@ class Sample:
     predictions: list[Predictions]
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
-    search: SearchNoise | None  # None where the search has too few trials to tell
+
+    @property
+    def mean_interval(self) -> uncertainty.Interval:
+        """What other seeds and other dev examples could have made of the mean score."""
+        return uncertainty.mean_interval(self.resampled, self.scores)
+
+    @property
+    def spread_over_seeds(self) -> float:
+        """Standard deviation of one model's score over seeds, on the same dev examples."""
+        return float(np.std(self.scores, ddof=1))
+
+    @property
+    def spread_over_examples(self) -> float:
+        """Standard deviation of one model's score over as many other dev examples of the same kind."""
+        return float(np.var(self.resampled, axis=0, ddof=1).mean() ** 0.5)
 
     @property
     def interval(self) -> uncertainty.Interval:
@@ -64,17 +75,8 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
         groups.setdefault((place[1], predictions[0].examples), []).append(place)
     samples = {}
     for (task, _), places in groups.items():
-        noises = {place: measure_search_noise(cells[place]) for place in places}
-        samples.update(_resample(task, {place: stored[place] for place in places}, noises))
+        samples.update(_resample(task, {place: stored[place] for place in places}))
     return samples
-
-
-def measure_search_noise(cell: Cell) -> SearchNoise | None:
-    """The luck of the cell's search, in its selection scores; None if its trials are too few to tell."""
-    if not cell.arm.space:
-        return SearchNoise(given_best=0.0, of_best=Variance(0.0, inf))
-    of_seeds = [record.selection_score for record in cell.records if record.selection_score is not None]
-    return search_noise(completed_scores(cell.arm_records), of_seeds)
 
 
 def _stored(cell: Cell) -> list[Predictions]:
@@ -100,9 +102,7 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
     return predictions
 
 
-def _resample(
-    task: str, stored: dict[Place, list[Predictions]], searches: dict[Place, SearchNoise | None]
-) -> dict[Place, Sample]:
+def _resample(task: str, stored: dict[Place, list[Predictions]]) -> dict[Place, Sample]:
     """The samples of several rows that answered the same examples, all models on the same resamples."""
     models = [predictions for seeds in stored.values() for predictions in seeds]
     answers = np.concatenate([predictions.answers for predictions in models])  # (draws of all models, n)
@@ -111,39 +111,9 @@ def _resample(
     resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), draws)
     ends = np.cumsum([len(seeds) for seeds in stored.values()])
     return {
-        place: Sample(
-            seeds,
-            [predictions.score for predictions in seeds],
-            resampled[:, end - len(seeds) : end],
-            searches[place],
-        )
+        place: Sample(seeds, [predictions.score for predictions in seeds], resampled[:, end - len(seeds) : end])
         for (place, seeds), end in zip(stored.items(), ends, strict=True)
     }
-
-
-@dataclass(frozen=True)
-class VarianceComponents:
-    """Standard deviations of one model's score, had one thing alone been different; scores in [-1, 1].
-
-    Seed and dev examples overlap: models of several seeds err on the same dev examples, and differ on these examples.
-    """
-
-    seed: float  # another seed, the same dev examples
-    dev_examples: float  # other dev examples, as many and of the same kind; the same model
-    search: float | None  # another search: the expected score of what it would have chosen; None where it cannot tell
-
-
-def variance_components(sample: Sample) -> VarianceComponents:
-    """The components of a cell's score, from its scores on the dev set and its resamples and the luck of its search.
-
-    The variance over dev examples is the bootstrap's variance of each model's score, mean over the seeds.
-    """
-    of_one_model = float(np.var(sample.resampled, axis=0, ddof=1).mean())
-    return VarianceComponents(
-        seed=float(np.std(sample.scores, ddof=1)),
-        dev_examples=of_one_model**0.5,
-        search=None if sample.search is None else sample.search.value**0.5,
-    )
 
 
 def constant_score(predictions: Predictions) -> float | None:
@@ -156,17 +126,21 @@ def constant_score(predictions: Predictions) -> float | None:
     return max(score(task, compute_metrics(task, constant, labels, splits)) for constant in constants)
 
 
-def not_shown_above_constant(samples: dict[Place, Sample]) -> dict[Place, float]:
+def not_shown_above_constant(rows: Sequence[Row], samples: dict[Place, Sample]) -> dict[Place, float]:
     """The score of the best constant answer, in the cells that are not shown to be better than it.
 
-    Their mean score on other dev examples could have been no higher (95 % interval).
+    Their mean score on other dev examples could have been no higher (95 % interval). A cell without a sample, of one
+    seed, is held against it by its score alone.
     """
-    scores = {place: constant_score(sample.predictions[0]) for place, sample in samples.items()}
-    return {
-        place: constant
-        for place, constant in scores.items()
-        if constant is not None and samples[place].interval.low <= constant + TOLERANCE
-    }
+    found = {}
+    for place, cell in {(row.label, task): cell for row in rows for task, cell in row.cells.items()}.items():
+        sample = samples.get(place)
+        stored = sample.predictions if sample else predictions_of(cell)
+        constant = constant_score(stored[0]) if stored else None
+        lowest = sample.interval.low if sample else cell.median
+        if constant is not None and lowest <= constant + TOLERANCE:
+            found[place] = constant
+    return found
 
 
 def resampled_scores(

@@ -1,8 +1,7 @@
-"""What a search leaves to luck, what it promises too much, and what it finds for its cost.
+"""What a search leaves to luck, and what it finds for its cost.
 
-Three questions about the scores of search trials: how much another search would have changed (`search_noise`), how
-much worse the best trial is on fresh seeds (`optimism_of_search`), and what every row would have found at one and the
-same budget (`at_equal_budget`).
+Two questions about the scores of search trials: how much another search would have changed (`search_variance`), and
+what every row would have found at one and the same budget (`at_equal_budget`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 
-from analysis.statistics.uncertainty import SearchNoise, Variance, median_interval
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 
@@ -25,16 +23,14 @@ Unit = Literal["trials", "epochs", "examples", "seconds"]
 UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
 
 
-def search_noise(search_scores: Sequence[float], seed_scores: Sequence[float]) -> SearchNoise | None:
-    """The luck of one search; None with fewer than 4 trials or 2 seeds.
+def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> float | None:
+    """Variance, over repeated searches, of the expected score of the configuration that a search chooses.
 
-    σ² is the variance of `seed_scores`. The spread of search scores is taken from the better half alone, as the mean
-    square above the median, so that some failures do not widen it; Var(S) is that of the best of K normal values of
-    this spread (an empirical bootstrap of a maximum is too sure of itself).
-
-    `python -m benchmarks.statistics search` prints how often a true null is rejected. For searches over one and the
-    same grid that rate holds on average over grids: the noise is overstated if a configuration stands out, and
-    understated if chance decides among a few equals.
+    None with fewer than 4 trials or 2 seeds. The chosen configuration is the one of K whose search score S = μ + seed
+    noise is the best. With b the share of the spread of search scores that configurations, not seeds, account for, the
+    variance is b σ² + b² Var(S). σ² is the variance of `seed_scores`. The spread of search scores is taken from the
+    better half alone, as the mean square above the median, so that some failures do not widen it; Var(S) is that of the
+    best of K normal values of this spread.
 
     Args:
         search_scores: selection scores of the completed search trials.
@@ -47,8 +43,29 @@ def search_noise(search_scores: Sequence[float], seed_scores: Sequence[float]) -
     spread = float(np.sum(upper**2) / (len(upper) - 1))
     of_seeds = float(np.var(seed_scores, ddof=1))
     share = max(0.0, 1 - of_seeds / spread) if spread > 0 else 0.0
-    best = share**2 * spread * variance_of_best(len(search_scores))
-    return SearchNoise(given_best=share * of_seeds, of_best=Variance(best, len(search_scores) / 2))
+    return share * of_seeds + share**2 * spread * variance_of_best(len(search_scores))
+
+
+def search_spread(cell: Cell) -> float | None:
+    """Standard deviation of a cell's expected score over repeated searches; None if its trials are too few to tell."""
+    if not cell.arm.space:
+        return 0.0
+    of_seeds = [record.selection_score for record in cell.records if record.selection_score is not None]
+    variance = search_variance(completed_scores(cell.arm_records), of_seeds)
+    return None if variance is None else variance**0.5
+
+
+def best_minus_last(cell: Cell) -> float | None:
+    """The selection score of the selected epoch minus that of the last one, median over the seeds.
+
+    A method whose score jumps from epoch to epoch gains more by the choice of an epoch. None if no epoch was reported.
+    """
+    gains = []
+    for record in cell.records:
+        scores = cell.study_of(record).facts.trials[record.key].scores
+        if scores and record.selection_score is not None:
+            gains.append(record.selection_score - scores[max(scores)])
+    return float(np.median(gains)) if gains else None
 
 
 @cache
@@ -64,50 +81,6 @@ def variance_of_best(number: int) -> float:
         return float(integrate.quad(density, -12, 12, points=[0, 2, 4])[0])
 
     return float(moment(2) - moment(1) ** 2)
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A difference of scores, with bounds that cover it with this probability."""
-
-    difference: float
-    low: float
-    high: float
-    coverage: float
-
-
-@dataclass(frozen=True)
-class Optimism:
-    """What a search score promises beyond what is reported, in its two parts; scores in [-1, 1].
-
-    `of_search`: the best search trial's selection score minus the median of the confirm trials' selection scores.
-    Both are of the same split, so only the luck of the seed that was chosen for it is in it.
-    `of_slice`: the median over the confirm trials of selection score minus reported score: how much easier the split
-    is that selects. Zero where the reported split selects.
-    """
-
-    of_search: Gap
-    of_slice: Gap
-
-
-def optimism_of_search(best: Record, confirmed: Sequence[Record]) -> Optimism | None:
-    """The optimism of the best search trial, beside the completed confirm trials; None with fewer than two of these.
-
-    The bounds are order statistics: they cover the median over all seeds, whatever the scores' distribution, with five
-    seeds in 93.75 % of cases.
-    """
-    selection = [record.selection_score for record in confirmed if record.selection_score is not None]
-    reported = [record.score for record in confirmed if record.score is not None]
-    if best.selection_score is None or len(selection) < 2:
-        return None
-    search = best.selection_score - np.array(selection)
-    slice_gaps = np.array(selection) - np.array(reported)
-    return Optimism(of_search=_median_gap(search), of_slice=_median_gap(slice_gaps))
-
-
-def _median_gap(differences: np.ndarray) -> Gap:
-    interval = median_interval(differences.tolist())
-    return Gap(float(np.median(differences)), interval.low, interval.high, interval.coverage)
 
 
 @dataclass(frozen=True)

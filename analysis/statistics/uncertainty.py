@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
@@ -44,40 +44,10 @@ class PairedTest:
     freedom: float  # degrees of freedom
 
 
-@dataclass(frozen=True)
-class SearchNoise:
-    """Variance, over repeated searches, of the expected score of the configuration that a search chooses.
-
-    The chosen configuration is the one of K whose search score S = μ + seed noise is the best. With b the share of the
-    spread of search scores that configurations, not seeds, account for, it is b σ² + b² Var(S).
-    """
-
-    given_best: float  # b σ²: of the chosen one's expected score, its search score being known
-    of_best: Variance  # b² Var(S): of the best search score, shrunk to what it says of the expected score
-
-    @property
-    def value(self) -> float:
-        """Both together."""
-        return self.given_best + self.of_best.value
-
-
 def summary(scores: Sequence[float]) -> dict[str, float]:
     """Median, quartiles (linear interpolation) and range of the scores."""
     low, first, middle, third, high = np.percentile(scores, [0, 25, 50, 75, 100]).tolist()
     return {"median": middle, "first_quartile": first, "third_quartile": third, "lowest": low, "highest": high}
-
-
-def median_interval(scores: Sequence[float], *, level: float = 0.9) -> Interval:
-    """The narrowest pair of order statistics that covers the median over all seeds with at least `level`.
-
-    Holds for any distribution of scores over seeds; few seeds may not reach `level`, then it is the whole range. Of
-    five seeds it is the range, which covers with 1 - 2/2^5 = 93.75 %. (The percentile bootstrap of a median of five
-    gives the same bounds and claims 95 %.)
-    """
-    ordered, n = sorted(scores), len(scores)
-    coverages = [1 - 2 * float(special.bdtr(cut, n, 0.5)) for cut in range((n + 1) // 2)]
-    cut = max((cut for cut, coverage in enumerate(coverages) if coverage >= level), default=0)
-    return Interval(low=ordered[cut], high=ordered[n - 1 - cut], coverage=coverages[cut])
 
 
 def bootstrap_interval(resampled: np.ndarray, *, level: float = LEVEL) -> Interval:
@@ -91,28 +61,40 @@ def paired_bootstrap(
     other_resampled: np.ndarray,
     scores: Sequence[float],
     other_scores: Sequence[float],
-    *,
-    searches: tuple[SearchNoise, SearchNoise] | None = None,
 ) -> PairedTest:
     """Paired test of two methods over dev examples, with the seeds as a second level.
 
     `scores` are one per seed; row r of `resampled` (resamples, seeds) holds the same scores on the r-th resample of the
     examples, which both methods share: that is the pairing. The variance of the difference of mean scores is the sum
     of what the seeds of either method leave open (Welch) and of what the examples leave open beyond that (bootstrap).
-    With five seeds a bootstrap over seeds would be too sure of itself. `searches` adds what the search of either method
-    leaves open, where the test is of methods and not of two chosen configurations; what a seed's spread stands for
-    twice has its degrees of freedom once.
+    With five seeds a bootstrap over seeds would be too sure of itself.
     """
     over_examples = float(np.var(resampled.mean(axis=1) - other_resampled.mean(axis=1), ddof=1))
     between_seeds = _variance_between_seeds(resampled) + _variance_between_seeds(other_resampled)
     of_examples = Variance(max(0.0, over_examples - between_seeds), inf)
-    noises = searches or (_NO_SEARCH, _NO_SEARCH)
-    of_seeds = [
-        Variance(float(np.var(own, ddof=1)) / len(own) + noise.given_best, len(own) - 1)
-        for own, noise in zip((scores, other_scores), noises, strict=True)
-    ]
-    variances = [of_examples, *of_seeds, *(noise.of_best for noise in noises)]
+    variances = [of_examples, _variance_over_seeds(scores), _variance_over_seeds(other_scores)]
     return paired_test(float(np.mean(scores) - np.mean(other_scores)), variances)
+
+
+def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
+    """The 95 % interval of a mean score over other seeds and other dev examples, made as that of a difference.
+
+    `resampled` and `scores` are as in `paired_bootstrap`.
+    """
+    over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
+    of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)
+    test = paired_test(float(np.mean(scores)), [of_examples, _variance_over_seeds(scores)])
+    if test.standard_error == 0:  # nothing spreads: the scores are all that is known
+        return Interval(test.difference, test.difference, LEVEL)
+    return Interval(test.low, test.high, LEVEL)
+
+
+def at_level(test: PairedTest, level: float) -> PairedTest:
+    """The test with its interval at another level."""
+    if test.standard_error == 0:
+        return test
+    half = float(special.stdtrit(test.freedom, (1 + level) / 2)) * test.standard_error
+    return replace(test, low=test.difference - half, high=test.difference + half)
 
 
 def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
@@ -139,7 +121,9 @@ def paired_test(difference: float, variances: Sequence[Variance]) -> PairedTest:
     return PairedTest(difference, difference - half, difference + half, p_value, error, freedom)
 
 
-_NO_SEARCH = SearchNoise(given_best=0.0, of_best=Variance(0.0, inf))
+def _variance_over_seeds(scores: Sequence[float]) -> Variance:
+    """That of the mean score."""
+    return Variance(float(np.var(scores, ddof=1)) / len(scores), len(scores) - 1)
 
 
 def _variance_between_seeds(resampled: np.ndarray) -> float:
@@ -149,24 +133,12 @@ def _variance_between_seeds(resampled: np.ndarray) -> float:
     return float(np.var(deviations, axis=0, ddof=1).sum() / (seeds - 1) / seeds)
 
 
-def mcnemar(correct: np.ndarray, other_correct: np.ndarray) -> float:
-    """Exact two-sided p-value that two models are right equally often, from the examples on which they disagree."""
-    wins = int(np.sum(correct & ~other_correct))
-    losses = int(np.sum(~correct & other_correct))
-    return min(1.0, 2 * float(special.bdtr(min(wins, losses), wins + losses, 0.5)))
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """The p-values adjusted so that any false positive among them all stays below the level (Holm, 1979)."""
     ascending = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[ascending]), 1.0)
     return list(map(float, adjusted[np.argsort(ascending, kind="stable")]))
-
-
-def sign_test_floor(seeds: int) -> float:
-    """The smallest two-sided p-value that a sign test over so many paired seeds can reach: five give 0.0625."""
-    return 2.0 ** (1 - seeds)
 
 
 def spread_of_sampled_exit(deviations_of_draws: Sequence[float], scores: Sequence[float]) -> tuple[float, float]:

@@ -11,13 +11,22 @@ from study.facts.plain_words import counted
 
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
+ANSWER = "tables/answer.md"  # likewise
 BROWSE = "browse.txt"  # written by `study.mirror`: how to look at the runs
 _ENDED = b'{"event":"launch_ended"'
 
 
 def dev_table(folder: Path) -> str:
     """The study's first table as Markdown; "" where none was made."""
-    path = folder / DEV_TABLE
+    return _read(folder / DEV_TABLE)
+
+
+def answer(folder: Path) -> str:
+    """The study's scores and what they say, as a launch prints them; "" where no tables were made."""
+    return _read(folder / ANSWER)
+
+
+def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 

@@ -100,25 +100,21 @@ def latency(early: float, whole: float) -> Latency:
     return made_latency(12, lambda layers, _: {6.0: early, 12.0: whole}[layers])
 
 
-def timed_arm(*milliseconds: tuple[float, float]) -> list[Record]:
-    search, *confirm = arm("palbert", "rte", SCORES[: len(milliseconds)])
+def timed_arm(*milliseconds: tuple[float, float], method: str = "palbert") -> list[Record]:
+    search, *confirm = arm(method, "rte", SCORES[: len(milliseconds)])
     return [search, *(replace(row, latency=latency(*own)) for row, own in zip(confirm, milliseconds, strict=True))]
 
 
-def test_measured_time_stands_beside_the_layer_ratio_median_over_seeds(tmp_path):
-    write_tables([write_study(tmp_path, timed_arm((10.0, 15.0), (10.0, 13.0), (1.0, 9.0)))], tmp_path)
-    (row,) = read_table(tmp_path / "speed.csv")
-    assert [row[f"time_ratio_{size}"] for size in (1, 32)] == ["1.50"] * 2
-    text = (tmp_path / "speed.md").read_text()
-    assert "so many times less time, in batches of 1, 32 on A Processor, 1 thread" in text
-    own, whole = read_table(tmp_path / "latency.csv")
-    assert own["arm"] == "palbert/rte, threshold 0.5 (its own)" and whole["arm"] == "palbert/rte, all layers"
-    assert (own["layer_ratio"], own["gigaflops"], own["milliseconds_8"]) == ("2.00", "0.600", "10.00")
-    assert (whole["layer_ratio"], whole["milliseconds_8"], whole["time_ratio_8"]) == ("1.00", "13.00", "1.00")
+def test_measured_time_is_relative_to_the_baseline_median_over_seeds(tmp_path):
+    records = timed_arm((10.0, 15.0), (10.0, 13.0), (1.0, 9.0)) + timed_arm(*[(20.0, 20.0)] * 3, method="albert")
+    write_tables([write_study(tmp_path, records)], tmp_path)
+    own, baseline = read_table(tmp_path / "exits.csv")
+    assert [own[f"time_ratio_{size}"] for size in (1, 32)] == ["0.50"] * 2 and baseline["time_ratio_1"] == "1.00"
+    assert own["gigaflops"] == "0.6"
+    assert "relative to albert's, in batches of 1 and 32 on A Processor" in (tmp_path / "exits.md").read_text()
 
 
 def test_where_nothing_was_timed_nothing_is_said_of_time(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
-    (row,) = read_table(tmp_path / "speed.csv")
-    assert row["time_ratio_1"] == "" and "less time" not in (tmp_path / "speed.md").read_text()
-    assert not (tmp_path / "latency.csv").exists()
+    (row,) = read_table(tmp_path / "exits.csv")
+    assert row["time_ratio_1"] == "" and "Time:" not in (tmp_path / "exits.md").read_text()

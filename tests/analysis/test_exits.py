@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from helpers.made_studies import predicted_study, record, rows_in, store_predictions, write_study
+from helpers.made_studies import record, rows_in, store_predictions, write_study
 from helpers.swept_studies import swept_study
 
-from analysis.statistics.exits import Exits, Spread, TradeOff, calibration, pareto_front, read_exits, trade_off
+from analysis.statistics.exits import Exits, Spread, TradeOff, pareto_front, read_exits, trade_off
 from analysis.studies.cells import cell_of
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import Predictions, predictions_of, read_predictions
+from analysis.studies.stored_predictions import read_predictions
 
 
 def front(*points):
@@ -28,7 +28,6 @@ def test_front_takes_the_best_of_settings_with_equal_layers():
 
 def test_score_between_two_settings_lies_on_the_straight_line():
     assert front((4, 0.6), (8, 0.8)).score_at(5) == pytest.approx(0.65)
-    assert front((4, 0.6), (8, 0.8)).layers_for(0.65) == pytest.approx(5)
 
 
 def test_layers_that_buy_nothing_leave_the_score_where_it_is():
@@ -40,14 +39,9 @@ def test_no_score_is_extrapolated_beyond_the_layers_that_were_run(layers):
     assert front((4, 0.6), (8, 0.8), (12, 0.7)).score_at(layers) is None
 
 
-@pytest.mark.parametrize("score", [0.59, 0.81])
-def test_no_layers_are_extrapolated_beyond_the_scores_that_were_reached(score):
-    assert front((4, 0.6), (8, 0.8), (12, 0.7)).layers_for(score) is None
-
-
 def test_method_of_one_setting_has_a_score_there_and_nowhere_else():
     only = front((12, 0.8))
-    assert (only.score_at(12), only.score_at(11.9), only.layers_for(0.8), only.layers_for(0.7)) == (0.8, None, 12, None)
+    assert (only.score_at(12), only.score_at(11.9)) == (0.8, None)
 
 
 def test_spread_is_the_median_and_range_over_seeds():
@@ -56,9 +50,8 @@ def test_spread_is_the_median_and_range_over_seeds():
 
 
 def test_spread_needs_every_seed():
-    found = TradeOff((front((4, 0.6), (8, 0.8)), front((4, 0.5), (8, 0.7))))
-    assert found.layers_for(0.75) is None
-    assert vars(found.layers_for(0.65)) == pytest.approx({"median": 6, "lowest": 5, "highest": 7})
+    found = TradeOff((front((4, 0.6), (8, 0.8)), front((5, 0.5), (8, 0.7))))
+    assert found.score_at(4.5) is None and found.score_at(8) == Spread(median=0.75, lowest=0.7, highest=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -142,57 +135,3 @@ def test_posterior_is_the_mean_probability_of_leaving_of_each_seed(cells):
 
 
 N, LAYERS = 40_000, 3
-
-
-def made(*, agreement, accuracy, confidence):
-    """A model whose Λ leaves with 0.2, 0.3 and 0.5, and which leaves at layer 2."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(2, size=N)
-    last = np.where(rng.random(N) < accuracy, labels, 1 - labels)
-    answers = np.stack([np.where(rng.random(N) < share, last, 1 - last) for share in (*agreement, 1.0)])
-    odds = np.log(confidence / (1 - confidence))
-    return Predictions(
-        task="rte",
-        ids=np.arange(N),
-        split=np.full(N, "dev"),
-        labels=labels,
-        logits=(np.eye(2)[last] * odds)[None],
-        exit_layers=np.full((1, N), 2),
-        layer_answers=answers,
-        exit_probabilities=np.repeat([[0.2], [0.3], [0.5]], N, axis=1).astype(np.float16),
-        sweep_rule=np.array([]),
-        sweep_setting=np.array([]),
-        sweep_score=np.array([]),
-        sweep_mean_layers=np.array([]),
-    )
-
-
-def test_a_posterior_that_means_what_it_says_has_no_error():
-    found = calibration([made(agreement=(0.2, 0.5), accuracy=0.9, confidence=0.9)])
-    assert [each.layer for each in found.posterior] == [1, 2]
-    assert [each.confidence for each in found.posterior] == pytest.approx([0.2, 0.5], abs=1e-3)
-    assert [each.expected_calibration_error for each in found.posterior] == pytest.approx([0, 0], abs=0.01)
-
-
-def test_a_posterior_that_is_too_sure_shows_by_how_much():
-    found = calibration([made(agreement=(0.1, 0.1), accuracy=0.9, confidence=0.9)])
-    assert [each.expected_calibration_error for each in found.posterior] == pytest.approx([0.1, 0.4], abs=0.01)
-
-
-def test_confidence_is_held_against_accuracy_where_examples_leave():
-    (exits,) = calibration([made(agreement=(0.5, 0.5), accuracy=0.75, confidence=0.95)]).exits
-    assert (exits.layer, exits.examples) == (2, N)
-    assert (exits.confidence, exits.share) == pytest.approx((0.95, 0.75), abs=0.01)
-    assert exits.expected_calibration_error == pytest.approx(0.2, abs=0.01)
-    assert sum(each.examples for each in exits.bins) == N
-
-
-def test_cells_of_a_study_are_calibrated_where_they_can_be(tmp_path):
-    methods = {"pabee": 0.7, "pondernet": 0.7}
-    rows = rows_in(predicted_study(tmp_path, methods, ["rte", "stsb"], num_examples=50))
-    found = {(row.label, task): calibration(predictions_of(cell)) for row in rows for task, cell in row.cells.items()}
-    assert found["pabee", "stsb"] is None
-    assert found["pabee", "rte"].posterior is None
-    assert len(found["pondernet", "rte"].posterior) == 11
-    assert sum(each.examples for each in found["pondernet", "rte"].exits) == 50 * 5 * 4
-    assert calibration([]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from helpers.made_studies import arm, edit_records, read_table, record, write_study
+from helpers.made_studies import arm, edit_records, made_latency, predicted_study, read_table, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
 
@@ -29,7 +29,7 @@ def all_lines(tables: dict[str, Table]) -> list[Line]:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory) -> dict[str, Table]:
     folder = tmp_path_factory.mktemp("runs") / "swept"
-    return tables_of(swept_study(folder, ["albert", "pabee", "palbert"], ["rte", "sst2"]))
+    return tables_of(swept_study(folder, ["albert", "pabee", "palbert"], ["rte", "sst2"], searches=24))
 
 
 def test_every_published_number_beside_ours_has_a_verdict_and_they_are_counted(tmp_path):
@@ -50,27 +50,6 @@ def test_a_number_that_says_not_of_how_many_seeds_it_is_has_no_verdict(tmp_path)
     assert papers["PABEE README"] is None and papers["PALBERT Tab.2"] is not None
 
 
-def test_optimism_under_holdout_compares_like_with_like(tmp_path):
-    """The slice is 10 points easier than dev, and the search promised one point too much."""
-    confirm = [record("albert", "rte", 0.70, seed=42 + i, selection_score=0.80) for i in range(5)]
-    search = record("albert", "rte", 0.70, phase="search", seed=1, selection_score=0.81)
-    table = tables_of(write_study(tmp_path, [search, *confirm], protocol={"selection": "holdout"}))["optimism"]
-    assert line(table, "albert, search")["rte"].text == "+1.0"
-    assert line(table, "albert, slice")["rte"].text == "+10.0"
-
-
-def test_speed_shows_the_seeds_that_a_median_hides(tmp_path):
-    layers = [1.0, 1.0, 1.0, 5.33, 1.0]
-    records = [record("palbert", "rte", 0.7, seed=42 + i, mean_layers=ran) for i, ran in enumerate(layers)]
-    search = record("palbert", "rte", 0.7, phase="search", seed=1)
-    entries = line(tables_of(write_study(tmp_path, [search, *records]))["speed"], "palbert/rte")
-    assert (entries["mean_layers"].text, entries["range"].text, entries["parameters"].text) == (
-        "1.00",
-        "1.0 to 5.3",
-        "11.7",
-    )
-
-
 def test_pabee_s_table_has_parameters_and_speed_of_ours_and_theirs(tmp_path):
     table = tables_of(write_study(tmp_path, arm("pabee", "rte", [0.8] * 5, mean_layers=8.0)))["pabee"]
     ours, theirs = line(table, "pabee"), line(table, "published PABEE (1.57x)")
@@ -87,16 +66,49 @@ def test_every_published_row_stands_in_some_table(swept):
     assert any("on the test set" in heading for heading in headings)
 
 
-def test_over_tasks_there_is_one_difference_and_one_probability(swept):
-    entries = line(swept["over_tasks"], "palbert")
-    assert entries["tasks"].text == "2"
-    assert float(entries["difference"].numbers["_low"]) < float(entries["difference"].numbers["_high"])
-    assert 0 <= float(entries["probability"].numbers[""]) <= 100
+def test_exits_have_layers_time_and_difference_beside_the_baseline(tmp_path):
+    layers = [1.0, 1.0, 1.0, 5.33, 1.0]
+    timed = {
+        "albert": made_latency(12, lambda layers, _: 2 * layers),
+        "palbert": made_latency(12, lambda layers, _: layers),
+    }
+    records = [
+        record("palbert", "rte", 0.7, phase="search", seed=1),
+        record("albert", "rte", 0.7, phase="search", seed=1),
+    ]
+    for method, latency in timed.items():
+        own = layers if method == "palbert" else [12.0] * 5
+        records += [
+            record(method, "rte", 0.7, seed=42 + i, mean_layers=ran, latency=latency) for i, ran in enumerate(own)
+        ]
+    entries = line(tables_of(write_study(tmp_path, records))["exits"], "palbert/rte")
+    assert entries["mean_layers"].text == "1.00 (1.00 to 5.33)"
+    assert entries["mean_layers"].numbers == {"": "1.00", "_low": "1.00", "_high": "5.33"}
+    assert (entries["time_ratio_1"].text, entries["gigaflops"].text) == ("0.50", "0.6")
 
 
-def test_spread_tells_seed_examples_and_search_apart(swept):
-    labels = [entry.label for entry in swept["spread"].lines]
-    assert labels[:3] == ["albert, seed", "albert, dev examples", "albert, search"]
+def test_exits_have_scores_at_half_the_layers_and_the_tested_difference(swept):
+    entries = line(swept["exits"], "palbert/rte")
+    (test,) = [
+        one
+        for one in swept["dev"].sidecar["comparisons"]
+        if (one["row"], one["other"], one["task"]) == ("albert", "palbert", "rte")
+    ]
+    assert float(entries["difference"].numbers[""]) == pytest.approx(-100 * test["difference"], abs=0.05)
+    assert "score_at_half" in entries and "score_at_half" not in line(swept["exits"], "albert/rte")
+
+
+def test_sources_tell_seed_examples_search_and_epoch_apart(tmp_path):
+    study = predicted_study(tmp_path, {"palbert": 0.7}, ["rte"])
+    entries = line(tables_of(study)["sources"], "palbert/rte")
+    assert list(entries) == ["seed", "dev_examples", "search", "best_minus_last"]
+    assert float(entries["dev_examples"].numbers[""]) == pytest.approx(100 * (0.7 * 0.3 / 400) ** 0.5, rel=0.2)
+    assert entries["best_minus_last"].text == "+10.0"  # epoch 3 of 8, each epoch 2 points below
+
+
+def test_equal_compute_is_left_out_of_short_searches(tmp_path):
+    short = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"], searches=8)
+    assert "equal_compute" not in tables_of(short)
 
 
 def test_equal_compute_is_in_every_unit(swept):
@@ -108,17 +120,6 @@ def test_equal_compute_is_in_every_unit(swept):
         "examples",
         "seconds",
     }
-
-
-def test_equal_layers_and_equal_score_are_along_the_fronts(swept):
-    assert any(entry.label == "palbert, 50% of its layers" for entry in swept["equal_layers"].lines)
-    assert any("albert's median" in entry.label for entry in swept["equal_score"].lines)
-    assert "albert, 50% of its layers" not in {entry.label for entry in swept["equal_layers"].lines}
-
-
-def test_calibration_has_a_posterior_where_there_is_one(swept):
-    columns = {entry.label: set(entry.entries) for entry in swept["calibration"].lines}
-    assert "posterior_error" in columns["palbert/rte"] and "posterior_error" not in columns["pabee/rte"]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +139,10 @@ def test_a_record_whose_numbers_cannot_be_is_one_line_with_its_place(tmp_path, c
 
 
 def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
-    folder = swept_study(tmp_path / "s", ["palbert"], ["rte"])
+    folder = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"])
     write_tables([folder], tmp_path / "out")
-    assert (tmp_path / "out" / "calibration.md").exists()
+    assert (tmp_path / "out" / "comparisons.md").exists()
+    (tmp_path / "out" / "intervals.md").write_text("of a former version")
     (tmp_path / "out" / "notes.md").write_text("mine")
     shutil.rmtree(folder / "predictions")
     written = {name for table in write_tables([folder], tmp_path / "out") for name in table_files(table)}

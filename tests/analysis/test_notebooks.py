@@ -76,9 +76,9 @@ def test_medians_in_pandas_are_those_of_the_dev_table_after_a_new_winner(extende
     assert rows_below(notebook, 'aggfunc="count"')[-1] == ["palbert", "4"]
 
 
-def test_layer_ratio_in_pandas_is_that_of_the_speed_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
+def test_layers_in_pandas_are_those_of_the_exits_table_after_a_new_winner(extended_study, run_notebook, tmp_path):
     write_tables([extended_study], tmp_path / "tables")
-    assert [row["layer_ratio"] for row in read_table(tmp_path / "tables" / "speed.csv")] == ["1.50"]
+    assert [row["mean_layers"] for row in read_table(tmp_path / "tables" / "exits.csv")] == ["8.00"]
     notebook = run_notebook("where_examples_leave", extended_study)
     assert rows_below(notebook, "layer_ratio=")[-1] == ["palbert", "8.0", "1.5"]
 

@@ -8,28 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.made_studies import arm, write_study
+from helpers.made_studies import arm, made_latency, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
-from matplotlib.figure import Figure
-from matplotlib.text import Annotation
+from msgspec.structs import replace as structs_replace
 
 from analysis.layouts.evidence import gather
-from analysis.pictures.picture import (
-    LABEL_GAP,
-    End,
-    Style,
-    choose_styles,
-    compare_lines,
-    describe_trend,
-    label_ends,
-    spread_apart,
-    svg,
-)
+from analysis.pictures.picture import choose_styles, svg
 from analysis.pictures.study_pictures import (
-    calibration_picture,
+    differences_picture,
     exits_picture,
-    forest_picture,
     layers_picture,
     pictures,
     search_picture,
@@ -128,7 +116,7 @@ def test_curves_that_are_missing_for_want_of_predictions_are_named(tmp_path):
 
 def test_study_without_predictions_has_no_pictures_of_exits(tmp_path):
     evidence = evidence_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))
-    assert [draw(evidence) for draw in (exits_picture, calibration_picture)] == [None] * 2
+    assert exits_picture(evidence) is None
 
 
 def test_strips_show_the_shares_of_examples_by_exit_layer_and_the_posterior_over_them(evidence):
@@ -155,15 +143,6 @@ def test_seeds_picture_shows_every_confirm_score(evidence, study):
     assert shown == pytest.approx(sorted(scores))
 
 
-def test_calibration_has_a_mark_per_layer_that_examples_leave_at(evidence, styles):
-    picture = calibration_picture(evidence)
-    axes = panel(picture, "RTE")
-    (curve,) = [line for line in axes.get_lines() if line.get_color() == styles["pabee"].colour]
-    shares = evidence.exits["pabee", "rte"].shares.sum(axis=0)  # of five seeds with 200 examples each
-    assert len(curve.get_xdata()) == sum(200 * shares >= 20)
-    assert "pabee" in picture.alt and not re.search(r"\balbert", picture.alt)  # all of albert's leave at one layer
-
-
 def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles):
     axes = panel(search_picture(evidence), "RTE")
     for row in evidence.rows:
@@ -175,30 +154,41 @@ def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles
         )
 
 
-def test_forest_has_the_tests_of_the_comparisons_and_fills_what_is_marked(evidence, styles):
-    (axes,) = forest_picture(evidence).figure.axes
-    style = styles["pondernet"]
-    drawn = {
-        round(float(line.get_xdata()[0]), 6): line.get_markerfacecolor() == style.colour
-        for line in axes.get_lines()
-        if line.get_color() == style.colour and line.get_marker() == style.marker and len(line.get_xdata())
-    }
-    tests = by_task(evidence.comparisons, "pondernet", "albert")
+def test_differences_are_those_of_the_tests_against_layers_where_nothing_was_timed(evidence, styles):
+    picture = differences_picture(evidence)
+    tests = by_task(evidence.comparisons, "palbert", "albert")
     arrows = marks(evidence.rows, evidence.comparisons)
-    assert drawn == {round(100 * test.difference, 6): ("pondernet", task) in arrows for task, test in tests.items()}
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["RTE", "STS-B", "mean"]
+    for task, title in (("rte", "RTE"), ("stsb", "STS-B")):
+        (mark,) = [line for line in panel(picture, title).get_lines() if line.get_color() == styles["palbert"].colour]
+        layers = np.median(evidence.exits["palbert", task].mean_layers) / 12
+        assert mark.get_xydata().tolist() == [pytest.approx([layers, 100 * tests[task].difference])]
+        assert (mark.get_markerfacecolor() == styles["palbert"].colour) == (("palbert", task) in arrows)
+    assert picture.figure.get_supxlabel() == "layers relative to albert"
 
 
-def test_no_forest_without_a_baseline_or_a_test(tmp_path, evidence):
-    assert forest_picture(evidence_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))) is None
-    assert forest_picture(given(evidence, comparisons=[])) is None
+def test_differences_stand_at_the_measured_time_relative_to_the_baseline(evidence, styles):
+    timed = {
+        "albert": made_latency(12, lambda layers, _: 2 * layers),
+        "palbert": made_latency(12, lambda layers, _: layers),
+    }
+    rows = [
+        replace(row, cells={task: with_latency(cell, timed[row.label]) for task, cell in row.cells.items()})
+        for row in evidence.rows
+        if row.label in timed
+    ]
+    picture = differences_picture(given(evidence, rows=rows, comparisons=evidence.comparisons))
+    assert picture.figure.get_supxlabel() == "time per example, relative to albert"
+    (mark,) = [line for line in panel(picture, "RTE").get_lines() if line.get_color() == styles["palbert"].colour]
+    assert mark.get_xdata() == pytest.approx([0.5])
 
 
-def test_the_mean_is_of_methods_that_were_tested_on_all_tasks(evidence):
-    comparisons = [one for one in evidence.comparisons if (one.other, one.task) != ("pabee", "rte")]
-    alt = forest_picture(given(evidence, comparisons=comparisons)).alt
-    texts = {text.partition(":")[0]: text for text in alt.split(". ")}
-    assert "mean" in texts["pondernet"] and "mean" not in texts["pabee"]
+def with_latency(cell, latency):
+    return replace(cell, records=tuple(structs_replace(record, latency=latency) for record in cell.records))
+
+
+def test_no_differences_without_a_baseline_or_a_test(tmp_path, evidence):
+    assert differences_picture(evidence_in(write_study(tmp_path, arm("palbert", "rte", [0.7] * 5)))) is None
+    assert differences_picture(given(evidence, comparisons=[])) is None
 
 
 def test_titles_of_outer_axes_lie_within_their_picture(drawn):
@@ -211,46 +201,8 @@ def test_titles_of_outer_axes_lie_within_their_picture(drawn):
 
 
 def test_every_question_has_its_picture(drawn):
-    names = ["forest", "seeds", "score-against-layers", "exit-layers", "calibration", "search-progress"]
+    names = ["differences", "seeds", "score-against-layers", "exit-layers", "search-progress"]
     assert [picture.name for picture in drawn] == names
-
-
-def test_labels_lie_within_the_picture_and_not_on_each_other(drawn):
-    for picture in drawn:
-        figure = picture.figure
-        for axes in figure.axes:
-            labels = [text for text in axes.texts if isinstance(text, Annotation) and text.xycoords == "axes fraction"]
-            boxes = [label.get_window_extent() for label in labels]
-            assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes), picture.name
-            middles = sorted((box.y0 + box.y1) / 2 for box in boxes)
-            gaps = np.diff(middles) / axes.bbox.height
-            assert (gaps > 0.99 * LABEL_GAP).all(), picture.name
-
-
-@pytest.mark.parametrize(
-    ("heights", "expected"),
-    [
-        ([0.2, 0.5], [0.2, 0.5]),
-        ([0.5, 0.5], [0.45, 0.55]),
-        ([0.3, 0.34, 0.5], [0.27, 0.37, 0.5]),
-        ([0.5, 0.52, 0.58], [0.4333, 0.5333, 0.6333]),
-        ([-3.0, 0.0], [0.0, 0.1]),
-        ([1.0, 7.0], [0.86, 0.96]),
-    ],
-)
-def test_labels_are_moved_apart_as_little_as_they_must(heights, expected):
-    assert spread_apart(heights, gap=0.1) == pytest.approx(expected, abs=1e-3)
-
-
-def test_labels_beside_marks_at_the_same_place_do_not_overlap():
-    axes = Figure().subplots()
-    axes.set_xlim(1, 6)
-    axes.set_ylim(0, 100)
-    style = Style("black", "o", "-")
-    label_ends(axes, [End(name, style, 1, score) for name, score in (("albert", 90), ("electra-small", 91))])
-    axes.figure.draw_without_rendering()
-    lower, upper = sorted(axes.texts, key=lambda text: text.get_window_extent().y0)
-    assert lower.get_window_extent().y1 <= upper.get_window_extent().y0 + 1
 
 
 def rows(*methods):
@@ -282,51 +234,13 @@ def test_axes_say_their_units(drawn):
     assert labels["exit-layers"] == ("layer after which an example leaves", "dev examples, %")
 
 
-@pytest.mark.parametrize(
-    ("y", "expected"),
-    [
-        ([74.0, 78.3], "palbert rises from 74.0 at 5.2 layers to 78.3 at 9.1 layers"),
-        ([78.3, 74.0], "palbert falls from 78.3 at 5.2 layers to 74.0 at 9.1 layers"),
-        ([78.3, 78.3], "palbert stays at 78.3 from 5.2 layers to 9.1 layers"),
-        ([78.3, 78.1], "palbert stays between 78.1 and 78.3 from 5.2 layers to 9.1 layers"),
-        (
-            [74.0, 78.3, 77.0],
-            "palbert rises from 74.0 at 5.2 layers to 78.3 at 9.1 layers, then falls to 77.0 at 12.0 layers",
-        ),
-        (
-            [78.0, 70.0, 77.0],
-            "palbert falls from 78.0 at 5.2 layers to 70.0 at 9.1 layers, then rises to 77.0 at 12.0 layers",
-        ),
-    ],
-)
-def test_trend_in_words(y, expected):
-    assert describe_trend("palbert", [5.2, 9.1, 12.0][: len(y)], y, at="{:.1f} layers") == expected
-
-
-@pytest.mark.parametrize(
-    ("y", "expected"),
-    [
-        ([70, 70], "pabee lies below palbert from 6.0 to 9.0"),
-        ([80.2, 80.2], "pabee lies within 0.5 of palbert from 6.0 to 9.0"),
-        ([70, 90], "pabee lies below palbert from 6.0 to 7.4 and above it from 7.6 to 9.0"),
-    ],
-)
-def test_which_line_lies_above_in_words(y, expected):
-    assert compare_lines("pabee", ([6, 9], y), "palbert", ([5, 12], [80, 80])) == expected
-
-
-def test_lines_without_a_common_stretch_are_not_compared():
-    assert compare_lines("pabee", ([6, 9], [1, 2]), "albert", ([12], [3])) == ""
-
-
 def test_alt_text_says_what_is_seen_with_the_numbers_of_the_data(evidence):
     alt = layers_picture(evidence).alt
     palbert = evidence.exits["palbert", "rte"]
     low, high = (100 * np.median(palbert.sweeps[0].scores[:, place]) for place in (0, -1))
     layers = np.median(palbert.sweeps[0].mean_layers[:, 0])
-    assert f"palbert rises from {low:.1f} at {layers:.1f} layers to {high:.1f} at 12.0 layers" in alt
+    assert f"its settings go from {low:.1f} at {layers:.1f} layers to {high:.1f} at 12.0" in alt
     assert f"albert is marked at {100 * np.median(evidence.exits['albert', 'rte'].scores):.1f}, 12.0 layers" in alt
-    assert re.search(r"pabee lies (above|below) palbert from \d+\.\d layers to \d+\.\d layers", alt)
 
 
 def test_every_picture_has_a_caption_and_another_alt_text_with_numbers(drawn):
@@ -339,7 +253,7 @@ def test_alt_texts_change_with_the_data_and_captions_do_not(tmp_path):
     better, worse = (
         evidence_in(swept_study(tmp_path / str(by), ["palbert"], ["rte"], better_by=by)) for by in (0.0, -0.2)
     )
-    for draw in (seeds_picture, layers_picture, calibration_picture):
+    for draw in (seeds_picture, layers_picture):
         assert draw(better).caption == draw(worse).caption
         assert draw(better).alt != draw(worse).alt
 

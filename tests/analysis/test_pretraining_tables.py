@@ -52,19 +52,11 @@ def two_methods(tmp_path_factory) -> Study:
     return load_study(launched_study(tmp_path_factory.mktemp("runs") / "two", plan))
 
 
-def test_every_caption_names_it_once_with_steps_tokens_cost_and_held_out_scores(made, two_methods):
-    tables = {path.name: path.read_text() for path in (two_methods.folder / "tables").glob("*.md")}
-    assert {"dev.md", "intervals.md", "optimism.md", "equal_compute.md", "equal_layers.md", "pabee.md"} <= tables.keys()
-    for name, text in tables.items():
-        assert text.count("Backbone of every row: mini-albert, pretrained with albert-mlm") == 1, name
-        assert text.count("albert-mlm") == 1, name
-    for path in (made / "tables").glob("*.md"):
-        assert f"Backbone of every row: {SENTENCE}" in path.read_text(), path.name
-
-
-def test_equal_compute_says_that_it_is_in_no_budget(two_methods):
-    said = "the pretraining before them is in none"
-    assert said in (two_methods.folder / "tables" / "equal_compute.md").read_text()
+def test_the_dev_table_names_it_once_with_steps_tokens_cost_and_held_out_scores(made, two_methods):
+    text = (two_methods.folder / "tables" / "dev.md").read_text()
+    assert text.count("Backbone of every row: mini-albert, pretrained with albert-mlm") == 1
+    assert text.count("albert-mlm") == 1
+    assert f"Backbone of every row: {SENTENCE}" in (made / "tables" / "dev.md").read_text()
 
 
 def test_every_arm_pays_the_same_part_of_it(two_methods):

@@ -165,13 +165,10 @@ def test_a_cell_without_numbers_is_no_reason(tmp_path):
     assert beneath(made, "albert") == ["published ALBERT"]
 
 
-def test_a_figure_over_all_tasks_is_in_its_heading_on_mini_too(tmp_path):
+def test_a_figure_over_all_tasks_is_in_its_heading(tmp_path):
     figure = "Published, as 95.5 % of BERT-base's scores alone"
     (heading,) = apart(table(write_study(tmp_path / "real", arm("albert", "rte", [0.7] * 5)), "pabee"), SHAREBERT)
     assert heading.startswith(f"{figure} (ShareBERT")
-    study = write_study(tmp_path / "mini", arm("albert", "rte", [0.7] * 5), data="mini")
-    (heading,) = apart(table(study, "pabee"), SHAREBERT)
-    assert heading.startswith(f"{figure}, on real GLUE; not comparable with --data mini (ShareBERT")
 
 
 def test_the_test_rows_are_printed_apart(tmp_path):

@@ -118,11 +118,11 @@ def test_a_study_given_twice_is_refused(tmp_path):
         load_studies([one, one])
 
 
-def test_the_speed_table_has_the_layers_of_each_study(tmp_path):
+def test_the_exits_table_has_the_layers_of_each_study(tmp_path):
     one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES, mean_layers=7.5))
     two = write_study(tmp_path / "two", arm("palbert", "rte", SCORES, mean_layers=3.0), settings={"q": 0.2})
     write_tables([one, two], tmp_path / "out", separate=True)
-    found = {row["arm"]: row["mean_layers"] for row in read_table(tmp_path / "out" / "speed.csv")}
+    found = {row["arm"]: row["mean_layers"] for row in read_table(tmp_path / "out" / "exits.csv")}
     assert found == {"palbert (one)/rte": "7.50", "palbert (two)/rte": "3.00"}
 
 

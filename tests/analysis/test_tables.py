@@ -187,13 +187,6 @@ def test_source_of_the_published_line_and_another_selection_are_noted(tmp_path):
     assert "- published scores were selected on the dev set they report; ours were not" in text
 
 
-def test_mini_data_puts_published_numbers_apart_as_not_comparable(tmp_path):
-    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), data="mini")], tmp_path)
-    ours, apart = (tmp_path / "dev.md").read_text().split("**Published, on real GLUE; not comparable with --data mini")
-    assert "published" not in ours
-    assert "78.3" in apart
-
-
 def test_another_backbone_puts_published_numbers_apart(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), backbone="some-bert")], tmp_path)
     text = (tmp_path / "dev.md").read_text()
@@ -225,11 +218,19 @@ def test_regenerating_gives_the_same_bytes(tmp_path):
 
 
 @pytest.mark.slow
-def test_command_writes_beside_the_records_and_prints_the_table(tmp_path):
+def test_command_writes_beside_the_records_and_prints_scores_and_answer(tmp_path):
     study = write_study(tmp_path / "study", arm("palbert", "rte", SCORES))
     result = tables_command(study)
     assert result.returncode == 0
-    assert result.stdout == (study / "tables" / "dev.md").read_text()
+    assert result.stdout.startswith((study / "tables" / "answer.md").read_text())
+    assert "published" not in result.stdout.partition("\nprotocol, notes and published numbers: ")[0]
+    assert tables_command(study, "--format", "md").stdout == (study / "tables" / "dev.md").read_text()
+
+
+def test_generated_data_stand_beside_no_published_number(tmp_path):
+    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES), data="mini")], tmp_path)
+    assert "published" not in (tmp_path / "dev.md").read_text()
+    assert not [name for name in ("verdicts", "ablation", "pabee") if (tmp_path / f"{name}.md").exists()]
 
 
 @pytest.mark.slow
@@ -280,18 +281,6 @@ def test_electra_layout_uses_its_own_metrics(tmp_path):
 def test_electra_layout_is_left_out_without_electra(tmp_path):
     write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)
     assert not (tmp_path / "electra.md").exists()
-
-
-def test_speed_table_has_layers_and_their_ratio(tmp_path):
-    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES, mean_layers=7.5))], tmp_path)
-    (row,) = read_table(tmp_path / "speed.csv")
-    assert (row["arm"], row["mean_layers"], row["layer_ratio"]) == ("palbert/rte", "7.50", "1.60")
-
-
-def test_optimism_is_best_search_minus_confirmed_median(tmp_path):
-    write_tables([write_study(tmp_path, arm("palbert", "rte", SCORES))], tmp_path)  # search 0.74, median 0.725
-    value, bounds = read_table(tmp_path / "optimism.csv")
-    assert (value["rte"], bounds["rte_low"], bounds["rte_high"]) == ("+1.5", "0.0", "4.0")
 
 
 def test_published_numbers_have_source_and_confidence_and_name_the_swapped_cells():

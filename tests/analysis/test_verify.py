@@ -232,8 +232,8 @@ def edit_a_table(study: Path) -> str:
 
 
 def remove_a_table(study: Path) -> str:
-    (study / "tables" / "speed.csv").unlink()
-    return f"speed.csv is missing; python -m analysis.tables {study} writes it"
+    (study / "tables" / "exits.csv").unlink()
+    return f"exits.csv is missing; python -m analysis.tables {study} writes it"
 
 
 def add_a_table(study: Path) -> str:

@@ -227,7 +227,7 @@ def test_the_limit_of_a_piece_and_the_folder_of_the_studies_stand_on_no_page():
 
 def compared(difference: float, p_value: float) -> Comparison:
     test = PairedTest(difference, 0.01, 4.0, p_value, difference - 0.01, difference + 0.01)
-    return Comparison("palbert", "pabee", "rte", "others", test, p_value, None, None, 0.03, [])
+    return Comparison("palbert", "pabee", "rte", "others", test, p_value, 0.03)
 
 
 @pytest.mark.parametrize(

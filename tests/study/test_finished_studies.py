@@ -34,7 +34,7 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
     def analyse(folder: Path) -> str:
         analysed.append(folder)
         (folder / "tables").mkdir(exist_ok=True)
-        (folder / "tables" / "dev.md").write_text(table := f"| table {len(analysed)} |\n")
+        (folder / "tables" / "answer.md").write_text(table := f"| table {len(analysed)} |\n")
         return table
 
     monkeypatch.setattr("study.rebuild.analyse", analyse)
@@ -44,14 +44,14 @@ def pretend_to_analyse(monkeypatch) -> list[Path]:
 def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
-    table = (folder / "tables" / "dev.md").read_text()
+    table = (folder / "tables" / "answer.md").read_text()
     analysed = pretend_to_analyse(monkeypatch)
     options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
     assert run_study(prepare(asked, options), options) == 0
     assert analysed == [] and table in capsys.readouterr().out
     assert (folder / "plan.json").read_bytes() == plan
-    (folder / "tables" / "dev.md").unlink()
+    (folder / "tables" / "answer.md").unlink()
     assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder]
 

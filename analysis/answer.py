@@ -1,0 +1,226 @@
+"""The answer of a study: which method is better, by how much, at what cost; and what limits the answer.
+
+A sentence says "above" or "below" of what the dev table marks, and of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.layouts import notes
+from analysis.layouts.evidence import Evidence
+from analysis.layouts.paper_tables import macro
+from analysis.layouts.rendering import markdown_grid, markdown_text
+from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
+from analysis.statistics.comparisons import POWER, by_task, marks, over_tasks
+from analysis.statistics.costs import Compute, ledger_notes, relative_time, row_ledger, speed_facts, unit_of
+from analysis.statistics.uncertainty import PairedTest
+from analysis.studies.cells import Row
+from study.facts.plain_words import counted
+from trainables.data.tasks import TASKS
+from trainables.runs.trial import TIMED_BATCHES
+
+
+def answer(evidence: Evidence, dev: Table) -> str:
+    """The scores without published numbers, the headline, a sentence for each method, and what limits them."""
+    found = findings(evidence)
+    ours = replace(dev, lines=[line for line in dev.lines if not line.published], blocks=[])
+    limits = [caveat.text for caveat in caveats(evidence, found) if caveat.anchor != "departures"]
+    if all(cell.state == "complete" for _, cell in evidence.cells):
+        limits.remove(completeness(evidence))
+    lines = [f"{finding.row}: {sentence(finding, evidence.baseline)}" for finding in found] + limits
+    return "\n\n".join(
+        [
+            f"## {markdown_text(dev.title)}",
+            *(markdown_grid(ours, block) for block in ours.parts),
+            markdown_text(headline(evidence, found)),
+            "\n".join(f"- {markdown_text(line)}" for line in lines) + "\n",
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a study says of one method; the tests are of its scores minus the baseline's."""
+
+    row: str
+    is_baseline: bool
+    medians: dict[str, float]  # by task, of cells with records
+    macro: float | None
+    tests: dict[str, PairedTest]  # by task
+    arrows: dict[str, str]  # by task that the dev table marks
+    detectable: dict[str, float]  # task -> the difference that would have been marked with 80 % power
+    layers: float | None  # run per dev example, mean over the tasks
+    depths: tuple[int, ...]  # layers of its models, each number once
+    relative_time: float | None  # measured, per example, to the baseline's
+    compute: str  # in the same unit for all rows; empty if there was none
+    difference: PairedTest | None  # of the mean over the tested tasks; its interval is of all rows together
+
+    def marked(self, arrow: str) -> list[str]:
+        """The titles of the tasks on which it is marked like this."""
+        return [TASKS[task].title for task, own in self.arrows.items() if own == arrow]
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A line, and the part of the page that says more."""
+
+    text: str
+    anchor: str
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
+    means = {label: own.test for label, own in over_tasks(evidence.rows, evidence.comparisons).items()}
+    computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
+    arrows, unit = marks(evidence.rows, evidence.comparisons), unit_of(computes.values())
+    spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
+    found = (_finding(evidence, row, arrows, means.get(row.label), spent[row.label]) for row in evidence.rows)
+    return sorted(found, key=_place)
+
+
+def _finding(
+    evidence: Evidence, row: Row, arrows: Mapping[tuple[str, str], str], mean: PairedTest | None, compute: str
+) -> Finding:
+    baseline = evidence.baseline
+    is_baseline = row.label == baseline
+    tests = {} if baseline is None or is_baseline else by_task(evidence.comparisons, row.label, baseline)
+    speeds = [speed_facts(cell) for cell in row.cells.values() if cell.records]
+    layers = [facts["mean_layers"] for facts in speeds if facts["mean_layers"] is not None]
+    return Finding(
+        row=row.label,
+        is_baseline=is_baseline,
+        medians={task: row.cells[task].median for task in TASKS if task in row.cells and row.cells[task].records},
+        macro=macro(row),
+        tests={task: tests[task] for task in TASKS if task in tests},
+        arrows={task: arrows[row.label, task] for task in TASKS if task in tests and (row.label, task) in arrows},
+        detectable={
+            one.task: one.detectable_difference
+            for one in evidence.comparisons
+            if one.detectable_difference is not None
+            if one.task in tests and {one.row, one.other} == {row.label, baseline}
+        },
+        layers=float(np.mean(layers)) if layers else None,
+        depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),
+        relative_time=None if is_baseline else _relative_time(evidence, row),
+        compute=compute,
+        difference=mean or next(iter(tests.values()), None),
+    )
+
+
+def _relative_time(evidence: Evidence, row: Row) -> float | None:
+    """The time of the row's cells to that of the baseline's on the same tasks."""
+    others = next((other.cells for other in evidence.rows if other.label == evidence.baseline), {})
+    both = [(cell, others[task]) for task, cell in row.cells.items() if cell.records and task in others]
+    return relative_time([pair for pair in both if pair[1].records], min(TIMED_BATCHES))
+
+
+def _place(finding: Finding) -> tuple[int, float]:
+    if finding.is_baseline:
+        return 0, 0.0
+    return (1, -finding.difference.difference) if finding.difference else (2, 0.0)
+
+
+def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
+    """Which methods are marked above and below the baseline, or why none can be."""
+    baseline = evidence.baseline
+    if len(found) == 1:
+        return f"One method, {found[0].row}: there is nothing to compare it with."
+    if baseline is None:
+        return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
+    tested = [finding for finding in found if finding.tests]
+    if not tested:
+        return f"No method is tested against {baseline}: a test needs stored predictions of two seeds of both."
+    parts = []
+    for word, arrow in (("Better", "↑"), ("Worse", "↓")):
+        marked = {one.row: f"{len(one.marked(arrow))} of {len(one.tests)} tasks" for one in tested if one.marked(arrow)}
+        if marked:
+            parts.append(f"{word} than {baseline}: {', '.join(f'{row} on {where}' for row, where in marked.items())}.")
+    number = sum(len(finding.tests) for finding in tested)
+    where = "the one comparison" if number == 1 else f"any of {number} comparisons"
+    return " ".join(parts) or f"No difference to {baseline} was found in {where}."
+
+
+def sentence(finding: Finding, baseline: str | None) -> str:
+    """The method's sentence, without its name: difference, marks, layers, compute."""
+    compute = f"{finding.compute} in all" if finding.compute else ""
+    parts = [_difference_in_words(finding, baseline), _layers_in_words(finding, baseline), compute]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def _difference_in_words(finding: Finding, baseline: str | None) -> str:
+    test, number = finding.difference, len(finding.tests)
+    if test is None:
+        scores = [f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items()]
+        result = (
+            f"macro {POINTS.text(finding.macro)}" if finding.macro is not None else ", ".join(scores) or "no number"
+        )
+        untested = f"; not tested against {baseline}" if baseline and scores else ""
+        return f"the baseline, {result}" if finding.is_baseline else result + untested
+    difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
+    where = f"mean over {number} tasks" if number > 1 else TASKS[next(iter(finding.tests))].title
+    marked = [
+        f"marked {word} on {len(tasks)} of {number} ({', '.join(tasks)})"
+        for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
+        if tasks
+    ]
+    result = " and ".join(marked) or f"no difference was found ({_detectable_in_words(finding.detectable)})"
+    return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
+
+
+def _detectable_in_words(detectable: dict[str, float]) -> str:
+    """What would have been found, on the task where that is easiest and on the one where it is hardest."""
+    if not detectable:
+        return "what would have been is not known: all scores are alike"
+    ends = (choose(detectable, key=detectable.__getitem__) for choose in (min, max))
+    texts = dict.fromkeys(f"{notes.detectable_in_words(detectable[task])} on {TASKS[task].title}" for task in ends)
+    return f"{' and '.join(texts)} would have been with {100 * POWER:.0f} % power"
+
+
+def _layers_in_words(finding: Finding, baseline: str | None) -> str:
+    if finding.layers is None or not finding.depths:
+        return ""
+    depth = " to ".join(dict.fromkeys(str(end) for end in (finding.depths[0], finding.depths[-1])))
+    runs_all = len(finding.depths) == 1 and HUNDREDTHS.text(finding.layers) == HUNDREDTHS.text(finding.depths[0])
+    layers = f"runs {'all' if runs_all else f'{HUNDREDTHS.text(finding.layers)} of'} {depth} layers"
+    if finding.relative_time is None:
+        return layers
+    return f"{layers}, in {HUNDREDTHS.text(finding.relative_time)} times {baseline}'s time"
+
+
+def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
+    """Cells that learned nothing, opposite signs, incomplete and untested cells, other data, compute, departures."""
+    unlearned = notes.constant_notes(evidence.unlearned) + notes.sign_notes(evidence.rows, evidence.comparisons)
+    lines = [Caveat(_as_sentence(note), "table-dev") for note in unlearned]
+    lines.append(Caveat(completeness(evidence), "missing"))
+    tested = [finding for finding in found if finding.tests]
+    untested = [f"{one.row} on {TASKS[task].title}" for one in tested for task in one.medians if task not in one.tests]
+    if untested:
+        text = f"Not tested against {evidence.baseline}, for want of predictions of both: {', '.join(untested)}."
+        lines.append(Caveat(text, "comparisons"))
+    if evidence.on_mini:
+        lines.append(Caveat("The tasks are generated (mini-GLUE): the numbers say nothing of GLUE.", "protocol"))
+    elif titles := notes.other_data(evidence.rows):
+        lines.append(Caveat(f"Not the official GLUE: {', '.join(titles)}.", "missing"))
+    warnings = ledger_notes(row_ledger(evidence.rows))[1:]
+    lines += [Caveat(_as_sentence(warning.removeprefix("warning: ")), "compute") for warning in warnings]
+    if number := sum(map(len, notes.departures(evidence.studies).values())):
+        lines.append(Caveat(f"{counted(number, 'departure')} from the papers and their code.", "departures"))
+    return lines
+
+
+def completeness(evidence: Evidence) -> str:
+    """How many cells are empty, and how many have other seeds than the protocol's."""
+    states = [cell.state for _, cell in evidence.cells]
+    number, missing = counted(len(states), "cell"), states.count("missing")
+    others = len(states) - missing - states.count("complete")
+    parts = [f"{missing} of {number} {'is' if missing == 1 else 'are'} missing"] * (missing > 0)
+    parts += [f"{others} of {number} {'does' if others == 1 else 'do'} not follow the protocol"] * (others > 0)
+    return f"{', '.join(parts)}." if parts else f"Nothing is missing: all {number} have the seeds of the protocol."
+
+
+def _as_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
