@@ -126,7 +126,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
                 entries[task] = TENTHS.entry(number.value)
             elif task in tasks:
                 entries[task] = DEVIATION.entry(number.value, number.deviation)
-        return Line(f"published {self.label}", entries, published=True)
+        return Line(f"published {self.label}", entries, source="published")
 
 
 @cache
@@ -327,7 +327,7 @@ class PaperLayout:
 def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds, and mean."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
-    origin = [notes.protocol_in_words(evidence.studies), *notes.pretraining_in_words(evidence.studies)]
+    origin = [notes.origin_in_words(evidence.studies)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
     table = _paper_table(
         evidence,
@@ -337,6 +337,7 @@ def dev_table(evidence: Evidence) -> Table:
         beneath={row.label: [_mean_line(evidence, row)] for row in rows},
         own_notes=[
             *notes.seed_notes(rows),
+            *notes.own_task_notes(evidence.studies),
             *notes.constant_notes(evidence.unlearned),
             *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),
@@ -366,7 +367,7 @@ def _mean_line(evidence: Evidence, row: Row) -> Line:
         for task, sample in samples.items()
         if sample is not None
     }
-    return Line(f"{row.label}, mean", entries)
+    return Line(f"{row.label}, mean", entries, source="mean")
 
 
 def ablation_table(evidence: Evidence) -> Table | None:
@@ -384,7 +385,7 @@ def electra_table(evidence: Evidence) -> Table | None:
 
     None unless a study has a method, or a backbone, of its published rows.
     """
-    published = ELECTRA.published(evidence.rows)
+    published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(tasks_of(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
     is_about = any(arm.method in methods or arm.backbone in backbones for arm in arms)

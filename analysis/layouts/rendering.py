@@ -73,8 +73,9 @@ def _escape_bars(text: str) -> str:
 def _csv(table: Table) -> str:
     """One row per line, published ones too; in the columns of the table numbers, or nothing where one is missing.
 
-    `source` is `ours` or `published`, `block` the heading that a line stands under, `unit` that of the columns without
-    one in their name. `_sd` follows a mean, `_low` and `_high` are an interval, `_n` at the end is the number of seeds.
+    `source` is `ours`, `mean` (of ours) or `published`, `block` the heading that a line stands under, `unit` that of
+    the columns without one in their name. `_sd` follows a mean, `_low` and `_high` are an interval, and `_n` at the
+    end is the number of seeds.
     """
     lines = [(block.title, line) for block in table.parts for line in block.lines]
     numbers, counted = [], []
@@ -90,7 +91,7 @@ def _csv(table: Table) -> str:
     for block, line in lines:
         found = {name: line.entries.get(name, Entry()) for name in table.columns}
         cells = [found[name].numbers.get(suffix, "") for name, suffix in numbers] + [found[name].n for name in counted]
-        writer.writerow([line.label, "published" if line.published else "ours", block, table.unit, *cells])
+        writer.writerow([line.label, line.source, block, table.unit, *cells])
     return text.getvalue()
 
 

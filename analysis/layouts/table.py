@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 GAP = "–"  # printed where a planned number is missing
 Subject = TypeVar("Subject")  # what a line is about
@@ -81,7 +81,11 @@ class Line:
 
     label: str
     entries: Mapping[str, Entry]
-    published: bool = False
+    source: Literal["ours", "mean", "published"] = "ours"  # "mean": of ours, beneath the number in question
+
+    @property
+    def published(self) -> bool:
+        return self.source == "published"
 
 
 def fill(columns: Sequence[Column[Subject]], subjects: Iterable[tuple[str, Subject]]) -> list[Line]:

@@ -29,7 +29,7 @@ def strange_table() -> Table:
         title=STRANGE,
         columns={"rte": STRANGE, "cola": "CoLA"},
         lines=[line, Line("", {"rte": Style("{} to {}", INTERVAL).entry(-10.0, 100.0)})],
-        blocks=[Block(STRANGE * 3, [Line(STRANGE, {}, published=True)])],
+        blocks=[Block(STRANGE * 3, [Line(STRANGE, {}, source="published")])],
         caption=STRANGE * 3,
         notes=[STRANGE] * 2,
     )

@@ -94,7 +94,7 @@ def test_csv_has_the_seeds_in_columns_of_their_own_and_nothing_for_a_gap():
 
 
 def test_csv_has_published_lines_with_the_heading_that_they_stand_under():
-    ours, published = Line("palbert", {"rte": SCORE}), Line("PALBERT", {"rte": TENTHS.entry(78.3)}, published=True)
+    ours, published = Line("palbert", {"rte": SCORE}), Line("PALBERT", {"rte": TENTHS.entry(78.3)}, source="published")
     rows = rows_of_csv(made([ours, published], blocks=[Block("Not comparable", [published])]))
     assert [(row["method"], row["source"], row["block"], row["rte"]) for row in rows] == [
         ("palbert", "ours", "", "71.5"),
@@ -104,7 +104,7 @@ def test_csv_has_published_lines_with_the_heading_that_they_stand_under():
 
 
 def test_html_has_a_caption_and_a_scope_for_every_header():
-    block = Block("Apart", [Line("PALBERT", {"rte": TENTHS.entry(78.3)}, published=True)])
+    block = Block("Apart", [Line("PALBERT", {"rte": TENTHS.entry(78.3)}, source="published")])
     tags = Tags(html_figure(made([Line("palbert", {"rte": SCORE})], blocks=[block]), "dev.csv"))
     assert len(tags.of("caption")) == 1
     assert [header["scope"] for header in tags.of("th")] == ["col", "col", "row", "rowgroup", "row"]

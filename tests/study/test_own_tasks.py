@@ -140,7 +140,11 @@ def study(studied: Path, tmp_path: Path) -> Path:
 def test_table_has_the_tasks_and_nothing_published(study: Path) -> None:
     dev = (study / "tables" / "dev.md").read_text()
     assert dev.startswith("## Dev scores, untrained backbone, median over 2 seeds") and "| Claims" not in dev
-    assert "| claims | Stars |" in dev and "published" not in dev.lower() and "macro " not in dev.splitlines()[2]
+    assert (
+        re.search(r"\| +claims \| +Stars \|", dev)
+        and "published" not in dev.lower()
+        and "macro " not in dev.splitlines()[2]
+    )
     assert "claims is a task of one's own: mean of accuracy and macro F1 on 90 dev examples, trained on 300" in dev
     assert "Stars is a task of one's own: mean of Pearson and Spearman on 90 dev examples, trained on 300" in dev
     for table in (study / "tables").glob("*.md"):
