@@ -361,6 +361,7 @@ def _as_meant(plan: Plan, file: str) -> Plan:
     meanings: dict[str, Callable[[str], str]] = {
         "methods": meant_method,
         "tasks": _meant_task,
+        "sampler": sampler_as_meant,
         "baseline": meant_method,
     }
     found = dict[str, object]()
