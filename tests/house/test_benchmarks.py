@@ -4,6 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
+from helpers.launched_studies import launched_study, mini_plan
 
 from analysis.studies.load import load_studies
 from analysis.tables import make_tables
@@ -12,11 +13,13 @@ from benchmarks import (
     early_exit_speed,
     overhead,
     scale,
+    search_strategies,
     statistics,
     utilisation,
 )
 from benchmarks.random_texts import random_examples
 from study.facts.journal import Journal
+from study.plans.plan_file import require_plan
 
 
 def test_busy_is_the_share_of_four_slots():
@@ -126,3 +129,12 @@ def test_a_count_that_is_none_is_refused_in_one_line(command, option, given, cap
         importlib.import_module(f"benchmarks.{command}").build_parser().parse_args([option, given])
     assert refused.value.code == 2
     assert capsys.readouterr().err.endswith(f"argument {option}: {given!r} is not a whole number above 0\n")
+
+
+@pytest.mark.parametrize("sampler", ["random", "qmc"])
+def test_a_longer_search_of_a_recorded_surface_comes_nearer_to_its_best(tmp_path, sampler):
+    study = launched_study(tmp_path / "surface", mini_plan(methods=("albert",), tasks=("rte",), samples=12))
+    (arm,) = require_plan(study).plan.first_arms
+    surface = search_strategies.Surface(study, arm)
+    short, long = (search_strategies.regret(surface, arm, sampler=sampler, trials=n) for n in (1, 12))
+    assert short > long >= 0
