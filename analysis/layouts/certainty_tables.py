@@ -106,7 +106,7 @@ def comparisons_table(evidence: Evidence) -> Table | None:
         caption=(
             "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
             f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
-            f"with {baseline}{'; and apart over the means, whose intervals cover together' if means else ''}."
+            f"with {baseline}{', and apart over the means, whose intervals hold all together' if means else ''}."
         ),
         further={
             "over_tasks": [

@@ -59,9 +59,10 @@ def _layers(arm: Arm) -> Entry:
 
 
 def _gigaflops(arm: Arm) -> Entry | None:
-    exits = costs.measured_exits(arm.cell)
-    text = f"{exits[0].flops / 1e9:.3g}" if exits else ""
-    return Entry(text, {"": text}) if exits else None
+    if (count := costs.flops(arm.cell)) is None:
+        return None
+    text = f"{count / 1e9:.3g}"
+    return Entry(text, {"": text})
 
 
 def _score_at_half(arm: Arm) -> Entry | None:

@@ -96,6 +96,8 @@ def differences_picture(evidence: Evidence) -> Picture | None:
         axes.plot(cost, 100 * test.difference, marker=style.marker, ms=5, color=style.colour, mfc=face, ls="", zorder=3)
         estimate = ESTIMATE.entry(test.difference, test.low, test.high).text
         seen[task].append(f"{label} {estimate}{', marked' * is_marked} at {cost:.2f}")
+    for axes in panels.values():
+        axes.margins(x=0.1)
     share_x(panels.values())
     add_legend(figure, {label: styles[label] for label, _ in tests})
     how = f" Time: in batches of {BATCH}." if "time" in unit else " Not all models were timed: layers stand for time."

@@ -16,7 +16,7 @@ from study.facts.ledger import Spent, count_by_status, in_words, ledger
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.plans.resolved_plan import Pretraining
-from trainables.runs.trial import TIMED_BATCHES, ExitLatency, Latency, Timing
+from trainables.runs.trial import Latency
 from trainables.schema import to_plain
 
 LARGEST_EXCESS = 0.2  # rows whose compute differs by more were not given the same chance
@@ -194,74 +194,31 @@ def time_in_words(seconds: float, unit: TimeUnit) -> str:
     return f"{number:,.0f} {unit}" if number >= 1000 else f"{number:.3g} {unit}"
 
 
-@dataclass(frozen=True)
-class MeasuredExit:
-    """One setting of the exit, timed on the models of several seeds; every number is the median over them."""
-
-    rule: str
-    setting: float | None
-    timed: list[tuple[ExitLatency, ExitLatency]]  # of each seed this setting, and all layers
-
-    @property
-    def name(self) -> str:
-        """`threshold 0.5`, `all layers`."""
-        if self.rule == "last":
-            return "all layers"
-        return self.rule if self.setting is None else f"{self.rule} {self.setting:.3g}"
-
-    @property
-    def batch_sizes(self) -> set[int]:
-        """Those at which it was timed."""
-        return {timing.batch_size for own, _ in self.timed for timing in own.timings}
-
-    @property
-    def flops(self) -> float:
-        """Per example."""
-        return _median(own.flops for own, _ in self.timed)
-
-    def milliseconds(self, batch_size: int) -> float:
-        """Per example."""
-        return _median(own.milliseconds for own, _ in self._timings(batch_size))
-
-    def time_ratio(self, batch_size: int) -> float:
-        """Of all layers' milliseconds to these."""
-        return _median(whole.milliseconds / own.milliseconds for own, whole in self._timings(batch_size))
-
-    def layer_ratio(self, batch_size: int) -> float:
-        """Of the depth to the layers run by the timed examples."""
-        return _median(whole.mean_layers / own.mean_layers for own, whole in self._timings(batch_size))
-
-    def _timings(self, batch_size: int) -> list[tuple[Timing, Timing]]:
-        both = [(own.timing(batch_size), whole.timing(batch_size)) for own, whole in self.timed]
-        return [(own, whole) for own, whole in both if own and whole]
-
-
-def _median(values: Iterable[float]) -> float:
-    return float(np.median(list(values)))
-
-
 def latencies_of(cell: Cell) -> list[Latency]:
     """Of the records that have one."""
     return [record.latency for record in cell.records if record.latency is not None]
 
 
-def measured_exits(cell: Cell) -> list[MeasuredExit]:
-    """Every setting that was timed, the models' own first; empty where nothing was."""
-    found: dict[tuple[str, float | None], list[tuple[ExitLatency, ExitLatency]]] = {}
-    for latency in latencies_of(cell):
-        for timed in latency.exits:
-            found.setdefault((timed.rule, timed.setting), []).append((timed, latency.all_layers))
-    return [MeasuredExit(*setting, timed) for setting, timed in found.items()]
+def milliseconds(cell: Cell, batch_size: int) -> float | None:
+    """Time per example under the models' own exit, median over the seeds; None if nothing was timed."""
+    timings = [latency.own.timing(batch_size) for latency in latencies_of(cell)]
+    times = [timing.milliseconds for timing in timings if timing is not None]
+    return float(np.median(times)) if times else None
+
+
+def flops(cell: Cell) -> float | None:
+    """Of an example under the models' own exit (products of matrices), median over the seeds; None if not counted."""
+    counts = [latency.own.flops for latency in latencies_of(cell)]
+    return float(np.median(counts)) if counts else None
 
 
 def relative_time(pairs: Iterable[tuple[Cell, Cell]], batch_size: int) -> float | None:
-    """Milliseconds per example of cells under their own exit to those of others, both summed; None unless all timed."""
-    exits = [[next(iter(measured_exits(cell)), None) for cell in pair] for pair in pairs]
-    timed = [[own for own in pair if own is not None and batch_size in own.batch_sizes] for pair in exits]
-    if not timed or any(len(pair) < 2 for pair in timed):
+    """Milliseconds per example of cells to those of others, both summed; None unless all were timed."""
+    times = [(milliseconds(own, batch_size), milliseconds(other, batch_size)) for own, other in pairs]
+    timed = [(own, other) for own, other in times if own is not None and other]
+    if not timed or len(timed) < len(times):
         return None
-    own, other = (sum(pair[i].milliseconds(batch_size) for pair in timed) for i in (0, 1))
-    return own / other if other else None
+    return sum(own for own, _ in timed) / sum(other for _, other in timed)
 
 
 def relative_layers(cell: Cell, other: Cell) -> float | None:
@@ -279,10 +236,7 @@ def devices_in_words(cells: Iterable[Cell]) -> str:
 
 
 def speed_facts(cell: Cell) -> dict[str, Any]:
-    """Medians over the confirm records: parameters (millions), layers run, layer ratio, and measured time.
-
-    `time_ratio_N` is of all layers to the model's own exit in batches of N.
-    """
+    """Medians over the confirm records: parameters (millions), depth, and layers run with their range."""
 
     def median(value: Callable[[Record], float | None]) -> float | None:
         numbers = [number for record in cell.records if (number := value(record)) is not None]
@@ -290,20 +244,12 @@ def speed_facts(cell: Cell) -> dict[str, Any]:
 
     layers = [record.mean_layers for record in cell.records if record.mean_layers is not None]
     parameters = median(lambda record: record.num_parameters)
-    own_exit = next(iter(measured_exits(cell)), MeasuredExit("", None, []))
-    depth, run = median(lambda record: record.num_layers), median(lambda record: record.mean_layers)
     return {
         "parameters": None if parameters is None else parameters / 1e6,
-        "num_layers": depth,
-        "mean_layers": run,
+        "num_layers": median(lambda record: record.num_layers),
+        "mean_layers": median(lambda record: record.mean_layers),
         "fewest_layers": min(layers, default=None),
         "most_layers": max(layers, default=None),
-        "layer_ratio": depth / run if depth and run else None,
-        **{
-            f"time_ratio_{size}": own_exit.time_ratio(size) if size in own_exit.batch_sizes else None
-            for size in TIMED_BATCHES
-        },
-        "seconds_per_trial": median(lambda record: record.wall_seconds),
     }
 
 
