@@ -23,7 +23,7 @@ from analysis.layouts.table import (
 )
 from analysis.statistics import comparisons
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
-from analysis.statistics.samples import Place
+from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, search_spread
 from analysis.statistics.verdicts import MARGIN, Word
 from analysis.studies.cells import Cell, repeats_of
@@ -147,29 +147,31 @@ def _detectable_entry(difference: float | None) -> Entry:
     return DETECTABLE.entry(*(None if difference is None else factor * difference for factor in DETECTABLE_RANGE))
 
 
-Source = tuple[Evidence, Place, Cell]
+Sources = dict[str, float | None]  # scores in [-1, 1]
 
 
-def _spread_entry(name: str) -> Callable[[Source], Entry]:
-    def entry(source: Source) -> Entry:
-        evidence, place, _ = source
-        return SPREAD.entry(getattr(evidence.samples[place], name) if place in evidence.samples else None)
+def _sources(cell: Cell, sample: Sample | None) -> Sources:
+    return {
+        "seed": sample.spread_over_seeds if sample else None,
+        "dev_examples": sample.spread_over_examples if sample else None,
+        "search": search_spread(cell),
+        "best_minus_last": best_minus_last(cell),
+    }
 
-    return entry
 
-
-SOURCES: list[Column[Source]] = [
-    Column("seed", "seed", _spread_entry("spread_over_seeds")),
-    Column("dev_examples", "dev examples", _spread_entry("spread_over_examples")),
-    Column("search", "search", lambda source: SPREAD.entry(search_spread(source[2]))),
-    Column("best_minus_last", "best - last epoch", lambda source: DIFFERENCE.entry(best_minus_last(source[2]))),
+SOURCES: list[Column[Sources]] = [
+    Column("seed", "seed", lambda sources: SPREAD.entry(sources["seed"])),
+    Column("dev_examples", "dev examples", lambda sources: SPREAD.entry(sources["dev_examples"])),
+    Column("search", "search", lambda sources: SPREAD.entry(sources["search"])),
+    Column("best_minus_last", "best - last epoch", lambda sources: DIFFERENCE.entry(sources["best_minus_last"])),
 ]
 
 
 def sources_table(evidence: Evidence) -> Table | None:
     """How far a score would move with another seed, other examples or another search; None without a number."""
-    cells = [((label, cell.task), cell) for label, cell in evidence.cells if len(cell.records) > 1]
-    if not cells:
+    cells = {(label, cell.task): cell for label, cell in evidence.cells if len(cell.records) > 1}
+    sources = {place: _sources(cell, evidence.samples.get(place)) for place, cell in cells.items()}
+    if not sources:
         return None
     return make_table(
         evidence,
@@ -177,12 +179,13 @@ def sources_table(evidence: Evidence) -> Table | None:
         title="Where the number comes from{data}",
         first_column="arm",
         columns=SOURCES,
-        subjects=[("/".join(place), (evidence, place, cell)) for place, cell in cells],
+        subjects=[("/".join(place), own) for place, own in sources.items()],
         caption=(
             "Points: standard deviation of one model's score with another seed, with other dev examples, and after "
             "another search (a gap: too few trials to tell); and the selected epoch minus the last one, on the split "
             "that selects."
         ),
+        further={"sources": _with_places(sources)},
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analysis.layouts.evidence import Evidence, Measure, make_table, task_lines
 from analysis.layouts.table import (
@@ -21,7 +22,7 @@ from analysis.layouts.table import (
 )
 from analysis.statistics import costs
 from analysis.statistics.comparisons import by_task
-from analysis.statistics.exits import TradeOff, trade_off
+from analysis.statistics.exits import Spread, trade_off
 from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell
@@ -40,16 +41,25 @@ class Arm:
     """What a line of the table of exits is about."""
 
     cell: Cell
-    baseline: Cell | None  # on the same task
-    test: PairedTest | None  # of the difference to it
-    trade_off: TradeOff | None
+    relative_time: dict[int, float | None]  # to the baseline's, by size of the batch
+    flops: float | None  # per example
+    test: PairedTest | None  # of the difference to the baseline
+    score_at_half: Spread | None  # of its layers
     depth: int | None
+    is_early: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """For the table's sidecar."""
+        return {
+            "relative_time": self.relative_time,
+            "flops": self.flops,
+            "score_at_half": self.score_at_half and vars(self.score_at_half),
+            "difference": self.test and vars(self.test),
+        }
 
 
 def _relative_time(size: int) -> Callable[[Arm], Entry | None]:
-    return lambda arm: HUNDREDTHS.entry(
-        None if arm.baseline is None else costs.relative_time([(arm.cell, arm.baseline)], size)
-    )
+    return lambda arm: HUNDREDTHS.entry(arm.relative_time[size])
 
 
 def _layers(arm: Arm) -> Entry:
@@ -59,17 +69,17 @@ def _layers(arm: Arm) -> Entry:
 
 
 def _gigaflops(arm: Arm) -> Entry | None:
-    if (count := costs.flops(arm.cell)) is None:
+    if arm.flops is None:
         return None
-    text = f"{count / 1e9:.3g}"
+    text = f"{arm.flops / 1e9:.3g}"
     return Entry(text, {"": text})
 
 
 def _score_at_half(arm: Arm) -> Entry | None:
-    if arm.trade_off is None or arm.depth is None:
-        return None
-    spread = arm.trade_off.score_at(arm.depth / 2)
-    return POINTS_RANGE.entry_in_range(spread.median, spread.lowest, spread.highest) if spread else Entry()
+    spread = arm.score_at_half
+    if spread is None:
+        return Entry() if arm.is_early else None
+    return POINTS_RANGE.entry_in_range(spread.median, spread.lowest, spread.highest)
 
 
 EXITS: list[Column[Arm]] = [
@@ -93,6 +103,7 @@ def exits_table(evidence: Evidence) -> Table | None:
         return None
     baseline = evidence.baseline
     of_baseline = {cell.task: cell for label, cell in cells if label == baseline}
+    arms = {(label, cell.task): _arm(evidence, label, cell, of_baseline.get(cell.task)) for label, cell in cells}
     devices = costs.devices_in_words(cell for _, cell in cells)
     timed = (
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
@@ -104,26 +115,30 @@ def exits_table(evidence: Evidence) -> Table | None:
         title="Exits{data}, median over {seeds}",
         first_column="arm",
         columns=EXITS,
-        subjects=[(f"{label}/{cell.task}", _arm(evidence, label, cell, of_baseline)) for label, cell in cells],
+        subjects=[("/".join(place), arm) for place, arm in arms.items()],
         caption=(
             "Layers run per dev example, with their range over seeds."
             f"{timed if devices and baseline else ''} At half its layers: the score along the front of a model's exit "
             f"settings, chosen on dev. Difference: mean score minus {baseline or 'the baseline'}'s, with 95 % interval."
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
+        further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
     )
 
 
-def _arm(evidence: Evidence, label: str, cell: Cell, of_baseline: Mapping[str, Cell]) -> Arm:
+def _arm(evidence: Evidence, label: str, cell: Cell, baseline: Cell | None) -> Arm:
     is_baseline = label == evidence.baseline
-    tests = {} if is_baseline or evidence.baseline is None else by_task(evidence.comparisons, label, evidence.baseline)
+    tests = {} if is_baseline else by_task(evidence.comparisons, label, evidence.baseline)
     exits = evidence.exits.get((label, cell.task))
+    is_early = exits is not None and exits.is_early
     return Arm(
         cell=cell,
-        baseline=of_baseline.get(cell.task),
+        relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
+        flops=costs.flops(cell),
         test=tests.get(cell.task),
-        trade_off=trade_off(exits) if exits and exits.is_early else None,
+        score_at_half=trade_off(exits).score_at(exits.num_layers / 2) if exits and is_early else None,
         depth=exits.num_layers if exits else None,
+        is_early=is_early,
     )
 
 

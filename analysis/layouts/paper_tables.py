@@ -346,6 +346,10 @@ def dev_table(evidence: Evidence) -> Table:
         ],
         further={
             "macro": {row.label: macro(row) for row in rows},
+            "means": [
+                {"row": row, "task": task, "mean": float(np.mean(sample.scores)), **vars(sample.mean_interval)}
+                for (row, task), sample in evidence.samples.items()
+            ],
             "comparisons": [comparison.to_json() for comparison in compared],
             "compute": [entry.to_json() for entry in ledger],
         },

@@ -106,6 +106,20 @@ def test_sources_tell_seed_examples_search_and_epoch_apart(tmp_path):
     assert entries["best_minus_last"].text == "+10.0"  # epoch 3 of 8, each epoch 2 points below
 
 
+def test_numbers_of_exits_sources_and_means_stand_in_full_beside_their_tables(swept):
+    for name in ("exits", "sources"):
+        facts = {f"{one['row']}/{one['task']}": one for one in swept[name].sidecar[name]}
+        assert list(facts) == [entry.label for entry in swept[name].lines]
+    palbert = next(one for one in swept["exits"].sidecar["exits"] if (one["row"], one["task"]) == ("palbert", "rte"))
+    printed = line(swept["exits"], "palbert/rte")
+    assert f"{100 * palbert['score_at_half']['median']:.1f}" == printed["score_at_half"].numbers[""]
+    assert f"{100 * palbert['difference']['low']:+.1f}" == printed["difference"].numbers["_low"]
+    seed = next(one["seed"] for one in swept["sources"].sidecar["sources"] if one["row"] == "palbert")
+    assert f"{100 * seed:.2f}" == line(swept["sources"], "palbert/rte")["seed"].numbers[""]
+    mean = next(one for one in swept["dev"].sidecar["means"] if (one["row"], one["task"]) == ("palbert", "rte"))
+    assert f"{100 * mean['low']:.1f}" == line(swept["dev"], "palbert, mean")["rte"].numbers["_low"]
+
+
 def test_equal_compute_is_left_out_of_short_searches(tmp_path):
     short = swept_study(tmp_path / "s", ["albert", "palbert"], ["rte"], searches=8)
     assert "equal_compute" not in tables_of(short)
