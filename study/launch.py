@@ -645,7 +645,7 @@ def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpt
         print(f"{word}; continue:  {python()} {command_line().removeprefix('python ')}")
     if (folder / "report.html").exists():
         print(f"report:      {folder / 'report.html'}")
-    for line in browse(folder, options.tracking_uri):
+    for line in browse(folder, options.tracking_uri)[:2]:  # the other links are in browse.txt
         print(line)
     if not status and (more := extension(progress.plan)):
         print(f"extend:      {_continued(folder, options, more)}")

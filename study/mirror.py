@@ -49,8 +49,8 @@ SEEDS, FAILURES = "Score of each seed", "Failed trials"
 # What finds the runs of a link, as one types it into MLflow's search field, and their order: MLflow's page keeps both
 # in its address. By time it would show the arms instead of failed trials, their trials folded.
 LINKS = {
-    BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
     ARMS: {"searchFilter": "tags.level = 'arm'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
+    BEST: {"searchFilter": "tags.best = 'true'", "orderByKey": "metrics.`score`", "orderByAsc": "false"},
     SEEDS: {"searchFilter": "tags.counts = 'true'", "orderByKey": "tags.`arm`", "orderByAsc": "true"},
     FAILURES: {
         "searchFilter": "tags.level = 'trial' AND attributes.status = 'FAILED'",

@@ -154,7 +154,7 @@ def test_launch_prints_links_into_its_own_store(
     assert main([str(journal.folder)]) == 0
     served, *lines, one_arm = browse(journal.folder, None)
     assert served.startswith("browse: ") and "mlflow ui --backend-store-uri sqlite:///" in served
-    assert [line.strip().partition(":")[0] for line in lines] == [BEST, ARMS, SEEDS, FAILURES]
+    assert [line.strip().partition(":")[0] for line in lines] == [ARMS, BEST, SEEDS, FAILURES]
     page = "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&"
     for line in lines:
         name, _, query = line.partition(page)
@@ -182,7 +182,7 @@ def test_no_link_opens_an_empty_page(tmp_path: Path) -> None:
     journal.whole_trial("a" * 16, [0.5, 0.7])
     assert links_with_runs(read_progress(journal.folder)) == [ARMS]
     journal.whole_trial("c" * 16, [0.5, 0.6], phase="confirm")
-    assert links_with_runs(read_progress(journal.folder)) == [BEST, ARMS, SEEDS]
+    assert links_with_runs(read_progress(journal.folder)) == [ARMS, BEST, SEEDS]
 
 
 def test_password_of_a_server_is_in_no_link(journal: MadeJournal, uri: str) -> None:
