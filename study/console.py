@@ -21,6 +21,7 @@ from trainables.spelling import no_such
 COMMANDS = {
     "pretrain": ("study.pretrain", "a backbone of your own, for a launch to start from"),
     "launch": ("study.launch", "start, continue or extend a study"),
+    "try": ("study.try", "one configuration, trained once in this process: to debug a method"),
     "status": (
         "study.status",
         "what is done, running, failed and missing, of a study or of all in a folder",

@@ -43,6 +43,19 @@ class Range(Typed, frozen=True, kw_only=True):
         return value
 
     @property
+    def middle(self) -> Value:
+        """The middle choice, or the middle between both ends, of a range with logarithms the geometric one."""
+        choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))
+        if isinstance(choices, list):
+            return choices[(len(choices) - 1) // 2]
+        assert isinstance(low, int | float) and isinstance(high, int | float)
+        middle = math.sqrt(low * high) if self.attributes.get("log") else (low + high) / 2
+        step = self.attributes.get("step")
+        if isinstance(step, int | float):
+            middle = low + (middle - low) // step * step
+        return int(middle) if isinstance(low, int) else float(f"{middle:.6g}")
+
+    @property
     def num_values(self) -> float:
         """How many values the field can have; infinity for a real number."""
         choices, low, high = (self.attributes.get(name) for name in ("choices", "low", "high"))

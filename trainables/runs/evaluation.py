@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,17 @@ from trainables.data.tasks import Task
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
 from trainables.runs.trial import EpochRow, Reported
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What the answers are worth under one setting of a model's exit."""
+
+    rule: ExitRule
+    score: float
+    mean_layers: float
 
 
 @dataclass(frozen=True)
@@ -82,12 +93,39 @@ def evaluate(
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:
     """Outputs of all layers for all examples, on the CPU, in their order."""
+    return result_of(full_depth_in_steps(model, examples, batch_size))
+
+
+def full_depth_in_steps(
+    model: EarlyExitModel, examples: Examples, batch_size: int
+) -> Generator[None, None, LayerOutputs]:
+    """As `full_depth_outputs`; pauses after each batch."""
     batches, back = _batches_by_length(examples, batch_size)
+    parts = []
     with evaluating(model) as device:
-        parts = [model.all_exits(examples.batch(rows, device)) for rows in batches]
+        for rows in batches:
+            parts.append(model.all_exits(examples.batch(rows, device)))
+            yield
     logits = torch.cat([part.logits for part in parts], dim=1).cpu()[:, back]  # (layers, n, labels)
     lambdas = [part.lambdas for part in parts if part.lambdas is not None]
     return LayerOutputs(logits, torch.cat(lambdas, dim=1).cpu()[:, back] if lambdas else None)
+
+
+def result_of(steps: Generator[None, None, T]) -> T:
+    """What a generator returns in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def swept(model: EarlyExitModel, task: Task, examples: Examples, outputs: LayerOutputs) -> list[Swept]:
+    """The model's answers under each setting of its exit, from the outputs of one pass."""
+    return [
+        Swept(rule, score(task, _metrics(task, result.logits, examples)), result.exit_layer.double().mean().item())
+        for rule, result in sweep(model.sweep_rules(), outputs)
+    ]
 
 
 def infer(model: EarlyExitModel, examples: Examples, batch_size: int, generator: torch.Generator) -> ExitResult:
@@ -132,7 +170,7 @@ def write_predictions(
     * `sweep_rule`, `sweep_setting` (NaN if a rule has no setting), `sweep_score`, `sweep_mean_layers` (settings,).
     """
     outputs, draws = evaluation.outputs, evaluation.draws
-    results = list(sweep(model.sweep_rules(), outputs))
+    settings = swept(model, task, examples, outputs)
     answers = np.stack([predictions_from_logits(task, logits) for logits in outputs.logits.numpy()])
     arrays: dict[str, np.ndarray] = {
         "ids": examples.ids,
@@ -141,12 +179,12 @@ def write_predictions(
         "logits": np.stack([draw.logits.numpy() for draw in draws]).astype(np.float32),
         "exit_layers": np.stack([draw.exit_layer.numpy() for draw in draws]).astype(np.uint8),
         "layer_answers": answers.astype(np.float32 if task.is_regression else np.int8),
-        "sweep_rule": np.array([rule.name for rule, _ in results], dtype=np.str_),
+        "sweep_rule": np.array([own.rule.name for own in settings], dtype=np.str_),
         "sweep_setting": np.array(
-            [np.nan if rule.setting is None else rule.setting for rule, _ in results], dtype=float
+            [np.nan if own.rule.setting is None else own.rule.setting for own in settings], dtype=float
         ),
-        "sweep_score": np.array([score(task, _metrics(task, result.logits, examples)) for _, result in results]),
-        "sweep_mean_layers": np.array([result.exit_layer.double().mean().item() for _, result in results]),
+        "sweep_score": np.array([own.score for own in settings]),
+        "sweep_mean_layers": np.array([own.mean_layers for own in settings]),
     }
     if outputs.lambdas is not None:
         arrays["exit_probabilities"] = exit_probabilities(outputs).numpy().astype(np.float16)

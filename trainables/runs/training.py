@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,15 @@ from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
-from trainables.runs.evaluation import Evaluation, evaluate, full_depth_outputs, write_predictions
+from trainables.runs.evaluation import (
+    Evaluation,
+    Swept,
+    evaluate,
+    full_depth_in_steps,
+    result_of,
+    swept,
+    write_predictions,
+)
 from trainables.runs.latency import measure_latency, timed_rules
 from trainables.runs.optimiser import FiniteLosses, Optimiser, diverged, naming_memory_errors, training_words
 from trainables.runs.random_numbers import own_generator, own_random_numbers
@@ -61,8 +69,11 @@ _IDENTITY = ("method", "task", "config", "seed", "selection", "report_dev")
 class TrialData:
     """The data that a trial trains on, that select its epoch, and dev: from the cache that all trials share."""
 
-    def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path) -> None:
+    def __init__(self, spec: TrialSpec, task: Task, *, max_length: int, cache: Path, limit: int | None = None) -> None:
         """Reads what training needs; dev under `holdout` only when it is asked for.
+
+        Args:
+            limit: rows of each split, spread over it; None: all.
 
         Raises:
             Unavailable: the data or the tokenizer are not there.
@@ -70,6 +81,7 @@ class TrialData:
         with available():
             self.tokenizer: PreTrainedTokenizerBase = tokenizer_of(spec.tokenizer or spec.backbone, task, spec.data)
         self._task, self._data, self._max_length, self._cache = task, spec.data, max_length, cache
+        self._limit = limit
         self._labels: dict[str, np.ndarray] = {}  # of every split read so far
         train = self._load(task.train_split)
         self.train, self.selection = hold_out_slice(train) if spec.selection == "holdout" else (train, self.dev)
@@ -99,7 +111,9 @@ class TrialData:
         with available():
             examples = load_examples(self._task, splits, self._data, self.tokenizer, max_length=length, cache=cache)
         self._labels |= {split: examples.labels[examples.splits == split] for split in splits}
-        return examples
+        if self._limit is None or self._limit >= len(examples):
+            return examples
+        return examples.take(np.linspace(0, len(examples) - 1, self._limit).astype(int))
 
 
 class TrainingRun:
@@ -108,12 +122,13 @@ class TrainingRun:
     `history` holds the rows of the epochs run.
     """
 
-    def __init__(self, spec: TrialSpec, *, device: str = "cpu", cache: Path) -> None:
+    def __init__(self, spec: TrialSpec, *, device: str = "cpu", cache: Path, limit: int | None = None) -> None:
         """A trial before its first epoch.
 
         Args:
             device: `cpu`, `cuda` or `cuda:N`.
             cache: folder of tokenised data, shared by all trials of a machine.
+            limit: rows of each split, to try something out; None: all.
 
         Raises:
             Unavailable: data, backbone or start are missing, or the device lacks the precision.
@@ -126,11 +141,11 @@ class TrainingRun:
         self._config = trainables.configure(spec.method, spec.config)
         with available():
             check_precision(self._config.precision, self._device)
-        self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache)
+        self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache, limit=limit)
         self._model = self._new_model().to(self._device)
-        steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
+        self.steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
-        num_steps = self._config.epochs * steps_per_epoch
+        num_steps = self._config.epochs * self.steps_per_epoch
         with self._words():
             self._optimiser = Optimiser.of_trial(self._model, self._config, num_steps=num_steps)
         self._selected_weights: dict[str, Tensor] = {}
@@ -177,18 +192,27 @@ class TrainingRun:
         """Whether all epochs are run, or too many in a row without improvement."""
         return self._is_over(len(self.history), self.best_epoch)
 
+    @property
+    def steps_done(self) -> int:
+        """Training steps taken of the epoch under way; 0 between two epochs."""
+        return self._optimiser.steps - len(self.history) * self.steps_per_epoch
+
     def run_epoch(self) -> EpochRow:
         """Train for one epoch and evaluate on the selection split: the row of this epoch.
 
         Raises:
             TrainingError: the loss is not finite, or memory does not suffice.
         """
+        return result_of(self.epoch_in_steps())
+
+    def epoch_in_steps(self) -> Generator[None, None, EpochRow]:
+        """As `run_epoch`; pauses after each step of training and of evaluation, and can be dropped there."""
         assert not self.finished
         epoch = len(self.history) + 1
         began = time.monotonic()
-        train_loss = self.train_on(self._training_batches(epoch), epoch)
+        train_loss = yield from self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
-        evaluation = self._evaluate(self._data.selection, epoch)
+        evaluation = yield from self._evaluate(self._data.selection, epoch)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
             self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
@@ -225,7 +249,7 @@ class TrainingRun:
                 self._step(self._data.train.batch(rows, self._device)).item()
             trained = time.monotonic()
         evaluated = np.arange(len(self._data.selection))[: steps * EVALUATION_FACTOR * self._config.batch_size]
-        self._evaluate(self._data.selection.take(evaluated), 1)
+        result_of(self._evaluate(self._data.selection.take(evaluated), 1))
         train_share = sum(map(len, batches[1:])) / len(self._data.train)
         eval_share = len(evaluated) / len(self._data.selection)
         return (trained - began) / train_share + (time.monotonic() - trained) / eval_share
@@ -245,13 +269,15 @@ class TrainingRun:
         }
         with disk_errors(folder):
             if self.best_epoch and selected != self._saved_model:
-                weights = self._selected_weights
-                write_model(
-                    selected, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer
-                )
+                self.write_model(selected)
                 self._saved_model = selected
             write_state(folder, state)
         remove_other_models(folder, keep=self._saved_model)
+
+    def write_model(self, folder: Path) -> None:
+        """Make the folder of the selected epoch's model, which `load_trained` reads."""
+        weights = self._selected_weights
+        write_model(folder, lambda to: save_file(weights, to / WEIGHTS), self._description(), self._data.tokenizer)
 
     def outcome(self, predictions: Path | None = None) -> Outcome:
         """The selected epoch's numbers on the split that is reported, and its model.
@@ -280,10 +306,15 @@ class TrainingRun:
         evaluation = self._selected_evaluation if examples is self._data.selection else None
         if evaluation is None:
             with _holding(self._model, self._selected_weights):  # the run's own model is left as it is
-                evaluation = self._evaluate(examples, self.best_epoch)
+                evaluation = result_of(self._evaluate(examples, self.best_epoch))
         if predictions is not None:
             write_predictions(predictions, self._model, self._task, examples, evaluation)
         return evaluation
+
+    def swept(self) -> list[Swept]:
+        """The selected epoch's model under each setting of its exit, on the split that selected it."""
+        examples = self._data.selection
+        return swept(self._model, self._task, examples, self._report(examples, None).outputs)
 
     def content(self) -> Content:
         """Identities of the files, rows and code that the trial is made of, as this process has read them."""
@@ -304,11 +335,11 @@ class TrainingRun:
 
     def try_out(self, *, rows: int = 2) -> None:
         """A step and an evaluation on so few rows: whether the method's code works. The run is of no use then."""
-        self.train_on([self._training_batches(1)[0][:rows]], 1)
-        self._evaluate(self._data.selection.take(np.arange(rows)), 1)
+        result_of(self.train_on([self._training_batches(1)[0][:rows]], 1))
+        result_of(self._evaluate(self._data.selection.take(np.arange(rows)), 1))
 
-    def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> float:
-        """A step on each of these batches of rows of the training data: the mean loss. `run_epoch` takes all rows.
+    def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
+        """A step on each of these batches of rows of the training data, and a pause after each: the mean loss.
 
         Raises:
             TrainingError: as `run_epoch`.
@@ -320,6 +351,7 @@ class TrainingRun:
             for rows in batches:
                 rate = self._optimiser.learning_rate
                 losses.add(self._step(self._data.train.batch(rows, self._device)), rate)
+                yield
         return losses.mean()
 
     def _step(self, batch: dict[str, Tensor]) -> Tensor:
@@ -332,9 +364,10 @@ class TrainingRun:
         order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
-    def _evaluate(self, examples: Examples, epoch: int) -> Evaluation:
+    def _evaluate(self, examples: Examples, epoch: int) -> Generator[None, None, Evaluation]:
         with naming_memory_errors(self._config.batch_size):
-            outputs = full_depth_outputs(self._model, examples, EVALUATION_FACTOR * self._config.batch_size)
+            size = EVALUATION_FACTOR * self._config.batch_size
+            outputs = yield from full_depth_in_steps(self._model, examples, size)
         if not outputs.logits.isfinite().all():
             raise diverged(self._optimiser, "outputs are not finite")
         evaluation = evaluate(

@@ -266,7 +266,7 @@ def test_what_the_selected_epoch_said_is_written_without_asking_the_model_again(
     run.save(tmp_path)
     resumed = TrainingRun.resume(tmp_path, cache=cache)
     asked = resumed.outcome(predictions=tmp_path / "asked.npz")
-    monkeypatch.setattr(training, "full_depth_outputs", None)
+    monkeypatch.setattr(training, "full_depth_in_steps", None)
     kept = run.outcome(predictions=tmp_path / "kept.npz")
     assert kept.reported == asked.reported
     with np.load(tmp_path / "kept.npz") as mine, np.load(tmp_path / "asked.npz") as theirs:

@@ -1,0 +1,163 @@
+"""Trains one configuration once, in this process: `python -m study.try METHOD --task NAME`.
+
+What a study would fix has the study's value. A field that it would tune has that of the first published configuration,
+or else the middle of its range; --set gives it another. Each value is printed with its origin. The method's prints and
+its `breakpoint()` work as in any script, and its errors have their traceback. Nothing is written but tokenised data
+in the cache, unless --out asks for the trained model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from bdb import BdbQuit
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from study.command_line import Parser, argument, guarded, option
+from study.facts.plain_words import clock
+from study.launch_options import LaunchOptions, plan_from
+from study.plans.plan import Layered, in_columns
+from study.plans.plan_file import INCLUDE
+from study.plans.resolution import resolve, resolve_configuration
+from study.plans.resolved_plan import FIRST_SEED
+from study.screen.words import points
+from study.storage.output_places import check_new_folder
+from trainables.configuration import AtLeastOne, Count
+from trainables.runs.trial import TrainingError, TrialSpec, Unavailable
+from trainables.schema import Typed, Value
+
+if TYPE_CHECKING:
+    from trainables.runs.training import TrainingRun
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command; those that `study.launch` has too mean the same."""
+
+    method: Annotated[str, argument("METHOD", "one method, or a variant of one")]
+    task: Annotated[str, option("one task", "NAME")]
+    settings: Annotated[list[str], option("give a field another value", "FIELD=VALUE", flag="--set")] = []
+    limit: Annotated[AtLeastOne | None, option("rows of each split, spread over it; default: all", "N")] = None
+    data: Annotated[str | None, option("default: as the profile has it", "mini|hub|FOLDER")] = None
+    backbone: Annotated[str | None, option("default: the method's own", "NAME_OR_FOLDER")] = None
+    tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
+    profile: Annotated[str | None, option("default: auto, as of study.launch", "NAME")] = None
+    include: Annotated[str | None, option(INCLUDE.partition(";")[0], "FOLDER")] = None
+    seed: Annotated[Count, option("default: %(default)d, of a study's first confirm trial", "K")] = FIRST_SEED
+    out: Annotated[str | None, option("a new folder for the trained model; default: it is not kept", "FOLDER")] = None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the configuration is trained, 1 after an error of the method, 2 if it cannot be."""
+    return guarded("study.try", lambda: _main(argv))
+
+
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.try", " ".join((__doc__ or "").split()))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(argv)
+    if options.out is not None:
+        check_new_folder("--out", Path(options.out))
+    spec, values = spec_of(options)
+    rows = [(name, json.dumps(own.value), own.origin) for name, own in values.items()]
+    print(f"{spec.method}/{spec.task}, seed {spec.seed}", *in_columns(rows), sep="\n", flush=True)
+    try:
+        train(spec, options)
+    except Unavailable:
+        raise
+    except TrainingError as error:
+        raise ValueError(str(error)) from None
+    except BdbQuit:  # `q` in the debugger
+        raise KeyboardInterrupt from None
+    except Exception:  # noqa: BLE001  # the method's, and who writes one wants to see where
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
+    """The trial that the options ask for, and each value of its configuration with its origin.
+
+    Raises:
+        ValueError: a study could not run it.
+    """
+    said = {name: getattr(options, name) for name in Options.__struct_fields__ if hasattr(LaunchOptions, name)}
+    said |= {"methods": [options.method], "tasks": [options.task], "out": None}
+    asked, _ = plan_from(LaunchOptions(**said))
+    if len(asked.methods) + len(asked.tasks) > 2:
+        raise ValueError(f"METHOD is {options.method}, --task {options.task}; allowed: one of each")
+    plan = replace(asked, sampler="random", samples=1, start_from={}, search_precision=UNSET)
+    resolved = resolve(plan)
+    arm = resolved.arms[0]
+    resolution = resolve_configuration(plan, arm.method, arm.task)
+    values = {name: Layered(arm.fixed[name], own.origin) for name, own in resolution.fixed.items()}
+    published = arm.first[0] if arm.first else {}
+    for name, own in resolution.tuned.items():
+        middle = Layered(arm.space[name].middle, f"the middle of {arm.space[name]}, {own.origin}")
+        source = own.origin.partition(" ")[0]
+        values[name] = Layered(published[name], f"{source} PUBLISHED, first") if name in published else middle
+    spec = TrialSpec(
+        method=arm.method,
+        task=arm.task,
+        own_task=resolved.own_task(arm.task),
+        config={name: own.value for name, own in values.items()},
+        seed=options.seed,
+        data=plan.data,
+        backbone=arm.pinned_backbone,
+        tokenizer=arm.pinned_tokenizer,
+        selection=plan.selection,
+        report_dev=plan.selection == "dev",
+    )
+    origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
+    return spec, values | origins
+
+
+def train(spec: TrialSpec, options: Options) -> None:
+    """Trains it, and prints what is seen of it."""
+    import torch  # seconds, once the options are found right
+
+    from trainables.runs.training import TrainingRun
+    from trainables.sources import cache_folder
+
+    began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
+    run = TrainingRun(spec, device=device, cache=cache_folder(), limit=options.limit)
+    epochs = spec.config["epochs"]
+    while not run.finished:
+        _train_epoch(run, f"epoch {len(run.history) + 1}/{epochs}")
+    best = run.history[run.best_epoch - 1]
+    for own in run.swept():
+        setting = "" if own.rule.setting is None else f" {own.rule.setting:.3g}"
+        print(f"  {own.rule.name}{setting}: score {points(own.score)}, {own.mean_layers:.2f} layers")
+    if options.out is not None:
+        run.write_model(Path(options.out))
+        print(f"wrote {options.out}")
+    print(
+        f"score {points(best.selection_score)} ({spec.selection}, epoch {best.epoch}), {best.mean_layers:.2f} of "
+        f"{best.num_layers} layers, {clock(time.monotonic() - began)} on {device}"
+    )
+
+
+def _train_epoch(run: TrainingRun, name: str) -> None:
+    from tqdm import tqdm
+
+    with tqdm(total=run.steps_per_epoch, desc=name, unit="step", leave=False, disable=None) as bar:
+        for _ in run.epoch_in_steps():
+            bar.update(run.steps_done - bar.n)
+    row = run.history[-1]
+    print(
+        f"{name}: loss {row.train_loss:.4f}, score {points(row.selection_score)}, {row.mean_layers:.2f} of "
+        f"{row.num_layers} layers",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

