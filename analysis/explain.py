@@ -44,7 +44,7 @@ def explain(study: Study, name: str) -> str:
     number = f"{POINTS.text(cell.median)} points, median of {len(cell.records)}" if cell.records else "no number"
     parts = [
         f"{name} in {study.folder}: {number} ({cell.shortfall})",
-        *(line for record in (*cell.records, *cell.failed) for line in _record_lines(study, record)),
+        *(line for record in (*cell.records, *cell.failed, *cell.dropped) for line in _record_lines(study, record)),
         *_search_lines(study, cell),
         f"in MLflow: tags.arm = '{name}'",
     ]
@@ -84,7 +84,7 @@ def _search_lines(study: Study, cell: Cell) -> list[str]:
 
 
 def _record_lines(study: Study, record: Record) -> list[str]:
-    """A confirm trial: what came of it, its key, where it ran, what it left, and its lines in the journal."""
+    """What came of a confirm or a dropped trial, its key, where it ran, what it left, and its lines in the journal."""
     predictions = predictions_file(study.folder, record.key)
     details = {
         "metrics": json.dumps(to_plain(record.metrics)) if record.metrics else "",
@@ -95,8 +95,9 @@ def _record_lines(study: Study, record: Record) -> list[str]:
         "in MLflow": f"tags.key = '{record.key}'",
     }
     score = None if record.score is None else f"{POINTS.text(record.score)} points at epoch {record.epoch}"
+    came = score if record.status == "completed" else f"{record.status}: {record.error}"
     return [
-        f"  seed {record.seed}: {score or f'failed: {record.error}'}; key {record.key}",
+        f"  seed {record.seed}: {came}; key {record.key}",
         *(f"    {name}: {value}" for name, value in details.items() if value),
         *(f"    {line}" for line in journal_lines(study, record.key)),
     ]

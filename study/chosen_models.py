@@ -52,7 +52,7 @@ def confirmed_models(arm: Arm, records: Sequence[Record]) -> list[Record]:
     """The completed trials of an arm whose models count, by seed: those of its winner."""
     own = [record for record in records if record.arm == arm.name]
     winner = winner_of(arm, own)
-    return [record for record in winner.confirm_trials(own) if keeps_model(record)] if winner else []
+    return [record for record in winner.confirm_trials(own) if record.status == "completed"] if winner else []
 
 
 def with_model_as_it_lies(record: Record, folder: Path) -> Record:

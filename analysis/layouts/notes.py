@@ -149,6 +149,7 @@ def study_notes(studies: list[Study], rows: list[Row]) -> list[str]:
     return [
         *(f"{name}: {', '.join(settings)}" for name, study in named if (settings := _settings(study))),
         *_search_notes(rows, cells),
+        *(_dropped_note(cell, record) for cell in cells for record in cell.dropped),
         *(f"{title} is not the official GLUE: {'; '.join(lines)}" for title, lines in other_data(rows).items()),
         *(line for study in studies for line in _code_notes(study, cells)),
         *_device_notes(studies, cells),
@@ -171,6 +172,10 @@ def _settings(study: Study) -> list[str]:
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
         *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
     ]
+
+
+def _dropped_note(cell: Cell, record: Record) -> str:
+    return f"{cell.name}: {record.phase} trial {record.trial} (seed {record.seed}) was dropped: {record.error}"
 
 
 def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:

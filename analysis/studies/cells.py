@@ -97,9 +97,16 @@ class Cell:
         return next(study for study in self.studies if record.key in study.by_key)
 
     @property
+    def dropped(self) -> list[Record]:
+        """The trials of the arm that `study.drop` has set aside."""
+        return [record for record in self.arm_records if record.status == "dropped"]
+
+    @property
     def shortfall(self) -> str:
         """How its seeds differ from the protocol's, and of an empty cell why, where that is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""
+        dropped = [str(record.seed) for record in self.dropped if record.phase == "confirm"]
+        failed += f"; dropped: {', '.join(dropped)}" if dropped else ""
         reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies if self.state == "missing")
         if known := " and ".join(filter(None, reasons)):
             return f"missing: {known}{failed}"
@@ -198,14 +205,17 @@ def _repeat(cell: Cell, arm: Arm) -> Cell:
 
 
 def _joined(studies: list[Study], arm: str) -> list[Record]:
-    """The arm's records of all studies, each trial once; a failed one only where no other study completed it."""
+    """The arm's records of all studies, each trial once.
+
+    A failed one stands only where no other study completed it, a dropped one wherever one study dropped it.
+    """
     found: dict[str, tuple[Study, Record]] = {}
     for study in studies:
         for record in study.by_arm.get(arm, []):
             earlier = found.get(record.key)
-            if earlier is None or earlier[1].status == "failed":
+            if earlier is None or earlier[1].status == "failed" or record.status == "dropped":
                 found[record.key] = (study, record)
-            elif record.status != "failed":
+            elif record.status != "failed" and earlier[1].status != "dropped":
                 _check_same_numbers(*earlier, study, record)
     return [record for _, record in found.values()]
 

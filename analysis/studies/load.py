@@ -159,7 +159,7 @@ def check_record(record: Record) -> list[str]:
     if record.status == "failed":
         return []
     lines = _not_a_share("selection_score", record.selection_score)
-    if record.status == "stopped" and record.score is None:
+    if record.status != "completed" and record.score is None:
         return lines
     lines += _not_a_share("score", record.score)
     missing = [name for name in TASKS[record.task].metrics if name not in record.metrics]

@@ -99,7 +99,8 @@ class ArmProgress:
         if self.winner is None:
             return "no search trial completed"
         done, wanted = len(self.confirmed), len(self.arm.seeds)
-        return "" if done >= wanted else f"confirm {done} of {wanted}"
+        dropped = sum(1 for trial in self.confirm_trials if trial.record and trial.record.status == "dropped")
+        return "" if done >= wanted else f"confirm {done} of {wanted}" + f", {dropped} dropped" * bool(dropped)
 
 
 class StudyProgress:

@@ -34,6 +34,7 @@ STATES: dict[Status, TrialState] = {
     "completed": TrialState.COMPLETE,
     "stopped": TrialState.PRUNED,
     "failed": TrialState.FAIL,
+    "dropped": TrialState.FAIL,
 }
 _ATTEMPTS = 50  # proposals in a row; where all were drawn before, the points of the space are gone through
 

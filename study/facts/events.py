@@ -176,6 +176,13 @@ class TrialReopened(BaseEvent, frozen=True, kw_only=True):
     reason: Reopening  # `--retry-failed`, or other code or versions than those of its record
 
 
+class TrialDropped(BaseEvent, frozen=True, kw_only=True):
+    """A person set an ended trial aside: it stays, and counts nowhere."""
+
+    key: str
+    because: str | None  # in a line; None takes it back
+
+
 class SmokeStepFailed(BaseEvent, frozen=True, kw_only=True):
     """The one step that an arm's method takes before any trial of the arm failed: the launch ended, nothing ran."""
 
@@ -234,6 +241,7 @@ Event = (
     | TrialRestarted
     | TrialEnded
     | TrialReopened
+    | TrialDropped
     | SmokeStepFailed
     | NodeLeftOut
     | NodeTakenBack

@@ -13,7 +13,7 @@ from trainables.runs.trial import Latency, Score
 from trainables.schema import Configuration, Typed
 
 Phase = Literal["search", "confirm"]
-Status = Literal["completed", "stopped", "failed"]
+Status = Literal["completed", "stopped", "failed", "dropped"]
 
 
 class Record(Typed, frozen=True, kw_only=True, gc=False):
@@ -28,8 +28,8 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     seed: int
     config: Configuration  # every field of the method's, tuned and fixed
     start: str | None = None  # key of the trial whose model it began from
-    status: Status  # "stopped" is by ASHA
-    error: str | None = None  # last line of the error of a failed trial
+    status: Status  # "stopped" is by ASHA, "dropped" by `study.drop`: it counts nowhere
+    error: str | None = None  # last line of the error of a failed trial; why a trial was dropped
     score: Score | None = None  # the task's metric at the selected epoch, on the reported split
     selection_score: Score | None = None  # the same metric on the split used to select
     metrics: Mapping[str, float] = {}  # every component metric of the reported split at that epoch

@@ -11,6 +11,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from study.facts.attestation import code_of
 from study.facts.events import (
     FILE,
@@ -29,6 +31,7 @@ from study.facts.events import (
     SmokeStepFailed,
     StartChosen,
     StudyPaused,
+    TrialDropped,
     TrialEnded,
     TrialReopened,
     TrialRestarted,
@@ -272,6 +275,8 @@ class StudyFacts:
                 self.notices.append(event)
             case TrialReopened():
                 self._reopen(event)
+            case TrialDropped():
+                self._drop(event)
             case NodeLeftOut() | NodeTakenBack() | StudyPaused():
                 self._notice(event)
             case SearchClosed():
@@ -428,6 +433,18 @@ class StudyFacts:
         for scores in arm.rungs.values():
             scores.pop(event.key, None)
         self.notices.append(event)
+
+    def _drop(self, event: TrialDropped) -> None:
+        """The record stays where it is, with another status. What ASHA has decided by its scores stays decided."""
+        trial = self._heard_of(event.key)
+        if trial.record is None or trial.ended is None:
+            raise ValueError(f"trial {event.key!r} has not ended, so it cannot be dropped")
+        before, after = trial.record, self._record(trial, trial.ended)
+        if event.because is not None:
+            after = replace(after, status="dropped", error=event.because)
+        trial.record = after
+        for records in (self.records, self.arm(trial.started.arm).records):
+            records[records.index(before)] = after
 
     def _notice(self, event: NodeLeftOut | NodeTakenBack | StudyPaused) -> None:
         if isinstance(event, NodeLeftOut):

@@ -48,6 +48,7 @@ MLFLOW_STATUS = {
     "completed": "FINISHED",
     "stopped": "FINISHED",
     "failed": "FAILED",
+    "dropped": "KILLED",
     "interrupted": "SCHEDULED",
     "waiting": "SCHEDULED",
     "running": "RUNNING",
@@ -309,6 +310,8 @@ def _trial_note(trial: TrialFacts, status: str, *, is_superseded: bool) -> str:
         return ""
     if status == "failed":
         return _failure_note(record, trial.ended.failure if trial.ended else None)
+    if status == "dropped":
+        return f"Dropped, and in no number: {record.error}"
     if status == "stopped" and decision and decision.cutoff is not None:
         cutoff = f"the cutoff of {decision.recorded} earlier trials was {decision.cutoff:.4f}"
         return f"Stopped by ASHA after epoch {decision.rung}: score {trial.scores[decision.rung]:.4f}, {cutoff}."

@@ -33,6 +33,8 @@ def describe_record(record: Record) -> str:
     """An ended trial in a line."""
     if record.status == "failed":
         return f"{_record_name(record)} failed: {record.error}"
+    if record.status == "dropped":
+        return f"{_record_name(record)} is dropped: {record.error}"
     stopped = record.status == "stopped"
     verb = f"stopped at epoch {record.epochs}" if stopped else counted(record.epochs, "epoch")
     score = points(record.selection_score if record.score is None else record.score)

@@ -120,8 +120,8 @@ class TrialPlace(ABC):
 
 
 def keeps_model(record: Record) -> bool:
-    """The study's one rule of what stays: the model of a completed confirm trial, all else goes."""
-    return record.phase == "confirm" and record.status == "completed"
+    """The study's one rule of what stays: the model of a completed confirm trial, dropped or not; all else goes."""
+    return record.phase == "confirm" and record.status in ("completed", "dropped")
 
 
 class TrialFolder(TrialPlace):

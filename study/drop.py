@@ -1,0 +1,87 @@
+"""Leaves a trial out of all numbers: `python -m study.drop runs/NAME KEY --because "a bad disk"`.
+
+The trial stays where it is, with its predictions and its model; the table names it and the reason. No launch runs it
+again or takes another seed for it: a dropped confirm trial leaves its cell incomplete. If the dropped trial was the
+best of its search, the next launch confirms the best of the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from study.command_line import Parser, argument, guarded, option
+from study.facts.events import TrialDropped
+from study.facts.journal import Journal
+from study.facts.plain_words import first_of
+from study.facts.record import Record
+from study.plans.plan_file import require_plan
+from study.screen.words import describe_record, python
+from trainables.schema import Typed
+
+MOST_NAMED = 10  # keys in an error
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    folder: Annotated[str, argument("runs/NAME", "the study's folder")]
+    key: Annotated[str, argument("KEY", "the trial, by its key or the first digits of it; analysis.explain lists keys")]
+    because: Annotated[str | None, option("the reason, which the notes of the table give", "TEXT")] = None
+    undo: Annotated[bool, option("count the trial again")] = False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the trial is dropped, or counts again; 2 if it cannot be, and nothing has changed."""
+    return guarded("study.drop", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(argv)
+    reason = " ".join((options.because or "").split())
+    if bool(reason) == options.undo:
+        raise ValueError("allowed: --because with a reason, or --undo")
+    folder = Path(options.folder)
+    require_plan(folder)
+    journal = Journal(folder)
+    try:
+        record = _ended_trial(journal.facts.records, options.key)
+        if options.undo != (record.status == "dropped"):
+            raise ValueError(f"trial {record.key} is {record.status}; allowed: {_ALLOWED[options.undo]}")
+        if record.status == "failed":
+            raise ValueError(f"trial {record.key} failed, so it is in no number; nothing to drop")
+        journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
+        after = journal.facts.trials[record.key].record
+    finally:
+        journal.close()
+    assert after is not None
+    print(f"{describe_record(after)}\nthe tables again: {python()} -m study.rebuild {folder}")
+    return 0
+
+
+_ALLOWED = {True: "--undo for a trial that was dropped", False: "a trial that was not dropped before"}
+
+
+def _ended_trial(records: Sequence[Record], key: str) -> Record:
+    """The newest record of the one trial whose key begins like this.
+
+    Raises:
+        ValueError: none does, or several do.
+    """
+    found = {record.key: record for record in records if record.key.startswith(key)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    menu = found or {record.key: record for record in records}
+    named = first_of([f"{own.key} ({own.arm} {own.phase} {own.trial})" for own in menu.values()], MOST_NAMED)
+    wrong = "several trials have" if found else "no ended trial has"
+    raise ValueError(f"{wrong} the key {key!r}; available: {named or 'none'}")
+
+
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.drop", __doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Trials left out of all numbers: pytest tests/study/test_drop.py"""
+
+import pytest
+from helpers.launched_studies import launch, launched_study, mini_plan
+
+from analysis import tables, verify
+from analysis.studies.cells import rows_of
+from analysis.studies.load import load_study
+from study import drop
+from study.decisions.progress import last_progress
+from study.facts.journal import Journal
+from study.facts.study_facts import read_facts
+
+PLAN = mini_plan(methods=("albert",), tasks=("rte",), samples=3, seeds=3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return launched_study(tmp_path / "s", PLAN)
+
+
+def arm_of(folder):
+    return last_progress(PLAN, read_facts(folder)).arm("albert/rte")
+
+
+def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(folder, capsys):
+    first = arm_of(folder).confirmed[0]
+    assert drop.main([str(folder), first.key[:12], "--because", "the  node\nswapped"]) == 0
+    assert "is dropped: the node swapped" in capsys.readouterr().out
+    arm = arm_of(folder)
+    assert [record.seed for record in arm.confirmed] == [43, 44] and arm.missing == "confirm 2 of 3, 1 dropped"
+    launch(folder, PLAN)
+    assert arm_of(folder).missing == "confirm 2 of 3, 1 dropped"
+    (row,) = rows_of([load_study(folder)])
+    cell = row.cells["rte"]
+    assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped: 42")
+    assert len(read_facts(folder).records) == 6  # it is still there
+
+
+def test_dropped_winner_gives_way_to_the_best_of_the_rest(folder):
+    before = arm_of(folder).winner.search
+    drop.main([str(folder), before.key, "--because", "a bad disk"])
+    after = arm_of(folder).winner.search
+    assert after.trial != before.trial and after.selection_score <= before.selection_score
+    launch(folder, PLAN)
+    assert arm_of(folder).missing == "" and len(arm_of(folder).facts.search) == 3
+    assert verify.main([str(folder)]) == 0
+
+
+def test_table_names_the_trial_and_the_reason(folder):
+    drop.main([str(folder), arm_of(folder).confirmed[1].key, "--because", "a bad disk"])
+    tables.main([str(folder)])
+    text = (folder / "tables" / "dev.md").read_text()
+    assert "albert/rte: confirm trial 1 (seed 43) was dropped: a bad disk" in text
+
+
+def test_undo_brings_back_the_same_record(folder):
+    records = read_facts(folder).records
+    drop.main([str(folder), records[-1].key, "--because", "a bad disk"])
+    assert read_facts(folder).records != records
+    assert drop.main([str(folder), records[-1].key, "--undo"]) == 0
+    assert read_facts(folder).records == records
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["zz", "--because", "x"], "no ended trial has the key 'zz'; available: "),
+        (["KEY"], "allowed: --because with a reason, or --undo"),
+        (["KEY", "--because", " "], "allowed: --because with a reason, or --undo"),
+        (["KEY", "--undo"], "is completed; allowed: --undo for a trial that was dropped"),
+    ],
+)
+def test_what_cannot_be_dropped_is_named_in_one_line(folder, capsys, arguments, message):
+    key, before = arm_of(folder).confirmed[0].key, (folder / "events.jsonl").read_bytes()
+    assert drop.main([str(folder), *(key if own == "KEY" else own for own in arguments)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert (folder / "events.jsonl").read_bytes() == before
+
+
+def test_study_that_a_launch_runs_is_left_alone(folder, capsys):
+    key, journal = arm_of(folder).confirmed[0].key, Journal(folder)
+    assert drop.main([str(folder), key, "--because", "x"]) == 2
+    assert "is being run by another launch" in capsys.readouterr().err
+    journal.close()
