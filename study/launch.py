@@ -73,6 +73,7 @@ from study.screen.terminal import can_redraw, console_on, waiting_for
 from study.screen.words import describe_failure, describe_retries, failures_command, missing_cells, python
 from study.storage.addresses import join, make_writable, masked, storage_address
 from study.storage.trial_places import storage_for
+from study.winners import in_lines
 from trainables import method_files
 from trainables.data import glue
 from trainables.data.tasks import TASKS, trainable_tasks
@@ -633,6 +634,10 @@ def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpt
         return status
     if progress.facts.records:  # else the table has published numbers alone
         print(f"\n{for_screen(table, sys.stdout)}")
+    for line in in_lines(progress)[:MOST_ARMS]:
+        print(on_screen(f"best:        {line}", sys.stdout))
+    if len(in_lines(progress)) > MOST_ARMS:
+        print(f"all of them: {python()} -m study.winners {shlex.quote(str(folder))}")
     for line in failed:
         print(on_screen(f"failed: {line}", sys.stdout))
     if failed:

@@ -1,7 +1,7 @@
 """Writes every export of a study again, from its plan and its journal: `python -m study.rebuild runs/NAME`.
 
-The exports are `records.jsonl`, `optuna.journal`, tables, pictures, the report, and the runs in MLflow. A launch writes
-them when it ends. No command reads them back, so each of them may be deleted at any time.
+The exports are `records.jsonl`, `optuna.journal`, `best.toml`, tables, pictures, the report, and the runs in MLflow. A
+launch writes them when it ends. No command reads them back, so each of them may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from study.plans.resolved_plan import Arm
 from study.screen.terminal import waiting_for
 from study.screen.words import python
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS
+from study.winners import BEST, as_toml
 from trainables.atomic_files import write_bytes
 from trainables.schema import Typed
 
@@ -42,6 +43,7 @@ def write_files(folder: Path, progress: StudyProgress) -> str:
     try:
         write_bytes(folder / RECORDS, records_as_lines(progress.facts.records))
         write_bytes(folder / OPTUNA, optuna_file(progress))
+        write_bytes(folder / BEST, as_toml(progress).encode())
     except OSError as error:
         print(f"not exported: {error}; again later: {python()} -m study.rebuild {folder}", file=sys.stderr)
     return analyse(folder)

@@ -17,7 +17,7 @@ from study.facts.record import records_as_lines
 from study.facts.study_facts import read_facts, read_records
 from study.plans.resolution import resolve
 
-EXPORTS = ("records.jsonl", "optuna.journal", "tables", "pictures", "report.html")
+EXPORTS = ("records.jsonl", "optuna.journal", "best.toml", "tables", "pictures", "report.html")
 
 
 def trials_of(path, arm):

@@ -1,0 +1,132 @@
+"""The best configuration of each arm: `python -m study.winners runs/NAME`.
+
+With `--format toml` it is a plan that repeats these configurations without a search, for `study.launch --plan`. A
+launch writes the same as `best.toml` into the study's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec.structs import replace
+
+from study.command_line import Parser, argument, guarded, option
+from study.decisions.progress import ArmProgress, StudyProgress, last_progress
+from study.facts.plain_words import counted
+from study.facts.study_facts import read_facts
+from study.plans.plan_file import plan_as_toml, require_plan
+from study.screen.words import points
+from trainables.schema import Configuration, Typed, Value
+
+BEST = "best.toml"  # an export
+_SPECIAL = str.maketrans({"_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#"})
+
+
+def decided(progress: StudyProgress) -> list[ArmProgress]:
+    """The arms of the tables that have searched, and whose winner is known."""
+    return [arm for arm in progress.arms if arm.arm.space and not arm.arm.repeat and arm.winner]
+
+
+def searched_values(arm: ArmProgress) -> Configuration:
+    """The winner's values of the fields that were searched."""
+    assert arm.winner is not None
+    return {name: arm.winner.config[name] for name in arm.arm.space}
+
+
+def in_lines(progress: StudyProgress) -> list[str]:
+    """A line for each arm: `palbert/rte: learning_rate 2.1e-05, beta 0.31`."""
+    return [f"{arm.arm.name}: {_in_words(searched_values(arm))}" for arm in decided(progress)]
+
+
+def as_toml(progress: StudyProgress) -> str:
+    """The study's plan with its winners in the place of its searches."""
+    asked = progress.plan.asked
+    values = {
+        f"{arm.arm.name}:{name}": value for arm in decided(progress) for name, value in searched_values(arm).items()
+    }
+    return plan_as_toml(replace(asked, samples=0, settings={**asked.settings, **values}))
+
+
+def as_json(progress: StudyProgress) -> str:
+    """A list of arms, each with its searched and its fixed fields and its scores, as shares."""
+    arms = [
+        {
+            "arm": arm.arm.name,
+            "searched": searched_values(arm),
+            "fixed": arm.arm.fixed,
+            "selection_score": arm.winner and arm.winner.search and arm.winner.search.selection_score,
+            "scores": {record.seed: record.score for record in arm.confirmed},
+            "median": arm.median,
+        }
+        for arm in decided(progress)
+    ]
+    return json.dumps(arms, indent=1) + "\n"
+
+
+def as_latex(progress: StudyProgress) -> str:
+    """A table for an appendix: a line for each arm, a column for each field that any of them searched."""
+    arms = decided(progress)
+    fields = list(dict.fromkeys(name for arm in arms for name in arm.arm.space))
+    rows = [["arm", *fields]]
+    rows += [[arm.arm.name, *(_short(searched_values(arm).get(name, "--")) for name in fields)] for arm in arms]
+    lines = [" & ".join(cell.translate(_SPECIAL) for cell in row) + r" \\" for row in rows]
+    head = [rf"\begin{{tabular}}{{l{'r' * len(fields)}}}", r"\toprule", lines[0], r"\midrule"]
+    return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def as_text(progress: StudyProgress) -> str:
+    """The same as `in_lines`, with the winner's score in the search and the median of its seeds."""
+    arms = zip(in_lines(progress), decided(progress), strict=True)
+    return "".join(f"{line} ({_scores(arm)})\n" for line, arm in arms)
+
+
+def _scores(arm: ArmProgress) -> str:
+    best = arm.winner.search if arm.winner else None
+    search = f"search {points(best.selection_score)}" if best else "no search"
+    return f"{search}, median {points(arm.median) or 'unknown'} of {counted(len(arm.confirmed), 'seed')}"
+
+
+def _in_words(values: Configuration) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: Value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+FORMATS = {"text": as_text, "toml": as_toml, "json": as_json, "latex": as_latex}
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    folder: Annotated[str, argument("runs/NAME", "the study's folder")]
+    format: Annotated[Literal["text", "toml", "json", "latex"], option("default: text")] = "text"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if a search has a winner, 1 if none has; 2 if the folder is no study."""
+    return guarded("study.winners", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(argv)
+    folder = Path(options.folder)
+    progress = last_progress(require_plan(folder).plan, read_facts(folder))
+    if not decided(progress):
+        print("no search of this study has completed a trial", file=sys.stderr)
+        return 1
+    print(FORMATS[options.format](progress), end="")
+    return 0
+
+
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "study.winners", __doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
