@@ -245,7 +245,7 @@ def p_text(p_value: float) -> str:
 
 def limits_in_words(studies: list[Study]) -> str:
     epochs = [
-        f"{study.file.plan.asked.epochs} epochs at most on {titles(study)}"
+        f"{study.file.plan.asked.settings['epochs']} epochs at most on {titles(study)}"
         for study in studies
         if study.protocol.selection == studies[0].protocol.selection
     ]

@@ -14,8 +14,6 @@ its help; the parser is made from these:
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import re
 import select
@@ -35,6 +33,7 @@ from msgspec.structs import FieldInfo, fields
 from study.facts.plain_words import on_screen, wrapped
 from study.own_packages import CONSOLE, PACKAGES, check_own
 from study.plans.plan import NAMES_IN_REPOSITORIES
+from study.plans.ranges import read_value
 from study.storage.addresses import masked
 from trainables.configuration import TrainingConfig
 from trainables.schema import Typed, Value, from_plain
@@ -64,7 +63,6 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "use_cpu": _WITHOUT_GPU,
 }
 _FIELDS = {*TrainingConfig.__struct_fields__, *NAMES_IN_REPOSITORIES.values()}
-_OF_NUMBERS = "0123456789.eE+-_"
 
 
 class _Help(argparse.HelpFormatter):
@@ -291,16 +289,7 @@ def read_setting(text: str, option: str = "--set") -> tuple[str, Value]:
         ValueError: it has another form.
     """
     field, value = read_pair(option, text, "FIELD=VALUE")
-    is_number = value.strip(_OF_NUMBERS) == ""
-    try:
-        read: Value = float(value) if is_number else json.loads(value)
-    except ValueError:
-        return field, value
-    if is_number and isinstance(read, float):
-        if not math.isfinite(read):
-            return field, value
-        return field, int(read) if read.is_integer() else read  # 1e3 is 1000; the field makes of it what it holds
-    return field, read
+    return field, read_value(value)
 
 
 def read_pair(option: str, text: str, form: str) -> tuple[str, str]:

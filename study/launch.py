@@ -23,7 +23,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room, local_gpus
-from study.command_line import guarded, read_setting
+from study.command_line import guarded
 from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
 from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
@@ -46,6 +46,7 @@ from study.launch_options import (
     default_driver,
     is_installed,
     plan_from,
+    settings_of,
 )
 from study.mlflow_mirror.tracking import silence_of
 from study.plans.departures import departures_in_words
@@ -65,7 +66,7 @@ from study.plans.plan_file import (
     write_plan,
 )
 from study.plans.pretrained_backbone import unknown_in_words
-from study.plans.resolution import explain, resolve
+from study.plans.resolution import explain, papers_values, resolve
 from study.plans.resolved_plan import ResolvedPlan, digest, in_file_names
 from study.rebuild import write_files
 from study.screen.live_view import LiveView
@@ -122,8 +123,8 @@ def open_study(options: LaunchOptions) -> Study:
     except ValueError as error:
         if options.plan is None:
             raise
-        typed = [read_setting(text)[0] for text in options.settings]
-        raise ValueError(of_settings_in_file(str(error), plan, path=options.plan, typed=typed)) from None
+        fault = of_settings_in_file(str(error), plan, path=options.plan, typed=settings_of(options))
+        raise ValueError(fault) from None
 
 
 def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = None, why: str = "") -> Study:
@@ -269,7 +270,22 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
     elsewhere = _same_arms_elsewhere(study) if study.earlier is None else []
     names = ", ".join(study.resolved.untrained)
     untrained = [f"untrained backbone {names}: its weights are random; --backbone names a pretrained one"] * bool(names)
-    return [*untrained, *raised, *_not_launched(study, options, facts, launched=launched), *elsewhere]
+    return [
+        *untrained,
+        *_not_searched(study.resolved),
+        *raised,
+        *_not_launched(study, options, facts, launched=launched),
+        *elsewhere,
+    ]
+
+
+def _not_searched(plan: ResolvedPlan) -> list[str]:
+    """A line that names what could be searched and has one value, and why."""
+    if plan.asked.searched_alone is UNSET:
+        return []
+    why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
+    left = list(dict.fromkeys(name for arm in plan.arms for name in papers_values(plan.asked, arm.method, arm.task)))
+    return [f"{why}: these take the paper's value, which --explain METHOD/TASK names: {', '.join(left)}"] * bool(left)
 
 
 def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:

@@ -23,6 +23,17 @@ from study.first_from import read_winners
 from study.own_packages import PACKAGES, check_own
 from study.plans.plan import EarlyStopping, Plan, SearchRepeats
 from study.plans.plan_file import INCLUDE, include_folder, read_toml
+from study.plans.ranges import (
+    FORMS,
+    Choices,
+    Interval,
+    Setting,
+    is_searched,
+    joined,
+    lay_over,
+    read_searched,
+    scope_and_field,
+)
 from study.plans.samplers import FORM, SAMPLERS, sampler_as_meant
 from study.storage.addresses import (
     TRACKING_DEFAULT,
@@ -36,10 +47,10 @@ from study.storage.addresses import (
 )
 from study.storage.output_places import check_folder
 from trainables import base_method, method_files
-from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision, TrainingConfig
+from trainables.configuration import AtLeastOne, Count, NotNegative, Positive, Precision
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.runs.trial import Selection
-from trainables.schema import Configuration, from_plain
+from trainables.schema import Value, from_plain
 from trainables.spelling import is_same_name, resolve_name
 
 DESCRIPTION = """Tunes each method on each task with Optuna under ASHA, on Ray or on this machine, repeats the best
@@ -75,6 +86,10 @@ _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
 _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
+_SAMPLES = "search trials per arm; 0: no search, what is tuned takes the paper's value"
+_SET = "fix a field of every method that has it, or of a SCOPE: METHOD, METHOD:VARIANT or METHOD/TASK"
+_SEARCH = "tune a field in this range, or among these choices; scopes as of --set"
+_SEARCH_ONLY = "repeatable, or a,b,c: tune these fields alone; the others take the paper's value"
 _FIRST_FROM = "each arm tries first what won in that study, on its task or else on others; the plan keeps the values"
 _STARTS = "trials of the first start from the best model of the second: rte=mnli, palbert/rte=albert/mnli"
 _SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
@@ -91,8 +106,7 @@ _MAX_MINUTES = "begin no epoch after X minutes; those under way are finished, th
 class StudyOptions(Grouped, frozen=True, kw_only=True):
     """The options that say what is studied; None: as the profile has it.
 
-    An option with the name of a field of `Plan` is that field. Every other one with the name of a field of
-    `TrainingConfig` fixes that field for all methods, as --set does.
+    An option with the name of a field of `Plan` is that field; --epochs and --attention are words for --set.
     """
 
     group = "what to study (defaults come from the profile, or from the study of --continue)"
@@ -116,15 +130,17 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option("what every trial starts from", "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
-    samples: Annotated[AtLeastOne | None, option("search trials per arm", "N")] = None
+    samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
     seeds: Annotated[AtLeastOne | None, option("how many confirm trials per arm, each with its own seed", "K")] = None
-    epochs: Annotated[AtLeastOne | None, option("at most, per trial", "E")] = None
+    epochs: Annotated[AtLeastOne | None, option("at most, per trial: --set epochs=E", "E")] = None
     sampler: Annotated[str | None, option(_SAMPLER, "|".join([*SAMPLERS, FORM]))] = None
     selection: Annotated[Selection | None, option("split that stops and selects")] = None
     early_stopping: Annotated[str | None, option(_EARLY_STOPPING, "none|asha|asha:grace=1,factor=3")] = None
     search_precision: Annotated[Precision | None, option(_SEARCH_PRECISION)] = None
     attention: Annotated[Literal["softmax", "nystrom"] | None, option(_ATTENTION)] = None
-    settings: Annotated[list[str], option("fix a field of the methods", "FIELD=VALUE", flag="--set")] = []
+    settings: Annotated[list[str], option(_SET, "[SCOPE:]FIELD=VALUE", flag="--set")] = []
+    search: Annotated[list[str], option(_SEARCH, f"[SCOPE:]FIELD={FORMS.replace(', ', '|')}")] = []
+    search_only: Annotated[list[str], option(_SEARCH_ONLY, "FIELD")] = []
     start_from: Annotated[list[str], option(_STARTS, "ARM=ARM")] = []
     first_from: Annotated[str | None, option(_FIRST_FROM, "runs/OTHER")] = None
     search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
@@ -155,6 +171,7 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
         "backbone",
         "profile",
         "settings",
+        "search",
         "samples",
         "seeds",
         "epochs",
@@ -275,7 +292,7 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         include_folder(base.methods, base.include)
     if options.plan:
         base = _as_meant(base, options.plan)
-    names = [name for name in Plan.__struct_fields__ if name != "profile"]
+    names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
     given = {name: value for name in names if (value := getattr(options, name, None)) not in (None, [])}
     readers: dict[str, Callable[[Any], object]] = {
         "methods": lambda texts: _names(texts, profiles.methods(base.profile), _meant_method),
@@ -284,10 +301,10 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "sampler": sampler_as_meant,
         "early_stopping": _early_stopping,
         "baseline": meant_method,
+        "search_only": lambda texts: _names(texts, (), str),
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
-    if settings := _settings(options):
-        read["settings"] = settings
+    read["settings"] = lay_over(base.settings, settings_of(options))
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
@@ -311,12 +328,39 @@ def _early_stopping(text: str) -> EarlyStopping | None:
     return from_plain(EarlyStopping, said, where=f"--early-stopping {text}")
 
 
-def _settings(options: StudyOptions) -> Configuration:
-    """The fields of the methods that options fix: --attention, options of their names, and --set over these."""
-    names = [name for name in TrainingConfig.__struct_fields__ if name not in ("attention", *Plan.__struct_fields__)]
-    named = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    attention = {} if options.attention is None else ATTENTION[options.attention]
-    return {**attention, **named, **dict(map(read_setting, options.settings))}
+def settings_of(options: StudyOptions) -> dict[str, Setting]:
+    """What options fix and search: --attention and --epochs, and over these --set and --search.
+
+    Raises:
+        ValueError: one is no setting, or a field is both fixed and searched.
+    """
+    words: dict[str, Value] = {} if options.attention is None else {**ATTENTION[options.attention]}
+    if options.epochs is not None:
+        words["epochs"] = options.epochs
+    pairs = [read_setting(text, "--set") for text in options.settings]
+    fixed = {_meant_key(key, f"--set {key}"): value for key, value in pairs}
+    searched = dict[str, Choices | Interval]()
+    for text in options.search:
+        key, ranged = read_pair("--search", text, f"[SCOPE:]FIELD={FORMS}")
+        try:
+            searched[_meant_key(key, f"--search {key}")] = read_searched(ranged)
+        except ValueError as error:
+            fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
+            raise ValueError(f"--search {text}: {fault}") from None
+    said = joined(fixed, searched)
+    return {**{field: value for field, value in words.items() if field not in searched}, **said}
+
+
+def _meant_key(key: str, named: str) -> str:
+    """The key of a setting with its scope as it is in the menu: `PALBERT/RTE:epochs` is `palbert/rte:epochs`."""
+    scope, field = scope_and_field(key)
+    if not scope:
+        return field
+    method, slash, task = scope.partition("/")
+    try:
+        return f"{meant_method(method)}{slash}{_meant_task(task) if slash else ''}:{field}"
+    except ValueError as error:
+        raise ValueError(f"{named}: {error}") from None
 
 
 def _base(options: LaunchOptions, earlier: Plan | None) -> tuple[Plan, str]:
@@ -371,7 +415,9 @@ def _as_meant(plan: Plan, file: str) -> Plan:
             found[name] = tuple(map(meaning, given)) if isinstance(given, tuple) else given and meaning(given)
         except ValueError as error:
             raise ValueError(f"--plan {file}: {name}: {error}") from None
-    return replace(plan, **found)
+    tables = {key: "search" if is_searched(setting) else "set" for key, setting in plan.settings.items()}
+    settings = {_meant_key(key, f"--plan {file}: [{tables[key]}] {key}"): value for key, value in plan.settings.items()}
+    return replace(plan, **found, settings=settings)
 
 
 def _names(given: list[str], menu: Sequence[str], as_meant: Callable[[str], str]) -> tuple[str, ...]:

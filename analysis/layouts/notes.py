@@ -24,6 +24,7 @@ from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
+from study.plans.ranges import in_words
 from study.plans.samplers import describe_sampler
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
@@ -165,10 +166,10 @@ def _settings(study: Study) -> list[str]:
     """The values that the study was asked for instead of its methods' own."""
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
-    fields = {"epochs, at most": asked.epochs, "backbone": asked.backbone, "tokenizer": asked.tokenizer}
+    fields = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
     return [
         *(f"{field} {value}" for field, value in fields.items() if value is not None),
-        *(f"{field} {json.dumps(value)}" for field, value in asked.settings.items()),
+        *(f"{key.replace(':', ' ')} {in_words(setting)}" for key, setting in asked.settings.items()),
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
         *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
     ]

@@ -20,6 +20,7 @@ import numpy as np
 from analysis.studies.load import Study, confirm_trials
 from study.facts.record import Record
 from study.plans.plan_file import changes
+from study.plans.ranges import said_of
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm
 from trainables.data.tasks import TASKS
 from trainables.schema import Configuration, to_plain
@@ -262,9 +263,16 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
     """Passes if the cells of a row are of one backbone and of the same settings."""
     first = next(iter(cells.values()))
     for cell in cells.values():
-        mine, theirs = (one.studies[0].file.plan.asked.settings for one in (first, cell))
-        differing = _differing(SAME_METHOD, first.arm, cell.arm) + changes("settings", to_plain(mine), to_plain(theirs))
+        mine, theirs = (_settings_of(one) for one in (first, cell))
+        differing = _differing(SAME_METHOD, first.arm, cell.arm) + changes("settings", mine, theirs)
         _require_same(label, first.studies[0], cell.studies[0], differing)
+
+
+def _settings_of(cell: Cell) -> dict[str, object]:
+    """What was set and searched by hand, but for the number of epochs, which tasks may have of their own."""
+    settings = cell.studies[0].file.plan.asked.settings
+    said = said_of(settings, cell.arm.name)
+    return {field: to_plain(settings[key]) for field, key in said.items() if field != "epochs"}
 
 
 def _check_same_numbers(first: Study, record: Record, other: Study, again: Record) -> None:

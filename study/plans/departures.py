@@ -10,6 +10,7 @@ from msgspec import UNSET
 import trainables
 from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
+from study.plans.ranges import is_searched
 from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
 from trainables import objectives
 from trainables.schema import Configuration
@@ -54,6 +55,8 @@ def _of_pretraining(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
+    searched = [key for key, setting in asked.settings.items() if is_searched(setting)]
+    fixed = [key for key in asked.settings if key not in searched]
     lines = {
         "generated tasks and tiny random backbones: the numbers say nothing of GLUE": asked.is_generated,
         "ASHA stops search trials, which the papers run to their own stop": asked.early_stopping is not None,
@@ -62,8 +65,9 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
         "selected on a slice of train, where the papers select on dev": asked.selection == "holdout",
         "backbones with random weights, which nothing has pretrained": bool(untrained_backbones(asked, arms)),
         f"{counted(asked.seeds, 'seed')}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
-        f"at most {counted(asked.epochs or 0, 'epoch')}, whatever is said of epochs below": asked.epochs is not None,
-        f"set by hand, whatever is said of these fields below: {', '.join(asked.settings)}": bool(asked.settings),
+        f"set by hand, whatever is said of these fields below: {', '.join(fixed)}": bool(fixed),
+        f"ranges by hand, whatever is said of these fields below: {', '.join(searched)}": bool(searched),
+        "fields that the papers tune have one value": asked.searched_alone is not UNSET,
         f"search trials compute in {asked.search_precision}, whatever is said of precision below": (
             asked.search_precision is not UNSET
         ),

@@ -11,12 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
 
 from msgspec import UNSET, Meta, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from trainables.configuration import AtLeastOne, Precision
+from study.plans.ranges import Setting
+from trainables.configuration import AtLeastOne, Count, Precision
 from trainables.data.tasks import TRAINABLE_TASKS
 from trainables.runs.trial import Selection
-from trainables.schema import Configuration, Typed, Value
+from trainables.schema import Configuration, Typed
 from trainables.spelling import nearest_in_words
 
 if TYPE_CHECKING:
@@ -74,19 +75,30 @@ class Plan(Typed, frozen=True, kw_only=True):
     data: str  # "mini", "hub" or a folder
     backbone: str | None = None  # None: each method's own for this profile and data
     tokenizer: str | None = None  # None: each method's own where no backbone is given, else the backbone's
-    samples: Growing[AtLeastOne | None]  # search trials per arm; None: the whole grid
+    samples: Growing[Count | None]  # search trials per arm; None: the whole grid; 0: nothing is searched
     search_repeats: Growing[SearchRepeats] = 1  # searches per arm, each with its own seeds, winner and confirm trials
     seeds: Growing[AtLeastOne]  # confirm trials per arm, where the method has no number of its own
     sampler: OfProtocol[str]  # a name of `study.plans.samplers`, or package.module:Factory
     selection: OfProtocol[Selection] = "dev"
-    epochs: AtLeastOne | None = None  # at most; None: each method's own
-    settings: Mapping[str, Value] = {}  # --set: fields of every method, no longer tuned
+    epochs: AtLeastOne | None = None  # of older files alone: it is among the settings
+    settings: Mapping[str, Setting] = {}  # --set and --search: see `study.plans.ranges`
+    search_only: tuple[str, ...] | UnsetType = UNSET  # tuned fields that are searched; the others have a paper's value
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: every trial runs to its own stop
     baseline: Free[str | None] = None  # method that the others are compared with
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
     include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods and tasks
     first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: what each arm tries first
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None:
+            force_setattr(self, "settings", {"epochs": self.epochs, **self.settings})
+            force_setattr(self, "epochs", None)
+
+    @property
+    def searched_alone(self) -> tuple[str, ...] | UnsetType:
+        """The only fields that may be tuned: none without search trials; UNSET: all."""
+        return () if self.samples == 0 else self.search_only
 
     @property
     def is_generated(self) -> bool:
@@ -186,20 +198,27 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT and PABEE
 }
 
 
-def check_settings(
-    what: str, settings: Configuration, known: Collection[str], *, departures: Collection[str] = ()
-) -> None:
-    """Passes if `what`, a method or an objective, has every field that --set names.
-
-    Args:
-        departures: of the method; one that names a field that it lacks says what stands in its place.
+def check_settings(what: str, settings: Configuration, known: Collection[str]) -> None:
+    """Passes if `what`, an objective, has every field that --set names.
 
     Raises:
         ValueError: it lacks one.
     """
     for name in settings:
         if name not in known:
-            theirs = NAMES_IN_REPOSITORIES.get(name)
-            near = f"; did you mean {theirs}?" if theirs in known else nearest_in_words(name, known)
-            near = next((f"; {line}" for line in departures if name in line.split()), near)
-            raise ValueError(f"--set {name}: {what} has no such field; it has {', '.join(sorted(known))}{near}")
+            raise no_such_field(f"--set {name}", name, what, known)
+
+
+def no_such_field(
+    named: str, field: str, what: str, known: Collection[str], *, departures: Collection[str] = ()
+) -> ValueError:
+    """The error that a method or an objective lacks a field.
+
+    Args:
+        named: the option with the field.
+        departures: of the method; one that names the field says what stands in its place.
+    """
+    theirs = NAMES_IN_REPOSITORIES.get(field)
+    near = f"; did you mean {theirs}?" if theirs in known else nearest_in_words(field, known)
+    near = next((f"; {line}" for line in departures if field in line.split()), near)
+    return ValueError(f"{named}: {what} has no such field; it has {', '.join(sorted(known))}{near}")

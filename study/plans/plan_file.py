@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 import trainables
 from study import profiles
@@ -20,15 +21,17 @@ from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.plan import Plan
+from study.plans.ranges import NONE, from_tables, lay_over, scope_and_field, to_tables
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
+from trainables.configuration import TrainingConfig
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import nearest_in_words
 
 FILE = "plan.json"
-NONE = "none"  # TOML has no word for it
+TABLES = ("set", "search")  # of a plan's settings in TOML
 MOST_NAMED = 5  # studies, in a message
 INCLUDE = (
     "the one folder of your own methods (NAME.py and NAME_space.py) and tasks (NAME/task.toml with its files); the "
@@ -153,9 +156,9 @@ def plan_as_toml(plan: Plan) -> str:
     fields = {
         name: NONE if value is None else value
         for name, value in to_plain(plan).items()
-        if value is not None or default.get(name) is not None
+        if name != "settings" and (value is not None or default.get(name) is not None)
     }
-    return tomli_w.dumps(fields)
+    return tomli_w.dumps({**fields, **to_tables(plan.settings)})
 
 
 def read_toml(path: Path) -> Plan:
@@ -165,37 +168,54 @@ def read_toml(path: Path) -> Plan:
         ValueError: it cannot be read, is no TOML, or says something else than a plan has.
     """
     try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
         raise ValueError(f"--plan {path}: {reason}; allowed: a TOML file, as --dry-run --toml prints it") from None
-    profile = fields.get("profile", "mini")
+    profile = said.get("profile", "mini")
     if not isinstance(profile, str):
         raise ValueError(f"--plan {path}: profile is {profile!r}; allowed: {', '.join(profiles.available())}")
     try:
-        default = to_plain(profiles.load(profile))
+        base = profiles.load(profile)
     except ValueError as error:
         raise ValueError(f"--plan {path}: profile: {error}") from None
-    said = {name: None if value == NONE else value for name, value in fields.items()}
+    allowed = [*(name for name in Plan.__struct_fields__ if name not in ("epochs", "settings")), *TABLES]
+    fields = {name: None if value == NONE else value for name, value in said.items() if name not in TABLES}
     try:
-        return from_plain(Plan, {**default, **said}, where=f"--plan {path}")
+        for name in fields:
+            if name not in allowed:
+                near = nearest_in_words(name, allowed)
+                near = (
+                    f"; fields of methods stand in [set]: {name} = ..." * (name in TrainingConfig.__struct_fields__)
+                    or near
+                )
+                raise ValueError(f"--plan {path}: no field named {name}; available: {', '.join(allowed)}{near}")
+        try:
+            settings = from_tables(said)
+        except ValueError as error:
+            raise ValueError(f"--plan {path}: {error}") from None
+        plan = from_plain(Plan, {**to_plain(base), **fields}, where=f"--plan {path}")
     except ValueError as error:  # in the words of TOML
         raise ValueError(str(error).replace(" or null", ' or "none"').replace(" an object", " a table")) from None
+    return replace(plan, settings=lay_over(base.settings, settings))
 
 
 def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Blames an invalid setting on the --plan file and its field, if the file has it.
+    """Blames an invalid setting on the --plan file, its table and its key, if the file has it.
 
     Args:
-        fault: in the words of options: `--set NAME: ...`, or `METHOD: NAME is ...`.
-        typed: the settings that the command line has laid over the file.
+        fault: in the words of options: `--set KEY: ...`, `--search KEY is ...`, or `METHOD: FIELD is ...`.
+        typed: the keys of settings that the command line has laid over the file.
     """
-    found = re.match(rf"(?:--set (\w+)|(?:{'|'.join(map(re.escape, plan.methods))}): (\w+) is\b)", fault)
-    field = found and (found[1] or found[2])
-    if found is None or field not in plan.settings or field in typed:
+    methods = "|".join(map(re.escape, sorted(plan.methods, key=len, reverse=True)))
+    if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
+        table, key, rest = option.groups()
+    elif value := re.match(rf"(?:{methods}): (\w+) is\b", fault):
+        key = next((key for key in plan.settings if scope_and_field(key)[1] == value[1] and key not in typed), "")
+        table, rest = "set", f": {fault}"
+    else:
         return fault
-    rest = fault.removeprefix(f"--set {field}: ")
-    return f"--plan {path}: {f'settings.{field}: ' if found[1] else 'settings: '}{rest}"
+    return fault if key in typed or key not in plan.settings else f"--plan {path}: [{table}] {key}{rest}"
 
 
 def other_data(earlier: Plan, later: Plan) -> str:

@@ -2,11 +2,12 @@
 
 Every value is that of the last layer that has the field:
 
-    fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space, --epochs, --set
+    fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
+    either: the plan's settings, those of all methods, of the method, of the arm (`study.plans.ranges`)
 
-A field that MINI_FIXED, VARIANTS or --set fixes is no longer tuned. MINI_* apply where the backbone is a tiny random
-one.
+A field that MINI_FIXED, VARIANTS or --set fixes is no longer tuned; one that --search searches is no longer fixed.
+MINI_* apply where the backbone is a tiny random one. What --search-only leaves out has a paper's value.
 """
 
 from __future__ import annotations
@@ -15,19 +16,39 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, get_type_hints
 
 from msgspec import UNSET
 from msgspec.structs import replace
-from optuna.distributions import BaseDistribution, CategoricalDistribution, distribution_to_json
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution, distribution_to_json
 
 import search_spaces
 import trainables
 from search_spaces import SearchSpace
+from study import profiles
 from study.contract.space_rules import check_files, combinations_of
 from study.plans.departures import departures
-from study.plans.plan import First, Layered, Layers, Plan, check_settings, in_columns, last_of, lay_backbone
+from study.plans.plan import (
+    NAMES_IN_REPOSITORIES,
+    First,
+    Layered,
+    Layers,
+    Plan,
+    in_columns,
+    last_of,
+    lay_backbone,
+    no_such_field,
+)
 from study.plans.pretrained_backbone import is_tiny, pretraining_of
+from study.plans.ranges import (
+    Interval,
+    distribution_of,
+    in_option,
+    is_searched,
+    middle_of,
+    said_of,
+    scope_and_field,
+)
 from study.plans.resolved_plan import (
     FIRST_SEED,
     MOST_SEEDS,
@@ -59,6 +80,7 @@ from trainables.sources import HubUnreachable
 from trainables.spelling import no_such
 
 T = TypeVar("T")
+_NOT_SEARCHED = ("by --samples 0", "by --search-only")
 
 
 @dataclass(frozen=True)
@@ -144,28 +166,42 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     """Every field of the method's configuration on this task, and where its value or range comes from.
 
     Raises:
-        ValueError: --set names a field that the method does not have.
+        ValueError: --set or --search name a field of the method that it does not have, or say what it cannot hold.
     """
-    space = search_spaces.load(method)
+    space, arm = search_spaces.load(method), f"{method}/{task}"
     backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
     mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
     tuned = last_of([(f"{space.file} SPACE", space.space), (f"{space.file} MINI_SPACE", mini_space)])
-    fixed_layers = _fixed_layers(plan, space, task, is_mini)
-    known = tuned.keys() | space.fixed.keys() | space.fixed_by_task.get(task, {}).keys()
-    check_settings(method, plan.settings, known, departures=trainables.departures(method))
-    fixed = {name: value for name, value in last_of(fixed_layers).items() if name in known}
-    tuned = {name: value for name, value in tuned.items() if name not in fixed}
+    by_hand, searched = _by_hand(plan, space, arm)
+    fixed = {
+        name: value for name, value in last_of(_fixed_layers(space, task, is_mini)).items() if name in _known(space)
+    }
+    fixed = {name: value for name, value in (fixed | by_hand).items() if name not in searched}
+    tuned = {name: value for name, value in (tuned | searched).items() if name not in fixed}
     published = () if is_mini else space.published.get(task, ())
-    won = [one.values for one in plan.first_of(f"{method}/{task}")]
+    mini_grid = space.mini_grid if is_mini else {}
+    grid = last_of([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
+    if plan.searched_alone is not UNSET:
+        points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
+        points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
+        because = _NOT_SEARCHED[plan.samples != 0]
+        left = {name: ranged for name, ranged in tuned.items() if name not in plan.searched_alone}
+        fixed |= {name: _papers_value(name, ranged, points, because=because) for name, ranged in left.items()}
+        tuned = {name: ranged for name, ranged in tuned.items() if name not in left}
+    published = [point for point in published if all(_holds(tuned[name], point[name]) for name in point.keys() & tuned)]
+    won = [one.values for one in plan.first_of(arm)]
     first = _without_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
     if plan.sampler == "grid":
-        mini_grid = space.mini_grid if is_mini else {}
-        grid = last_of([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
+        grid |= {
+            name: Layered(_grid_values(name, ranged), ranged.origin)
+            for name, ranged in tuned.items()
+            if name in searched
+        }
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
-    for one in plan.first_of(f"{method}/{task}"):
-        _check_range(one, tuned, f"{method}/{task}")
+    for one in plan.first_of(arm):
+        _check_range(one, tuned, arm)
     return Resolution(fixed, tuned, first, backbone, tokenizer)
 
 
@@ -235,6 +271,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         pretraining=pretraining_of(resolution.backbone.value) or UNSET,
     )
     config = trainables.configure(method, arm.any_configuration)
+    _check_ends(arm, resolution)
     try:
         config.check_task(TASKS[task])
     except ValueError:
@@ -243,6 +280,20 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         raise ValueError(method_files.describe_error(error, arm.base_method)) from error
     fixed = {name: getattr(config, name) for name in arm.fixed}  # `0`, for a share, is the 0.0 that it is elsewhere
     return replace(arm, fixed=fixed, search_precision=plan.search_precision_of(fixed, is_searched=bool(arm.space)))
+
+
+def _check_ends(arm: Arm, resolution: Resolution) -> None:
+    """Passes if the method can have each end, and each choice, of what is searched by hand.
+
+    The ranges of its file are checked where that is.
+    """
+    for name, layered in resolution.tuned.items():
+        if layered.origin.startswith("--search"):
+            for value in arm.space[name].extremes:
+                try:
+                    trainables.configure(arm.method, {**arm.any_configuration, name: value})
+                except ValueError as error:
+                    raise ValueError(f"{layered.origin}: {error}") from None
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
@@ -278,16 +329,74 @@ def check_family(method: str, backbone: str) -> None:
         )
 
 
-def _fixed_layers(plan: Plan, space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
+def _fixed_layers(space: SearchSpace, task: str, is_mini: bool) -> Layers[Value]:
     return [
         ("search_spaces/_every_method.py NEUTRAL", space.neutral),
         (f"{space.file} FIXED", space.own_fixed),
         (f"{space.file} FIXED_BY_TASK[{task!r}]", space.fixed_by_task.get(task, {})),
         (f"{space.file} MINI_FIXED", space.mini_fixed if is_mini else {}),
         (f"{space.file} VARIANTS[{space.method.partition(trainables.VARIANT)[2]!r}]", space.variant),
-        ("--epochs", {} if plan.epochs is None else {"epochs": plan.epochs}),
-        ("--set", plan.settings),
     ]
+
+
+def _known(space: SearchSpace) -> set[str]:
+    return {*space.space, *space.fixed}
+
+
+def _by_hand(
+    plan: Plan, space: SearchSpace, arm: str
+) -> tuple[dict[str, Layered[Value]], dict[str, Layered[BaseDistribution]]]:
+    """The fields of an arm that the plan fixes, and those that it searches.
+
+    Raises:
+        ValueError: the method has no field of the name, or the field cannot hold what is said.
+    """
+    kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
+    fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[BaseDistribution]]()
+    for field, key in said_of(plan.settings, arm).items():
+        setting, named = plan.settings[key], in_option(key, plan.settings[key])
+        if field not in _known(space):
+            if key == field and any(field in _known(search_spaces.load(other)) for other in plan.methods):
+                continue
+            theirs = trainables.departures(space.method)
+            raise no_such_field(named, field, space.method, _known(space), departures=theirs)
+        origin = f"profile {plan.profile}" if profiles.load(plan.profile).settings.get(key) == setting else named
+        if isinstance(setting, Interval | tuple):
+            searched[field] = Layered(distribution_of(setting, kinds[field], named=named), origin)
+        else:
+            fixed[field] = Layered(setting, origin)
+    return fixed, searched
+
+
+def papers_values(plan: Plan, method: str, task: str) -> list[str]:
+    """The fields of an arm that take the paper's value because the plan leaves them out of the search."""
+    fixed = resolve_configuration(plan, method, task).fixed
+    return [name for name, layered in fixed.items() if layered.origin.endswith((*_NOT_SEARCHED,))]
+
+
+def _papers_value(
+    field: str, ranged: Layered[BaseDistribution], points: Layers[Value], *, because: str
+) -> Layered[Value]:
+    """The value of a field that could be searched and is not: of the first of these points that its range holds."""
+    for origin, point in points:
+        if field in point and _holds(ranged, point[field]):
+            return Layered(point[field], f"{origin}, {because}")
+    return Layered(middle_of(ranged.value), f"middle of {ranged.origin}, {because}")
+
+
+def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
+    return range_of(ranged.value).holds(value)
+
+
+def _grid_values(field: str, ranged: Layered[BaseDistribution]) -> Sequence[Value]:
+    if isinstance(ranged.value, CategoricalDistribution):
+        return ranged.value.choices
+    if isinstance(ranged.value, IntDistribution):
+        return range(ranged.value.low, ranged.value.high + 1)
+    raise ValueError(
+        f"--sampler grid: {field} is {range_of(ranged.value)} ({ranged.origin}), which is no list; allowed: choices "
+        "(A,B,C), or whole numbers"
+    )
 
 
 def range_of(distribution: BaseDistribution) -> Range:
@@ -337,11 +446,29 @@ def _check_plan(plan: Plan) -> None:
     for task in plan.tasks:
         if task not in trainable_tasks():
             raise no_such("task", task, trainable_tasks())
+    _check_settings(plan)
     check_sampler(plan.sampler)
     if plan.samples is None and plan.sampler != "grid":
         raise ValueError(f"--sampler {plan.sampler} needs --samples; only grid knows its own number")
     if plan.search_repeats > 1 and plan.seeds > MOST_SEEDS:
         raise ValueError(f"--seeds is {plan.seeds}; allowed beside --search-repeats: at most {MOST_SEEDS}")
+
+
+def _check_settings(plan: Plan) -> None:
+    """Passes if every scope is of the study, and every field is of one of its methods."""
+    scopes = [*plan.methods, *(f"{method}/{task}" for method in plan.methods for task in plan.tasks)]
+    for key, setting in plan.settings.items():
+        scope, _ = scope_and_field(key)
+        if scope and scope not in scopes:
+            fault = no_such("method or arm of this study", scope, scopes)
+            raise ValueError(f"{in_option(key, setting)}: {fault}")
+    only = () if plan.search_only is UNSET else plan.search_only
+    tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
+    tuned |= {scope_and_field(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
+    for field in only:
+        if field not in tuned:
+            fault = no_such("field that the study tunes", NAMES_IN_REPOSITORIES.get(field, field), sorted(tuned))
+            raise ValueError(f"--search-only {field}: {fault}; to tune another: --search FIELD=LOW..HIGH")
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:

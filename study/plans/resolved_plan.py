@@ -35,12 +35,16 @@ class Range(Typed, frozen=True, kw_only=True):
     attributes: Mapping[str, Value | list[Value]]
 
     @property
+    def extremes(self) -> list[Value]:
+        """All choices, or both ends."""
+        choices = self.attributes.get("choices")
+        values = choices if isinstance(choices, list) else [self.attributes["low"], self.attributes["high"]]
+        return [value for value in values if not isinstance(value, list)]
+
+    @property
     def any_value(self) -> Value:
         """The first choice, or the lower end."""
-        choices = self.attributes.get("choices")
-        value = choices[0] if isinstance(choices, list) else self.attributes["low"]
-        assert not isinstance(value, list)
-        return value
+        return self.extremes[0]
 
     @property
     def middle(self) -> Value:

@@ -1,0 +1,209 @@
+"""Fields that a plan fixes or searches by hand, whether `--set` and `--search` say so or tables of a plan file.
+
+All stand in one mapping. A key is `FIELD`, of every method that has it, or `SCOPE:FIELD`, where the scope is a method,
+a variant or an arm: `palbert:a:beta`, `palbert/rte:epochs`. A value fixes the field; choices or an interval search it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainables.schema import Typed, Value, from_plain
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+FORMS = "LOW..HIGH, LOW..HIGH:log, A,B,C"
+NONE = "none"  # TOML has no word for it
+_LOG = ":log"
+_OF_NUMBERS = "0123456789.eE+-_"
+
+
+class Interval(Typed, frozen=True, kw_only=True):
+    """A range of numbers with both of its ends."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"low is {self.low} and high is {self.high}; allowed: finite numbers, low below high")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low is {self.low}; allowed where log is true: a number > 0")
+
+
+Choices = tuple[Value, ...]
+Setting = Value | Choices | Interval
+Settings = Mapping[str, Setting]
+
+
+def is_searched(setting: Setting) -> bool:
+    return isinstance(setting, Interval | tuple)
+
+
+def in_option(key: str, setting: Setting) -> str:
+    """The option that says so, without the value: `--search palbert:beta`."""
+    return f"{'--search' if is_searched(setting) else '--set'} {key}"
+
+
+def in_words(setting: Setting) -> str:
+    if isinstance(setting, Interval):
+        return f"{setting.low} to {setting.high}{' log' * setting.log}"
+    return " | ".join(map(json.dumps, setting)) if isinstance(setting, tuple) else json.dumps(setting)
+
+
+def scope_and_field(key: str) -> tuple[str, str]:
+    """Both parts of a key; the scope is empty where every method is meant."""
+    scope, _, field = key.rpartition(":")
+    return scope, field
+
+
+def said_of(settings: Settings, arm: str) -> dict[str, str]:
+    """Of each field the key that holds for an arm: the arm's goes before its method's, that before all methods'."""
+    scopes = ("", arm.partition("/")[0], arm)
+    parts = {key: scope_and_field(key) for key in settings}
+    return {field: key for scope in scopes for key, (its, field) in parts.items() if its == scope}
+
+
+def lay_over(base: Settings, over: Settings) -> dict[str, Setting]:
+    """Both, but for what is said again, of the same scope or of one around it."""
+    said = [scope_and_field(key) for key in over]
+
+    def is_said_again(scope: str, field: str) -> bool:
+        return any(field == other and around in ("", scope, scope.partition("/")[0]) for around, other in said)
+
+    return {key: value for key, value in base.items() if not is_said_again(*scope_and_field(key))} | dict(over)
+
+
+def joined(fixed: Mapping[str, Value], searched: Mapping[str, Choices | Interval]) -> dict[str, Setting]:
+    """What is fixed and what is searched, as one.
+
+    Raises:
+        ValueError: a field is both, in the same scope.
+    """
+    if both := fixed.keys() & searched.keys():
+        raise ValueError(f"{min(both)} is both set and searched; allowed: one of the two")
+    return {**fixed, **searched}
+
+
+def read_value(text: str) -> Value:
+    """The text as JSON, or else as itself."""
+    is_number = text.strip(_OF_NUMBERS) == ""
+    try:
+        read: Value = float(text) if is_number else json.loads(text)
+    except ValueError:
+        return text
+    if is_number and isinstance(read, float):
+        if not math.isfinite(read):
+            return text
+        return int(read) if read.is_integer() else read  # 1e3 is 1000; the field makes of it what it holds
+    return read
+
+
+def read_searched(text: str) -> Choices | Interval:
+    """`3e-5..3e-4:log`, `1..3` or `16,32`.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    ends = text.removesuffix(_LOG)
+    low, dots, high = ends.partition("..")
+    if dots:
+        plain = {"low": read_value(low), "high": read_value(high), "log": ends != text}
+        return from_plain(Interval, plain, where=text)
+    return _choices([read_value(choice.strip()) for choice in text.split(",")], text)
+
+
+def _choices(values: list[Value], said: object) -> Choices:
+    if len(values) < 2:
+        raise ValueError(f"{said} is one value; allowed: {FORMS}, or the value by --set")
+    return tuple(values)
+
+
+def from_tables(tables: Mapping[str, object]) -> dict[str, Setting]:
+    """The settings of the tables `set` and `search` of a plan file.
+
+    Raises:
+        ValueError: one says what cannot be; the message begins with table and key.
+    """
+    fixed = _flat(tables, "set", lambda value: from_plain(Value, None if value == NONE else value, where=""))  # type: ignore[arg-type]  # a union
+    return joined(fixed, _flat(tables, "search", _from_plain))
+
+
+def _from_plain(value: object) -> Choices | Interval:
+    if isinstance(value, list):
+        read = from_plain(list[Value], [None if each == NONE else each for each in value], where="")
+        return _choices(read, value)
+    if not isinstance(value, dict):
+        raise ValueError(f"it is {value!r}; allowed: {{ low = 1e-5, high = 1e-4, log = true }}, or a list of choices")
+    return from_plain(Interval, value, where="")
+
+
+def _flat(tables: Mapping[str, object], table: str, read: Callable[[object], Any]) -> dict[str, Any]:
+    held = tables.get(table, {})
+    if not isinstance(held, dict):
+        raise ValueError(f"{table} is {held!r}; allowed: a table")
+    found: dict[str, object] = {}
+    for name, value in held.items():
+        is_scope = isinstance(value, dict) and not {"low", "high"} & {*value}
+        found |= {f"{name}:{field}": each for field, each in value.items()} if is_scope else {name: value}
+    result = {}
+    for key, value in found.items():
+        try:
+            result[key] = read(value)
+        except ValueError as error:
+            raise ValueError(f"[{table}] {key}: {str(error).removeprefix(': ')}") from None
+    return result
+
+
+def to_tables(settings: Settings) -> dict[str, Any]:
+    """The tables `set` and `search` of a plan file, without those that would be empty."""
+    tables: dict[str, Any] = {}
+    for key, value in settings.items():
+        scope, field = scope_and_field(key)
+        table = tables.setdefault("search" if is_searched(value) else "set", {})
+        table = table.setdefault(scope, {}) if scope else table
+        if isinstance(value, Interval):
+            table[field] = {"low": value.low, "high": value.high, **({"log": True} if value.log else {})}
+        else:
+            table[field] = [_in_toml(each) for each in value] if isinstance(value, tuple) else _in_toml(value)
+    return tables
+
+
+def _in_toml(value: Value) -> Value:
+    return NONE if value is None else value
+
+
+def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> BaseDistribution:
+    """The Optuna distribution of a field whose type is `kind`; `named` is the option, for messages.
+
+    Raises:
+        ValueError: the field cannot hold an end of the interval, or a choice.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    values = setting if isinstance(setting, tuple) else (setting.low, setting.high)
+    try:
+        held = [from_plain(kind, value, where=named) for value in values]
+    except ValueError as error:
+        raise ValueError(str(error).replace(": the value is", " is")) from None
+    if isinstance(setting, tuple):
+        return CategoricalDistribution(held)
+    of_numbers = IntDistribution if all(type(end) is int for end in held) else FloatDistribution
+    return of_numbers(low=held[0], high=held[1], log=setting.log)
+
+
+def middle_of(distribution: BaseDistribution) -> Value:
+    """The value in the middle of a range, of choices the first."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[0]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    low, high = distribution.low, distribution.high
+    middle = math.sqrt(low * high) if distribution.log else (low + high) / 2
+    return int(middle) if isinstance(distribution, IntDistribution) else float(f"{middle:.4g}")

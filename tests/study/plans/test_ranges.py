@@ -1,0 +1,199 @@
+"""Fields set and searched by hand, on the command line and in files: pytest tests/study/plans/test_ranges.py"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from study import launch, profiles
+from study.launch_options import build_parser
+from study.plans.plan import Plan
+from study.plans.plan_file import plan_as_toml, read_toml
+from study.plans.ranges import Interval, lay_over, said_of
+from study.plans.resolution import Resolution, range_of, resolve, resolve_configuration
+from trainables.schema import from_plain, to_plain
+
+EVERY_SCOPE = [
+    *("--method", "albert,palbert,palbert:a", "--task", "rte,cola", "--search", "learning_rate=3e-5..3e-4:log"),
+    *("--search", "batch_size=16,32", "--set", "palbert:a:beta=0.2", "--set", "palbert/rte:epochs=10"),
+    *("--search", "palbert/cola:num_lambda_layers=1..3", "--set", "epochs=3", "--set", "palbert:sample_draws=null"),
+    *("--search-only", "learning_rate,num_lambda_layers"),
+]
+
+
+def plan_from(*arguments: str) -> Plan:
+    return launch.plan_from(build_parser().options(list(arguments)))[0]
+
+
+def found(plan: Plan, arm: str = "palbert/rte") -> Resolution:
+    return resolve_configuration(plan, *arm.split("/"))
+
+
+def fault_of(capsys, *arguments: str) -> str:
+    assert launch.main(["--profile", "mini", "--task", "rte", *arguments, "--dry-run"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error.removeprefix("study.launch: ").strip()
+
+
+def test_a_range_is_searched_where_the_method_s_file_has_another_or_fixes_the_field():
+    plan = plan_from("--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "q=0..1")
+    searched = {name: str(range_of(found(plan).tuned[name].value)) for name in ("learning_rate", "batch_size", "q")}
+    assert searched == {"learning_rate": "3e-05 to 0.0003 log", "batch_size": "16 | 8", "q": "0.0 to 1.0"}
+    assert not {"batch_size", "q"} & {*found(plan).fixed}
+    assert found(plan).tuned["q"].origin == "--search q"
+
+
+def test_a_setting_of_a_method_leaves_other_methods_and_variants_alone():
+    plan = plan_from("--method", "albert,palbert,palbert:a", "--set", "palbert:beta=0.1", "--set", "prior_lambda=0.3")
+    assert found(plan).fixed["beta"].value == 0.1 and found(plan).fixed["beta"].origin == "--set palbert:beta"
+    assert "beta" in found(plan, "palbert:a/rte").tuned
+    assert "prior_lambda" not in {**found(plan, "albert/rte").fixed, **found(plan, "albert/rte").tuned}
+    assert found(plan, "palbert:a/rte").fixed["prior_lambda"].value == 0.3
+
+
+def test_an_arm_goes_before_its_method_and_that_before_all_methods():
+    settings = {"palbert/rte:epochs": 1, "epochs": 3, "palbert:epochs": 2, "palbert:a:epochs": 4}
+    arms = ("palbert/rte", "palbert/cola", "albert/rte", "palbert:a/rte")
+    assert [settings[said_of(settings, arm)["epochs"]] for arm in arms] == [1, 2, 3, 4]
+
+
+def test_what_is_said_later_takes_the_place_of_what_its_scope_holds():
+    base = {"epochs": 3, "palbert:epochs": 2, "palbert/rte:epochs": 1, "albert/rte:epochs": 4, "palbert:beta": 0.1}
+    assert lay_over(base, {"epochs": 9}) == {"palbert:beta": 0.1, "epochs": 9}
+    assert {*lay_over(base, {"palbert:epochs": 9})} == {"epochs", "albert/rte:epochs", "palbert:beta", "palbert:epochs"}
+
+
+def test_whole_numbers_stay_whole_where_the_field_is_and_only_there():
+    plan = plan_from("--search", "num_lambda_layers=1..2", "--search", "beta=1..2")
+    ranges = {name: range_of(found(plan).tuned[name].value).name for name in ("num_lambda_layers", "beta")}
+    assert ranges == {"num_lambda_layers": "IntDistribution", "beta": "FloatDistribution"}
+
+
+def test_published_points_outside_of_a_range_are_not_tried():
+    asked = ["--profile", "paper", "--sampler", "tpe", "--samples", "4", "--method", "albert"]
+    assert found(plan_from(*asked), "albert/cola").first == [{"learning_rate": 1e-5, "batch_size": 16}]
+    assert found(plan_from(*asked, "--search", "learning_rate=3e-5..3e-4"), "albert/cola").first == []
+
+
+def test_fields_that_are_not_searched_have_the_paper_s_value():
+    plan = plan_from("--profile", "paper", "--search-only", "learning_rate", "--search", "weight_decay=0.1..0.3")
+    fixed = {name: (layered.value, layered.origin) for name, layered in found(plan).fixed.items()}
+    assert [*found(plan).tuned] == ["learning_rate"]
+    assert fixed["batch_size"] == (32, "search_spaces/palbert.py PUBLISHED['rte'], by --search-only")
+    assert fixed["weight_decay"] == (0.2, "middle of --search weight_decay, by --search-only")
+    (value, origin) = resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].value, "PAPER_GRID"
+    assert value == 16 and origin in resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].origin
+
+
+def test_without_search_trials_nothing_is_searched_and_a_line_says_so(capsys, tmp_path):
+    (arm,) = resolve(plan_from("--profile", "mini", "--task", "rte", "--samples", "0")).arms
+    assert not arm.space and arm.samples == 0 and arm.seeds
+    asked = ["--profile", "mini", "--task", "rte", "--samples", "0", "--dry-run", "--out", str(tmp_path)]
+    assert launch.main(asked) == 0
+    assert "--samples 0: these take the paper's value, which --explain METHOD/TASK names: " in capsys.readouterr().out
+
+
+def test_a_grid_has_choices_and_whole_numbers():
+    asked = ["--profile", "paper", "--search", "num_lambda_layers=1..3", "--search", "learning_rate=1e-4,2e-4"]
+    assert len(found(plan_from(*asked)).first) == 2 * 3 * 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--search learning_rate=-1..3", "--search learning_rate is -1; allowed: a number > 0"),
+        ("--search palbert:q=0.5..2", "--search palbert:q is 2; allowed: a number >= 0 and <= 1"),
+        ("--search batch_size=16,1.5", "--search batch_size is 1.5; allowed: a whole number"),
+        ("--search schedule=constant,lineer", "--search schedule is 'lineer'; allowed: constant, linear, "),
+        ("--search beta=3..1", "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, low below high"),
+        ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed where log is true: a number > 0"),
+        ("--search beta=x..1", "--search beta=x..1: low is 'x'; allowed: a whole number or a number"),
+        ("--search batch_size=16", "16 is one value; allowed: LOW..HIGH, LOW..HIGH:log, A,B,C, or the value by --set"),
+        ("--search batch_size", "--search batch_size: allowed: [SCOPE:]FIELD=LOW..HIGH"),
+        ("--search max_length=8,32 --attention nystrom --set num_landmarks=16", "num_landmarks is 16; allowed: at"),
+        ("--set palbert:lr=1", "--set palbert:lr: palbert has no such field; it has adam_epsilon"),
+        ("--set palbert:lr=1", "; did you mean learning_rate?"),
+        ("--method albert,pabee --set lr=1", "--set lr: albert has no such field; it has adam_epsilon"),
+        ("--set plabert:beta=1", "--set plabert:beta: no method named 'plabert'; available: albert"),
+        ("--set palbert/cola:beta=1", "--set palbert/cola:beta: no method or arm of this study named 'palbert/cola'"),
+        ("--set palbert:a:beta=1", "no method or arm of this study named 'palbert:a'; available: palbert, palbert/rte"),
+        ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: one of the two"),
+        ("--sampler grid --search beta=0.1..2", "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is no list"),
+        (
+            "--search-only learing_rate",
+            "--search-only learing_rate: no field that the study tunes named 'learing_rate'",
+        ),
+        ("--search-only learing_rate", "did you mean learning_rate?; to tune another: --search FIELD=LOW..HIGH"),
+    ],
+)
+def test_what_cannot_be_searched_is_answered_in_one_line(capsys, arguments, message):
+    assert message in fault_of(capsys, *arguments.split())
+
+
+def test_a_plan_with_every_scope_comes_back_from_its_file_and_from_json(tmp_path, capsys):
+    asked = plan_from("--profile", "mini", *EVERY_SCOPE)
+    assert launch.main(["--profile", "mini", *EVERY_SCOPE, "--dry-run", "--toml", "--out", str(tmp_path)]) == 0
+    path = tmp_path / "plan.toml"
+    path.write_text(capsys.readouterr().out)
+    assert read_toml(path) == asked == plan_from("--plan", str(path))
+    assert from_plain(Plan, json.loads(json.dumps(to_plain(asked))), where="plan") == asked
+    tables = tomllib.loads(path.read_text())
+    assert tables["set"] == {
+        "epochs": 3,
+        "palbert": {"sample_draws": "none"},
+        "palbert:a": {"beta": 0.2},
+        "palbert/rte": {"epochs": 10},
+    }
+    assert tables["search"]["learning_rate"] == {"low": 3e-5, "high": 3e-4, "log": True}
+    assert tables["search"]["palbert/cola"] == {"num_lambda_layers": {"low": 1, "high": 3}}
+
+
+def test_options_are_laid_over_the_tables_of_a_file_field_by_field(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text("[search]\nbeta = [0.1, 0.5]\n[set]\nepochs = 3\n[set.palbert]\nq = 0.3\n")
+    plan = plan_from("--plan", str(path), "--set", "beta=0.2", "--search", "q=0..1")
+    assert plan.settings == {"epochs": 3, "beta": 0.2, "q": Interval(low=0, high=1)}
+
+
+def test_a_plan_of_an_older_file_says_its_epochs_among_the_settings():
+    older = to_plain(profiles.load("mini")) | {"epochs": 4, "settings": {"batch_size": 8}}
+    assert from_plain(Plan, older, where="plan").settings == {"epochs": 4, "batch_size": 8}
+    assert plan_from("--epochs", "4").settings == plan_from("--set", "epochs=4").settings == {"epochs": 4}
+
+
+def test_no_toml_of_a_default_plan_has_tables_or_epochs():
+    assert not {"set", "search", "epochs", "settings"} & {*tomllib.loads(plan_as_toml(profiles.load("paper")))}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[search]\nbeta = 0.5", "plan.toml: [search] beta: it is 0.5; allowed: { low = 1e-5, high = 1e-4, log = true"),
+        (
+            "[search]\nbeta = { low = 1, hihg = 2 }",
+            "[search] beta: no field named hihg; available: low, high, log; did",
+        ),
+        ("[search.palbert]\nbeta = { low = 3, high = 2 }", "[search] palbert:beta: low is 3 and high is 2; allowed: "),
+        (
+            "[search.palbert]\nbeta = { low = -3, high = 2 }",
+            "plan.toml: [search] palbert:beta is -3; allowed: a number",
+        ),
+        ("[search]\nbatch_size = [16, 1.5]", "plan.toml: [search] batch_size is 1.5; allowed: a whole number"),
+        ("[set]\nbeta = [1, 2]", "plan.toml: [set] beta: the value is [1, 2]; allowed: "),
+        ('[set."palbert/rtee"]\nbeta = 1', "plan.toml: [set] palbert/rtee:beta: no task named 'rtee'"),
+        ("[set.pabee]\npatience = 1", "plan.toml: [set] pabee:patience: no method or arm of this study named 'pabee'"),
+        ("[set.palbert]\nlerning_rate = 1", "plan.toml: [set] palbert:lerning_rate: palbert has no such field; "),
+        ("[set]\nbeta = 1\n[search]\nbeta = [1, 2]", "plan.toml: beta is both set and searched; allowed: one of"),
+        ("set = 3", "plan.toml: set is 3; allowed: a table"),
+        ("epochs = 3", "; fields of methods stand in [set]: epochs = ..."),
+    ],
+)
+def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, capsys, text, message):
+    path = tmp_path / "plan.toml"
+    path.write_text(f'tasks = ["rte"]\n{text}' if not text.startswith(("set", "epochs")) else text)
+    assert launch.main(["--plan", str(path), "--dry-run", "--out", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
