@@ -306,6 +306,11 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
     read["settings"] = lay_over(base.settings, settings_of(options))
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
+    if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
+        raise ValueError(
+            f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder of study.pretrain or a hub "
+            "name, such as nreimers/MiniLM-L6-H384-uncased"
+        )
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.first_from:

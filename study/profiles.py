@@ -13,6 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from study.plans.plan import Plan
+from study.plans.ranges import Interval
 from trainables.data.tasks import TRAINABLE_TASKS, trainable_tasks
 from trainables.spelling import no_such
 
@@ -108,11 +109,46 @@ ELECTRA = Plan(
 # scores by task.
 SHAREBERT = replace(PAPER, profile="sharebert", methods=("sharebert",), baseline="sharebert")
 
+# Four exits on a small pretrained backbone, six to twelve layers of width 256 to 512, with two processor cores.
+#
+#     python -m study.launch --profile small --backbone FOLDER_OR_HUB_NAME
+#
+# The papers' ranges are for ALBERT-base. A narrower model takes higher rates, and stands them with a warm-up and
+# clipping. The last epoch is kept, and tuning sees a slice of train alone: dev is for the numbers of the tables.
+# `--dry-run` says what it costs on this machine. No source has numbers of it.
+SMALL = Plan(
+    profile="small",
+    methods=("albert", "pabee", "pondernet", "palbert"),
+    tasks=("cola", "sst2"),
+    data="hub",
+    samples=6,
+    seeds=5,
+    sampler="tpe",
+    selection="holdout",
+    early_stopping=None,
+    baseline="albert",
+    settings={
+        "epochs": 4,
+        "batch_size": 32,
+        "schedule": "linear",
+        "warmup_ratio": 0.1,
+        "gradient_clip": 1.0,
+        "stop_after": 0,
+        "select": "last",
+        "learning_rate": Interval(low=3e-5, high=3e-4, log=True),
+        "prior_lambda": Interval(low=0.2, high=0.35),
+        "beta": Interval(low=0.05, high=0.5, log=True),
+        "lambda_learning_rate": Interval(low=1e-4, high=1e-3, log=True),
+    },
+)
+NEED_BACKBONE = ("small",)  # profiles that say nothing of one
+
 _ALL = {  # what `--method all` means
     "ablation": (ABLATION, ABLATION.methods),
     "electra": (ELECTRA, ("electra-small", "alectra-small")),
     "mini": (MINI, ("albert", "pabee", "pondernet", "palbert", "electra-small", "alectra-small")),
     "paper": (PAPER, ("albert", "albert:9-layers", "pabee", "pondernet", "palbert")),
+    "small": (SMALL, SMALL.methods),
     "sharebert": (SHAREBERT, ("sharebert", "pabee", "pondernet", "palbert")),
 }
 

@@ -351,16 +351,18 @@ def _by_hand(
     Raises:
         ValueError: the method has no field of the name, or the field cannot hold what is said.
     """
+    profile = profiles.load(plan.profile).settings
     kinds = get_type_hints(trainables.load(space.method).Config, include_extras=True)
     fixed, searched = dict[str, Layered[Value]](), dict[str, Layered[BaseDistribution]]()
     for field, key in said_of(plan.settings, arm).items():
         setting, named = plan.settings[key], in_option(key, plan.settings[key])
+        is_profiles = profile.get(key) == setting
         if field not in _known(space):
-            if key == field and any(field in _known(search_spaces.load(other)) for other in plan.methods):
+            if is_profiles or (key == field and any(field in _known(search_spaces.load(m)) for m in plan.methods)):
                 continue
             theirs = trainables.departures(space.method)
             raise no_such_field(named, field, space.method, _known(space), departures=theirs)
-        origin = f"profile {plan.profile}" if profiles.load(plan.profile).settings.get(key) == setting else named
+        origin = f"study/profiles.py {plan.profile.upper()}" if is_profiles else named
         if isinstance(setting, Interval | tuple):
             searched[field] = Layered(distribution_of(setting, kinds[field], named=named), origin)
         else:

@@ -197,3 +197,21 @@ def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, ca
     assert launch.main(["--plan", str(path), "--dry-run", "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back():
+    plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
+    ranges = {name: str(range_of(layered.value)) for name, layered in found(plan, "palbert/cola").tuned.items()}
+    assert ranges["learning_rate"] == "3e-05 to 0.0003 log" and ranges["beta"] == "0.1 to 1.0"
+    assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/profiles.py SMALL"
+    fixed = {name: layered.value for name, layered in found(plan, "pabee/cola").fixed.items()}
+    asked = ("batch_size", "schedule", "warmup_ratio", "gradient_clip", "stop_after", "select")
+    assert [fixed[name] for name in asked] == [32, "linear", 0.1, 1.0, 0, "last"]
+    assert found(plan_from(*EVERY_SCOPE, "--profile", "small", "--backbone", "mini-bert")).fixed["epochs"].value == 10
+
+
+def test_the_small_profile_is_for_any_of_its_methods_and_says_that_it_needs_a_backbone(capsys):
+    asked = ["--profile", "small", "--method", "albert", "--data", "mini"]
+    (arm, _) = resolve(plan_from(*asked, "--backbone", "mini-bert")).arms
+    assert {*arm.space} == {"learning_rate"}
+    assert fault_of(capsys, *asked).startswith("--profile small names no backbone; allowed: --backbone with a folder")
