@@ -35,6 +35,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.storage.trial_places",
     "study.plans.plan",
     "study.plans.plan_file",
+    "study.plans.ranges",
     "study.plans.resolved_plan",
     "study.plans.samplers",
     "study.command_line",

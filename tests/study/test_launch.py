@@ -78,7 +78,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--early-stopping", "asha:factor=1"], "asha:factor=1: factor is 1; allowed: a whole number >= 2"),
         (["--early-stopping", "asha:grac=2"], "asha:grac=2: no field named grac; available: grace, factor"),
         (["--selection", "test"], "--selection is 'test'; allowed: dev, holdout"),
-        (["--samples", "0"], "--samples is 0; allowed: a whole number >= 1"),
+        (["--samples", "-1"], "--samples is -1; allowed: a whole number >= 0"),
         (["--seeds", "-1"], "--seeds is -1; allowed: a whole number >= 1"),
         (["--epochs", "0"], "--epochs is 0; allowed: a whole number >= 1"),
         (["--samples", "many"], "--samples is 'many'; allowed: a whole number"),
