@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from study.command_line import Parser, argument, guarded, option
+from study.decisions.progress import last_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
 from study.facts.plain_words import first_of
@@ -44,7 +45,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if bool(reason) == options.undo:
         raise ValueError("allowed: --because with a reason, or --undo")
     folder = Path(options.folder)
-    require_plan(folder)
+    plan = require_plan(folder).plan
     journal = Journal(folder)
     try:
         record = _ended_trial(journal.facts.records, options.key)
@@ -53,11 +54,18 @@ def _main(argv: Sequence[str] | None) -> int:
         if record.status == "failed":
             raise ValueError(f"trial {record.key} failed, so it is in no number; nothing to drop")
         journal.append(TrialDropped(time=journal.now(), key=record.key, because=reason or None))
-        after = journal.facts.trials[record.key].record
+        facts = journal.facts
     finally:
         journal.close()
+    after = facts.trials[record.key].record
     assert after is not None
-    print(f"{describe_record(after)}\nthe tables again: {python()} -m study.rebuild {folder}")
+    print(describe_record(after))
+    begun = dict.fromkeys(trial.started.arm for trial in facts.trials.values() if trial.started.start == record.key)
+    if begun and not options.undo:
+        print(f"began from its model, and keep their numbers: {', '.join(begun)}")
+    print(f"the tables again: {python()} -m study.rebuild {folder}")
+    if not last_progress(plan, facts).is_finished:
+        print(f"the confirm trials of another winner: {python()} -m study.launch --continue {folder}")
     return 0
 
 

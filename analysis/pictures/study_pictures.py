@@ -322,6 +322,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
 
 
 def _scored_search(cell: Cell) -> list[tuple[Record, float]]:
-    """The search trials with their selection score, in the order in which they ended; without those that have none."""
-    searched = sorted((record for record in cell.arm_records if record.phase == "search"), key=lambda one: one.ended)
+    """The search trials that count with their selection score, in the order in which they ended."""
+    counting = (record for record in cell.arm_records if record.phase == "search" and record.status != "dropped")
+    searched = sorted(counting, key=lambda record: record.ended)
     return [(record, record.selection_score) for record in searched if record.selection_score is not None]

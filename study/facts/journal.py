@@ -26,7 +26,8 @@ class StudyLock:
         if not self._taken():
             holder = os.read(self._descriptor, 200).decode(errors="replace").strip()
             os.close(self._descriptor)
-            raise ValueError(f"study {folder} is being run by another launch: {holder or 'holder unknown'}")
+            who = holder or "holder unknown"
+            raise ValueError(f"study {folder} is being run by another launch: {who}; allowed: wait for its end")
         os.ftruncate(self._descriptor, 0)
         since = to_second(utc_now())
         os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode(), 0)

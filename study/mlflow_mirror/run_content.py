@@ -196,7 +196,7 @@ class StudyRuns:
         if len(arm.confirmed) >= len(arm.arm.seeds):
             return "completed"
         has_no_winner = arm.is_search_over and arm.winner is None
-        if has_no_winner or any(self.status(trial) == "failed" for trial in arm.confirm_trials):
+        if has_no_winner or any(self.status(trial) in ("failed", "dropped") for trial in arm.confirm_trials):
             return "failed"
         return "interrupted" if statuses["interrupted"] else "waiting"
 

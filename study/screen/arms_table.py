@@ -57,8 +57,8 @@ def _cells(arm: ArmProgress) -> list[str]:
 
 
 def _best_score(arm: ArmProgress) -> float | None:
-    """Of the search trials that have not failed, those under way too."""
-    others = [trial for trial in arm.facts.search if not (trial.record and trial.record.status == "failed")]
+    """Of the search trials that count, those under way too."""
+    others = [t for t in arm.facts.search if not (t.record and t.record.status in ("failed", "dropped"))]
     return max((trial.best.row.selection_score for trial in others if trial.best), default=None)
 
 

@@ -4,12 +4,18 @@ import pytest
 from helpers.launched_studies import launch, launched_study, mini_plan
 
 from analysis import tables, verify
+from analysis.layouts.evidence import gather
+from analysis.pictures.study_pictures import pictures
 from analysis.studies.cells import rows_of
 from analysis.studies.load import load_study
 from study import drop
 from study.decisions.progress import last_progress
 from study.facts.journal import Journal
 from study.facts.study_facts import read_facts
+from study.mlflow_mirror.run_content import StudyRuns
+from study.plans.plan_file import require_plan
+from study.screen.arms_table import arms_table
+from study.screen.words import points
 
 PLAN = mini_plan(methods=("albert",), tasks=("rte",), samples=3, seeds=3)
 
@@ -31,20 +37,47 @@ def test_dropped_seed_leaves_its_cell_incomplete_and_no_launch_runs_it_again(fol
     assert [record.seed for record in arm.confirmed] == [43, 44] and arm.missing == "confirm 2 of 3, 1 dropped"
     launch(folder, PLAN)
     assert arm_of(folder).missing == "confirm 2 of 3, 1 dropped"
+    assert StudyRuns("s", require_plan(folder), read_facts(folder), {}).arm("albert/rte").status == "failed"
     (row,) = rows_of([load_study(folder)])
     cell = row.cells["rte"]
     assert cell.seeds == [43, 44] and cell.shortfall.endswith("dropped: 42")
     assert len(read_facts(folder).records) == 6  # it is still there
 
 
-def test_dropped_winner_gives_way_to_the_best_of_the_rest(folder):
+def test_dropped_winner_gives_way_to_the_best_of_the_rest(folder, capsys):
     before = arm_of(folder).winner.search
     drop.main([str(folder), before.key, "--because", "a bad disk"])
+    assert f"-m study.launch --continue {folder}" in capsys.readouterr().out
     after = arm_of(folder).winner.search
     assert after.trial != before.trial and after.selection_score <= before.selection_score
     launch(folder, PLAN)
     assert arm_of(folder).missing == "" and len(arm_of(folder).facts.search) == 3
     assert verify.main([str(folder)]) == 0
+
+
+def test_score_of_a_dropped_search_trial_is_in_neither_status_nor_picture(folder):
+    best = points(arm_of(folder).winner.search.selection_score)
+    assert best in best_column(folder) and f"ends at {best}" in caption(folder)
+    drop.main([str(folder), arm_of(folder).winner.search.key, "--because", "a bad disk"])
+    assert best not in best_column(folder) and f"ends at {best}" not in caption(folder)
+
+
+def best_column(folder):
+    table = arms_table(last_progress(PLAN, read_facts(folder)), width=200)
+    return [*next(column for column in table.columns if column.header == "best").cells]
+
+
+def caption(folder):
+    drawn = pictures(gather([load_study(folder)]))
+    return next(picture.alt for picture in drawn if picture.name == "search-progress")
+
+
+def test_arm_that_began_from_the_dropped_model_is_named(tmp_path, capsys):
+    plan = mini_plan(methods=("albert",), tasks=("rte", "mrpc"))
+    folder = launched_study(tmp_path / "s", plan)
+    start = read_facts(folder).arm("albert/mrpc").start_key
+    drop.main([str(folder), start, "--because", "a bad disk"])
+    assert "began from its model, and keep their numbers: albert/mrpc\n" in capsys.readouterr().out
 
 
 def test_table_names_the_trial_and_the_reason(folder):
@@ -82,5 +115,6 @@ def test_what_cannot_be_dropped_is_named_in_one_line(folder, capsys, arguments, 
 def test_study_that_a_launch_runs_is_left_alone(folder, capsys):
     key, journal = arm_of(folder).confirmed[0].key, Journal(folder)
     assert drop.main([str(folder), key, "--because", "x"]) == 2
-    assert "is being run by another launch" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "is being run by another launch" in error and error.endswith("; allowed: wait for its end\n")
     journal.close()
