@@ -3,7 +3,7 @@
 python -m analysis.report runs/NAME
 
 The page needs no network and no other file. Its tables and pictures are also written to runs/NAME/tables, as
-`analysis.tables` writes them, and to runs/NAME/pictures as SVG.
+`analysis.tables` writes them, and to runs/NAME/pictures as SVG and as PDF.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
-from analysis.pictures.picture import Picture, svg
+from analysis.pictures.picture import Picture, image_of
 from analysis.pictures.study_pictures import pictures
 from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
@@ -83,10 +83,11 @@ def report_files(study: Study) -> dict[str, bytes]:
 
 
 def _files(study: Study, evidence: Evidence, tables: list[Table]) -> dict[str, bytes]:
-    drawn = pictures(evidence)
-    images = {picture.name: svg(picture.figure) for picture in drawn}
+    made = pictures(evidence)
+    images = {picture.name: image_of(picture.figure, "svg") for picture in made}
     files = {f"pictures/{name}.svg": image for name, image in images.items()}
-    return files | {PAGE: report_page(study, evidence, tables, drawn, images).encode()}
+    files |= {f"pictures/{picture.name}.pdf": image_of(picture.figure, "pdf") for picture in made}
+    return files | {PAGE: report_page(study, evidence, tables, made, images).encode()}
 
 
 def report_page(

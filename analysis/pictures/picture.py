@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -27,17 +27,18 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 SALT = 2664  # of the colours' hash: the first that tells the six methods of this house apart, the baseline in black
 
-PANEL_INCHES = (2.75, 2.1)
-PANELS_PER_LINE = 3  # a picture is then hardly shrunk on paper, and its text stays readable
+COLUMN_INCHES, PAGE_INCHES = 219 / 72, 455 / 72  # of an ACL paper: a picture goes in at its own size, text 8 points
+PANEL_HEIGHT = 2.1  # inches
+PANELS_PER_LINE = 3
 MARGIN = 0.04  # of a span, above the highest possible score
-LEGEND_COLUMNS = 3  # fit above the narrowest picture
+LEGEND_COLUMNS = 2  # fit above the narrowest picture
 
 
 # Drawing happens within `matplotlib.rc_context(STYLE)`, and so does writing.
 STYLE: Any = {
     "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "legend.fontsize": 8,
@@ -49,8 +50,12 @@ STYLE: Any = {
     "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: small files that can be searched
     "svg.hashsalt": "study",  # the names of an SVG's parts do not change from run to run
+    "pdf.fonttype": 42,  # TrueType: some publishers refuse the default
 }
-METADATA = {"Date": None, "Creator": None}
+METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         """What a notebook shows."""
-        return svg(self.figure).decode()
+        return image_of(self.figure, "svg").decode()
 
 
 def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure) -> Picture:
@@ -77,12 +82,17 @@ def lay_out(name: str, title: str, caption: str, alt: str, figure: Figure) -> Pi
     return Picture(name, title, caption, alt, figure)
 
 
-def svg(figure: Figure) -> bytes:
-    """The figure as an SVG file, without dates and versions."""
+def image_of(figure: Figure, ending: Literal["svg", "pdf"]) -> bytes:
+    """The figure as a file, without dates and versions."""
     buffer = BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata=METADATA)
+        figure.savefig(buffer, format=ending, metadata=METADATA[ending])
     return buffer.getvalue()
+
+
+def figure_width(columns: int) -> float:
+    """Inches of so many panels side by side: one has the width of a paper's column, several that of its page."""
+    return COLUMN_INCHES if columns == 1 else PAGE_INCHES
 
 
 @dataclass(frozen=True)
@@ -127,15 +137,16 @@ def task_panels(tasks: Iterable[str], *, xlabel: str, ylabel: str = "score, poin
     ordered = [task for task in TASKS if task in set(tasks)]
     lines = -(-len(ordered) // PANELS_PER_LINE)
     columns = -(-len(ordered) // lines)
-    size = (max(PANEL_INCHES[0] * columns + 0.3, 4.0), PANEL_INCHES[1] * lines + 0.4)
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08))
+    figure = Figure(
+        figsize=(figure_width(columns), PANEL_HEIGHT * lines + 0.4), layout=ConstrainedLayoutEngine(w_pad=0.08)
+    )
     panels = list(figure.subplots(lines, columns, squeeze=False).ravel())
     for axes in panels[len(ordered) :]:
         axes.set_axis_off()
     for axes, task in zip(panels, ordered, strict=False):
         axes.set_title(f"{TASKS[task].title}: {metric_words(TASKS[task])}", loc="left")
-    figure.supxlabel(xlabel, fontsize=9)
-    figure.supylabel(ylabel, fontsize=9)
+    figure.supxlabel(xlabel, fontsize=8)
+    figure.supylabel(ylabel, fontsize=8)
     return figure, dict(zip(ordered, panels, strict=False))
 
 

@@ -24,6 +24,7 @@ from analysis.pictures.picture import (
     Style,
     add_legend,
     choose_styles,
+    figure_width,
     lay_out,
     sentences_by_task,
     share_height,
@@ -43,7 +44,7 @@ from trainables.runs.trial import TIMED_BATCHES
 
 BATCH = min(TIMED_BATCHES)  # examples; the time of the first picture
 REACH = 10  # points below the lowest own exit of a task: what scores less is cut off
-STRIP_INCHES = (2.75, 0.8)  # of a method's exit layers on a task
+STRIP_HEIGHT = 0.8  # of a method's exit layers on a task
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
@@ -244,8 +245,8 @@ def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Ax
     """A panel for every label and task, those of a task below each other, all with the same axes."""
     columns = min(PANELS_PER_LINE, len(tasks))
     lines = -(-len(tasks) // columns)
-    size = (max(STRIP_INCHES[0] * columns + 0.3, 4.0), (STRIP_INCHES[1] * len(labels) + 0.25) * lines + 0.4)
-    figure = Figure(figsize=size, layout="constrained")
+    height = (STRIP_HEIGHT * len(labels) + 0.25) * lines + 0.4
+    figure = Figure(figsize=(figure_width(columns), height), layout="constrained")
     panels = figure.subplots(lines * len(labels), columns, squeeze=False, sharex=True, sharey=True)
     strips = {}
     for number in range(lines * columns):
@@ -259,8 +260,8 @@ def _strips(labels: list[str], tasks: list[str]) -> tuple[Figure, dict[Place, Ax
         if number < len(tasks):
             panels[line * len(labels), column].set_title(TASKS[tasks[number]].title, loc="left")
             strips[labels[-1], tasks[number]].tick_params(labelbottom=True)
-    figure.supxlabel("layer after which an example leaves", fontsize=9)
-    figure.supylabel("dev examples, %", fontsize=9)
+    figure.supxlabel("layer after which an example leaves", fontsize=8)
+    figure.supylabel("dev examples, %", fontsize=8)
     return figure, strips
 
 

@@ -14,7 +14,7 @@ from helpers.swept_studies import swept_study
 from msgspec.structs import replace as structs_replace
 
 from analysis.layouts.evidence import gather
-from analysis.pictures.picture import choose_styles, svg
+from analysis.pictures.picture import choose_styles, image_of
 from analysis.pictures.study_pictures import (
     differences_picture,
     exits_picture,
@@ -274,12 +274,17 @@ def written_in(folder):
 
 
 def test_writing_a_picture_twice_gives_the_same_bytes(drawn):
-    assert svg(drawn[1].figure) == svg(drawn[1].figure)
+    for ending in ("svg", "pdf"):
+        assert image_of(drawn[1].figure, ending) == image_of(drawn[1].figure, ending)
 
 
 def test_files_tell_neither_date_nor_version(drawn):
-    written = svg(drawn[0].figure)
-    assert b"<dc:date>" not in written and b"Matplotlib v" not in written
+    written = image_of(drawn[0].figure, "svg") + image_of(drawn[0].figure, "pdf")
+    assert not any(word in written for word in (b"<dc:date>", b"Matplotlib v", b"CreationDate", b"Producer"))
+
+
+def test_pictures_have_the_width_of_a_column_or_a_page(drawn):
+    assert {round(72 * picture.figure.get_figwidth()) for picture in drawn} <= {219, 455}
 
 
 @pytest.mark.parametrize("draw", [layers_picture, exits_picture])

@@ -321,7 +321,7 @@ def test_report_escapes_what_others_have_written(tmp_path):
 def test_pictures_are_written_as_files(page, study):
     names = {path.name for path in (study / "pictures").iterdir()}
     shown = ("differences", "seeds", "score-against-layers", "exit-layers", "search-progress")
-    assert {f"{name}.svg" for name in shown} == names
+    assert {f"{name}.{ending}" for name in shown for ending in ("svg", "pdf")} == names
 
 
 class Unfolded(HTMLParser):
