@@ -14,12 +14,14 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from types import MappingProxyType
 from typing import Literal, get_args
 
 from msgspec import UNSET
 
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress, last_progress
+from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted
 from study.facts.record import Phase, Record
 from study.facts.study_facts import read_facts
@@ -242,25 +244,34 @@ def in_words(number_of_bytes: float) -> str:
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:
-    """How long beyond --max-minutes a launch may go on, because it finishes the epochs under way."""
-    limit = f"--max-minutes {minutes:g}: epochs under way are finished"
+    """What is lost at the end of --max-minutes, because the epochs under way are given up."""
+    limit = f"--max-minutes {minutes:g}: an epoch that is not over then is given up, and begins again"
     if not measured:
         return f"{limit}; how long one takes is not known yet: --dry-run --probe measures it"
     name, slowest = max(measured.items(), key=lambda item: item[1].epoch_seconds)
-    return f"{limit}, up to {clock(slowest.epoch_seconds)} more: an epoch of {name}, by {slowest.source}"
+    how_long = f"one of {name} takes {clock(slowest.epoch_seconds)}, by {slowest.source}"
+    if slowest.epoch_seconds >= 60 * minutes:
+        return f"{limit}; {how_long}, so it would never end: allow more minutes"
+    return f"{limit}; {how_long}"
 
 
 # ---- how long what is left takes: measured seconds per epoch times the epochs that trials really run
 
 
-def remaining_seconds(progress: StudyProgress) -> float | None:
-    """Expected seconds of one slot for all that is left of this launch; None before any epoch was measured."""
+def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})) -> float | None:
+    """Expected seconds of one slot for all that is left of this launch; None before anything was measured.
+
+    `steps`: how far the epochs under way are, by the trial's key, where that is known.
+    """
     pace = progress.seconds_per_example(progress.arms, "wall_seconds")
+    if pace is None:
+        pace = _pace_within(progress, steps)
     if pace is None:
         return None
     shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
     return sum(
-        _remaining_epochs(progress, arm, shares) * _seconds_per_epoch(progress, arm, pace) for arm in progress.launched
+        _remaining_epochs(progress, arm, shares, steps) * _seconds_per_epoch(progress, arm, pace)
+        for arm in progress.launched
     )
 
 
@@ -270,10 +281,24 @@ def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -
     return (pace if own is None else own) * progress.examples_per_epoch(arm)
 
 
-def _remaining_epochs(progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares]) -> float:
+def _pace_within(progress: StudyProgress, steps: Mapping[str, Steps]) -> float | None:
+    """Seconds per example, by the first epochs under way."""
+    seconds = [
+        steps[key].seconds / steps[key].done * steps[key].of / progress.examples_per_epoch(arm)
+        for arm in progress.launched
+        for key in arm.facts.under_way
+        if key in steps and steps[key].done
+    ]
+    return fmean(seconds) if seconds else None
+
+
+def _remaining_epochs(
+    progress: StudyProgress, arm: ArmProgress, shares: dict[Phase, Shares], steps: Mapping[str, Steps]
+) -> float:
     """Of trials to start, and of those under way at least the epoch that they are in."""
     epochs = {phase: _expected_epochs(progress, arm, phase, shares[phase]) for phase in PHASES}
     under_way = sum(max(epochs[trial.phase] - trial.epochs, 1) for trial in arm.facts.under_way.values())
+    under_way -= sum(steps[key].done / steps[key].of for key in arm.facts.under_way if key in steps)
     search = arm.search_trials_to_start * epochs["search"]
     return search + arm.confirm_trials_to_start * epochs["confirm"] + under_way
 

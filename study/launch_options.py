@@ -100,7 +100,7 @@ _DRIVER = "who runs the trials; local: processes of the launch, on this machine;
 _ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
 _GPUS = "may be a fraction: 0.25 lets four trials share a GPU; default: 1 if there are any"
 _IDLE = "end the launch, to be continued, where nothing has moved for so long; default: %(default)g"
-_MAX_MINUTES = "begin no epoch after X minutes; those under way are finished, then the launch ends, to be continued"
+_MAX_MINUTES = "end after X minutes, to be continued; an epoch that is not over then is given up, and begins again"
 
 
 class StudyOptions(Grouped, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,7 @@ from study.cluster.resources import Resources
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import expected_attestation, refusal, trial_spec
 from study.drivers.causes import lost_outcome, lost_process
-from study.drivers.messages import AssignedTrial, Assignment, Message, News
+from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
 from study.drivers.smoke_steps import SmokeSteps
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
@@ -63,23 +63,24 @@ class Driver(ABC):
         smoke: SmokeSteps | None = None,
         until: float = math.inf,
     ):
-        """`until`: the reading of the monotonic clock from which on it drains, as after Ctrl-C."""
+        """`until`: the reading of the monotonic clock from which on it ends: no epoch under way is waited for."""
         self.scheduler = scheduler
         self.on_progress = on_progress
         self._watchdog = watchdog
         self._smoke = smoke
-        self._until, self._next_look = until, 0.0
+        self._until, self._is_time_over, self._next_look = until, False, 0.0
         self._folder = folder
         self._storage = storage
         self._resources = resources
         self._marks: tuple[str, ...] = ()  # of the launch in its storage, while it runs
         self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or that is over
         self._training: set[str] = set()  # work ids of those that have a worker
+        self._steps: dict[str, Steps] = {}  # key -> how far the epoch is that is under way, where that was said
         self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
 
     def run(self) -> None:
-        """Runs until nothing is left to hand out, or until it is interrupted, or its time over, and the running trials
-        are saved."""
+        """Runs until nothing is left to hand out, or until it is interrupted and the running trials are saved, or until
+        its time is over."""
         with (
             launch_marks(self._storage, self._folder) as self._marks,
             drain_on_interrupt(self.scheduler),
@@ -122,13 +123,18 @@ class Driver(ABC):
 
     @property
     def drained(self) -> bool:
-        """Whether Ctrl-C was pressed, or the time is over, and every trial has saved the epoch that it was in."""
+        """Whether Ctrl-C was pressed, or the time is over, and every trial has left its worker."""
         return self.scheduler.draining and not self._training
 
     @property
     def at_work(self) -> set[str]:
         """Keys of the trials that have a worker; all others under way wait for one."""
         return {key for work_id in self._training if (key := self._keys[work_id])}
+
+    @property
+    def steps(self) -> Mapping[str, Steps]:
+        """How far the trials that have a worker are in their epochs, by key, where one has lasted long enough."""
+        return self._steps
 
     @property
     def awaited(self) -> str:
@@ -148,8 +154,14 @@ class Driver(ABC):
             SmokeStepsFailed: a method cannot take a step.
         """
         self._node_of[work_id] = message.node
-        if message.news or message.smoke:
+        if message.news or message.smoke or message.steps:
             self._watchdog.moved()
+        self._look_at_clock()
+        if message.steps:
+            self._steps[message.steps.key] = message.steps
+            return self._is_time_over
+        if message.news:
+            self._steps.pop(message.news.key, None)
         if self._smoke and message.smoke:
             self._smoke.taken(work_id, message.smoke)
         if message.news and self._is_over(message.news, message.node):
@@ -167,6 +179,7 @@ class Driver(ABC):
         if failure.host:
             self._watchdog.say(f"node {failure.host} is lost; its trial goes on elsewhere ({failure.error})")
         if key := self._keys[work_id]:
+            self._steps.pop(key, None)
             self.scheduler.retry(key, failure)
 
     def watch(self) -> None:
@@ -175,10 +188,8 @@ class Driver(ABC):
         Raises:
             Stalled: nothing has moved for too long.
         """
+        self._look_at_clock()
         now = time.monotonic()
-        if now >= self._until and not self.scheduler.draining:
-            self.scheduler.draining = True
-            self._watchdog.say("the time is over (--max-minutes): saving the epochs under way, then stopping")
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
@@ -187,6 +198,15 @@ class Driver(ABC):
         self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._state())
 
     # ---- inside
+
+    def _look_at_clock(self) -> None:
+        """Hands out nothing more once the time is over."""
+        if time.monotonic() < self._until or self._is_time_over:
+            return
+        self.scheduler.draining = self._is_time_over = True
+        self._watchdog.say(
+            "the time is over (--max-minutes): stopping; trials go on from the last epoch that they have saved"
+        )
 
     def _assignment(self, trial: TrialFacts) -> Assignment:
         """What a worker does for a trial: what it is, and where it goes on and leaves files."""

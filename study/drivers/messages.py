@@ -7,7 +7,7 @@ from typing import Literal
 
 from study.facts.attestation import Attestation
 from study.facts.events import Failure, Report
-from trainables.configuration import Count
+from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.method_files import IncludedMethods
 from trainables.runs.trial import TrialSpec
 from trainables.schema import Reader, Typed
@@ -50,6 +50,15 @@ class News(Typed, frozen=True, kw_only=True):
     refused: Attestation | None = None
 
 
+class Steps(Typed, frozen=True, kw_only=True):
+    """How far a trial is in the epoch that it trains: nothing that the journal holds."""
+
+    key: str
+    done: Count
+    of: AtLeastOne
+    seconds: NotNegative  # since the epoch began
+
+
 class SmokeReport(Typed, frozen=True, kw_only=True):
     """The arms whose methods failed in their first step, and the code that ran there."""
 
@@ -62,6 +71,7 @@ class Message(Typed, frozen=True, kw_only=True):
     """What a worker says after a step."""
 
     news: News | None = None  # of its trial, where that goes on
+    steps: Steps | None = None  # of an epoch that is not over; the next step goes on with it
     node: str | None = None  # number of the worker's
     smoke: SmokeReport | None = None
     broken: str | None = None  # the exception that ends a process of the launch's own; of an actor Ray says that

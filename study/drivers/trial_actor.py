@@ -17,7 +17,7 @@ WAIT_SECONDS = 0.1  # for the smoke steps of other actors, between two looks
 
 
 class TrialActor(tune.Trainable):
-    """Runs the trial of the assignment in `config`; one `step` is one epoch."""
+    """Runs the trial of the assignment in `config`; one `step` is one epoch, or a second of it."""
 
     _worker: Worker | None = None
 
@@ -33,7 +33,7 @@ class TrialActor(tune.Trainable):
     def step(self) -> dict[str, Any]:
         assert self._worker is not None
         message = self._worker.step()
-        if not message.news and message.smoke is None:  # its smoke steps are taken, those of others are not
+        if not (message.news or message.steps or message.smoke):  # its smoke steps are taken, those of others are not
             time.sleep(WAIT_SECONDS)
         return {MESSAGE: msgspec.json.encode(message).decode()}
 

@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable
 
-SPEAK_SECONDS = 600.0  # without a start, an epoch, an end or a failure; then again after twice as long
+SPEAK_SECONDS = 600.0  # without a start, a step, an end or a failure; then again after twice as long
 NO_NODE_SECONDS = 10.0  # with no node alive, which Ray says after 15: those that come later are another cluster
 NO_ROOM_SECONDS = 3600.0  # with no node that could hold a trial: as long as an autoscaler may take
-IDLE_HOURS = 24.0  # whatever the reason; longer than the longest epoch
+IDLE_HOURS = 24.0  # whatever the reason; longer than the longest step
 
 
 class Stalled(Exception):

@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 import trainables
 from study.drivers.causes import breaks_process, failure_of
-from study.drivers.messages import AssignedTrial, Assignment, Message, News
+from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
 from study.drivers.provenance import attest
 from study.drivers.smoke_steps import smoke_report
 from study.facts.attestation import Attestation, contradictions
@@ -32,6 +33,8 @@ from trainables.runs.trial import EpochRow, Outcome, UnreadableState, available
 
 if TYPE_CHECKING:
     from trainables.runs.training import TrainingRun
+
+PAUSE_SECONDS = 1.0  # of an epoch, until the driver hears how far it is and may end the work
 
 
 class Worker:
@@ -54,11 +57,13 @@ class Worker:
             self._trial = RunningTrial(assignment.trial, device=assignment.device, gpus=assignment.gpus, node=node)
 
     def step(self) -> Message:
-        """An epoch of the trial, unless it is over, or the steps before any trial."""
-        news = self._trial.next_news() if self._trial and not self._trial.is_over else None
+        """An epoch of the trial, unless it is over, or a part of a long one; or the steps before any trial."""
+        told = self._trial.go_on() if self._trial and not self._trial.is_over else None
+        if isinstance(told, Steps):
+            return Message(steps=told, node=self._node)
         smoke, self._smoke = self._smoke, None
         report = smoke_report(smoke.smoke, device=smoke.device, node=self._node) if smoke else None
-        return Message(news=news, node=self._node, smoke=report)
+        return Message(news=told, node=self._node, smoke=report)
 
     def release(self) -> None:
         """Lets go of the model, its memory and its folder."""
@@ -102,9 +107,13 @@ class RunningTrial:
         self._attested: Attestation | None = None  # told until an epoch was trained
         self._epochs_before = 0
         self._broken: Exception | None = None
+        self._epoch: Generator[None, None, EpochRow] | None = None  # under way
 
-    def next_news(self) -> News:
-        """Runs an epoch, or repeats one that was run before; nothing is raised but what breaks the process."""
+    def go_on(self) -> News | Steps:
+        """Runs an epoch, as far as it comes in `PAUSE_SECONDS`, or repeats one that was run before.
+
+        Nothing is raised but what breaks the process.
+        """
         if not self._is_begun:
             self._begin()
         restarted, self._restarted = self._restarted, None
@@ -114,7 +123,10 @@ class RunningTrial:
             if self._attested and contradictions(self._attested, self._assigned.expected):
                 self.is_over = True
                 return News(key=self.key, host=socket.gethostname(), refused=self._attested)
-            row = self._known.popleft() if self._known else self._train_epoch()
+            row = self._known.popleft() if self._known else self._train()
+            if row is None:
+                self._restarted = restarted  # for the news to come
+                return self._steps()
             report = self._report(row, self._outcome() if row.finished else None)
         except Exception as error:  # the journal has it, and whose fault it is
             if breaks_process(error):
@@ -129,6 +141,9 @@ class RunningTrial:
 
     def release(self) -> None:
         """Lets go of the model and of the folder."""
+        if self._epoch:
+            self._epoch.close()
+        self._epoch = None
         vars(self).pop("_run", None)
         self._held.close()
 
@@ -174,14 +189,28 @@ class RunningTrial:
                 start = str(stack.enter_context(local_model(spec.start))) if spec.start else None
             return TrainingRun(replace(spec, start=start), device=self._device, cache=cache_folder())
 
-    def _train_epoch(self) -> EpochRow:
-        """The next epoch, saved."""
-        row = self._run.run_epoch()
+    def _train(self) -> EpochRow | None:
+        """The next epoch, saved; None while it is not over, to be asked again."""
+        if self._epoch is None:
+            self._epoch, self._epoch_began = self._run.epoch_in_steps(), time.monotonic()
+        pause = time.monotonic() + PAUSE_SECONDS
+        try:
+            next(self._epoch)
+            while time.monotonic() < pause:
+                next(self._epoch)
+            return None
+        except StopIteration as end:
+            row: EpochRow = end.value
+        self._epoch = None
         _check_present(self._folder)
         self._run.save(self._folder)
         self._clock.save()
         self._place.send_state(self._folder, epoch=row.epoch)
         return row
+
+    def _steps(self) -> Steps:
+        run, seconds = self._run, time.monotonic() - self._epoch_began
+        return Steps(key=self.key, done=run.steps_done, of=run.steps_per_epoch, seconds=seconds)
 
     def _outcome(self) -> Outcome:
         """The run's outcome; if its model stays, with that model's address and latency."""

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
+from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted, first_of, on_screen
 from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
@@ -43,6 +44,9 @@ class Workers(Protocol):
     def at_work(self) -> Collection[str]: ...  # keys of the trials that have one
 
     @property
+    def steps(self) -> Mapping[str, Steps]: ...  # how far their epochs are, by key, where that is known
+
+    @property
     def awaited(self) -> str: ...  # what there is before the first trial
 
 
@@ -59,6 +63,7 @@ class LiveView:
         self._clock, self._started = clock, clock()
         self._trial_clocks = TrialClocks(clock)
         self._at_work, self._awaited = frozenset[str](), ""
+        self._steps: Mapping[str, Steps] = {}
         self._waits_for = _A_SLOT
         self._next_refresh = 0.0
         self._next_sign_of_life = self._started + _SIGN_OF_LIFE_SECONDS
@@ -85,7 +90,7 @@ class LiveView:
         if now < self._next_refresh:
             return
         self._next_refresh = now + _REFRESH_SECONDS
-        self._at_work, self._awaited = frozenset(workers.at_work), workers.awaited
+        self._at_work, self._awaited, self._steps = frozenset(workers.at_work), workers.awaited, workers.steps
         self._waits_for = _THE_NEXT_LAUNCH if self._scheduler.draining else _A_SLOT
         self._print_notices()
         if self._live:
@@ -123,7 +128,7 @@ class LiveView:
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
             alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
-            alike.append(trial_name(trial))
+            alike.append(f"{trial_name(trial)}{_step(trial, self._steps, ' ({})')}")
         words = [
             f"{_how_far(epochs, len(names))}: {first_of(names, _NAMED)}" for epochs, names in sorted(running.items())
         ]
@@ -136,6 +141,7 @@ class LiveView:
         return live_layout(
             self._progress,
             seconds=self._trial_clocks.seconds(running),
+            steps=self._steps,
             awaited=self._awaited,
             waits_for=self._waits_for,
             time_line=self._time_line(),
@@ -146,7 +152,7 @@ class LiveView:
 
     def _time_line(self) -> str:
         elapsed = self._clock() - self._started
-        left = remaining_seconds(self._progress)
+        left = remaining_seconds(self._progress, self._steps)
         slots = max(1, self._slots(without=self._progress.facts.left_out))
         eta = f", about {clock(left / slots)} left" if left is not None else ""
         return f"elapsed {clock(elapsed)}{eta}"
@@ -159,7 +165,7 @@ def _how_far(epochs: int, trials: int) -> str:
 
 
 class TrialClocks:
-    """How long trials have run, by the second, though they report at the end of an epoch alone.
+    """How long trials have run, by the second, though they report it at the end of an epoch alone.
 
     For each trial that runs the seconds of its last report, and those since that report was first seen here.
     """
@@ -191,6 +197,7 @@ def live_layout(
     progress: StudyProgress,
     *,
     seconds: Mapping[str, float],
+    steps: Mapping[str, Steps],
     awaited: str,
     waits_for: str,
     time_line: str,
@@ -200,8 +207,8 @@ def live_layout(
 ) -> Group:
     """At most `height` lines of `width` columns: the bar, trials that run, arms; of many a line says how many more.
 
-    `seconds`: how long each trial has run that runs now, by key; `awaited`: what there is before the first;
-    `waits_for`: what trials wait for that do not run.
+    `seconds`: how long each trial has run that runs now, and `steps` how far its epoch is, by key; `awaited`: what
+    there is before the first; `waits_for`: what trials wait for that do not run.
     """
     parts: list[RenderableType] = [_overall(progress, time_line, draining=draining, width=width)]
     left = height - 1  # the bar is one line
@@ -216,7 +223,7 @@ def live_layout(
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:
-            parts.append(_running_table(shown, progress, seconds, width=width))
+            parts.append(_running_table(shown, progress, seconds, steps, width=width))
             left -= 1 + len(shown)
         if others := _others(len(running) - len(shown), waiting, waits_for):
             parts.append(Text(others, style="dim"))
@@ -241,17 +248,26 @@ def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: 
 
 
 def _running_table(
-    trials: list[TrialFacts], progress: StudyProgress, seconds: Mapping[str, float], *, width: int
+    trials: list[TrialFacts],
+    progress: StudyProgress,
+    seconds: Mapping[str, float],
+    steps: Mapping[str, Steps],
+    *,
+    width: int,
 ) -> Table:
-    rows = [(trial_name(trial), *_running_cells(trial, progress), clock(seconds[trial.key])) for trial in trials]
+    rows = [(trial_name(trial), *_running_cells(trial, progress, steps), clock(seconds[trial.key])) for trial in trials]
     return table_of(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 
-def _running_cells(trial: TrialFacts, progress: StudyProgress) -> tuple[str, str]:
-    epochs = progress.arm(trial.started.arm).arm.epochs
-    if trial.last is None:
-        return f"0/{epochs}", ""
-    return f"{trial.epochs}/{epochs}", points(trial.last.row.selection_score)
+def _running_cells(trial: TrialFacts, progress: StudyProgress, steps: Mapping[str, Steps]) -> tuple[str, str]:
+    epochs = f"{trial.epochs}/{progress.arm(trial.started.arm).arm.epochs}{_step(trial, steps, ', {}')}"
+    return epochs, "" if trial.last is None else points(trial.last.row.selection_score)
+
+
+def _step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
+    """The step that a trial is at, where that is known."""
+    own = steps.get(trial.key)
+    return form.format(f"step {own.done}/{own.of}") if own else ""
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

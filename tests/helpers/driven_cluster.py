@@ -14,7 +14,7 @@ from study.cluster.ray_cluster import RayNodes
 from study.cluster.resources import Resources
 from study.decisions import specs
 from study.decisions.scheduler import Scheduler
-from study.drivers.messages import Message, News
+from study.drivers.messages import Message, News, Steps
 from study.drivers.tune_driver import TuneDriver
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
@@ -55,6 +55,11 @@ class Cluster:
         key = self.driver._keys[ray_id]
         refused = News(key=key, host=f"host-{node}", refused=replace(self.expected(key), **found))
         return self.driver.reported(ray_id, Message(news=refused, node=node))
+
+    def steps(self, ray_id: str, *, done: int) -> str:
+        """A worker says how far the trial's epoch is; what Ray is told."""
+        steps = Steps(key=self.trial_of(ray_id).key, done=done, of=10, seconds=float(done))
+        return self.driver.reported(ray_id, Message(steps=steps, node="a"))
 
     def trial_of(self, ray_id: str) -> TrialFacts:
         key = self.driver._keys[ray_id]

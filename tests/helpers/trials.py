@@ -11,7 +11,9 @@ from helpers.configurations import values_of
 
 import search_spaces
 from study.decisions.specs import trial_spec
+from study.drivers.messages import News, Steps
 from study.drivers.provenance import provenance
+from study.drivers.worker import RunningTrial
 from study.facts.attestation import Attestation
 from study.facts.events import EpochReported, read_events
 from study.facts.study_facts import read_facts
@@ -55,6 +57,13 @@ def run_to_the_end(spec: TrialSpec, cache: Path) -> TrainingRun:
     while not run.finished:
         run.run_epoch()
     return run
+
+
+def next_news(trial: RunningTrial) -> News:
+    """What a worker says of its trial after an epoch, however long that takes."""
+    while isinstance(told := trial.go_on(), Steps):
+        pass
+    return told
 
 
 def check_as_alone(folder: Path, cache: Path) -> Counter[str]:

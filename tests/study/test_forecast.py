@@ -144,9 +144,13 @@ def error_after(simulation, part):
     return (left - sum(epochs[cut:])) / sum(epochs)
 
 
-def test_time_limit_says_what_it_does_not_bound():
+def test_time_limit_says_what_is_lost():
     measured = {name: Measured(seconds, None, "records") for name, seconds in (("a/rte", 20), ("b/rte", 270))}
     assert describe_time_limit(10, measured) == (
-        "--max-minutes 10: epochs under way are finished, up to 4:30 more: an epoch of b/rte, by records"
+        "--max-minutes 10: an epoch that is not over then is given up, and begins again; one of b/rte takes 4:30, by "
+        "records"
+    )
+    assert describe_time_limit(4, measured).endswith(
+        "takes 4:30, by records, so it would never end: allow more minutes"
     )
     assert describe_time_limit(0.5, {}).endswith("how long one takes is not known yet: --dry-run --probe measures it")

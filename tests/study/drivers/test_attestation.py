@@ -15,7 +15,7 @@ import pytest
 from helpers.driven_cluster import Cluster
 from helpers.journals import MadeJournal, failure_of, report_of, row_of
 from helpers.launched_studies import PROVENANCE, mini_plan
-from helpers.trials import expected_of, spec_of
+from helpers.trials import expected_of, next_news, spec_of
 from msgspec.structs import replace
 from transformers import AutoConfig, AutoModel
 
@@ -79,7 +79,7 @@ def news_of(tmp_path: Path, spec: TrialSpec, expected: Attestation) -> News:
     """The first that a worker says of the trial."""
     trial = running(tmp_path, spec, expected)
     try:
-        return trial.next_news()
+        return next_news(trial)
     finally:
         trial.release()
 
@@ -92,7 +92,7 @@ def states(tmp_path: Path) -> list[Path]:
 def test_a_worker_attests_with_its_first_epoch_and_once(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     trial = running(tmp_path, spec, expected_of(spec))
-    first, second = trial.next_news().report, trial.next_news().report
+    first, second = next_news(trial).report, next_news(trial).report
     trial.release()
     assert contradictions(first.attested, expected_of(spec)) == [] and second.attested is None
     assert len(first.attested.tokens_digest) == 16 and first.attested.backbone_fingerprint.startswith("mini-albert@")
@@ -103,7 +103,7 @@ def test_a_process_that_goes_on_with_a_trial_attests_too(tmp_path, data):
     spec = spec_of("albert", "rte", data=str(data), config=SHORT | {"epochs": 2})
     news_of(tmp_path, spec, expected_of(spec))
     trial = running(tmp_path, spec, expected_of(spec))
-    repeated, trained = trial.next_news().report, trial.next_news().report
+    repeated, trained = next_news(trial).report, next_news(trial).report
     trial.release()
     assert repeated.row.epoch == 1 and repeated.attested == trained.attested
     assert contradictions(trained.attested, expected_of(spec)) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.glue_folders import write_glue
-from helpers.trials import expected_of, spec_of
+from helpers.trials import expected_of, next_news, spec_of
 from msgspec.structs import replace
 
 import trainables.albert
@@ -39,7 +39,7 @@ def news_of(trial: AssignedTrial, number: int = 1) -> list[News]:
     """What a worker says of the trial, `number` times, before it lets it go."""
     running = RunningTrial(trial, device="cpu", gpus=0)
     try:
-        return [running.next_news() for _ in range(number)]
+        return [next_news(running) for _ in range(number)]
     finally:
         running.release()
 
@@ -200,7 +200,7 @@ def test_an_exception_in_a_methods_code_is_its_own(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise IndexError("index 7 is out of bounds")
 
-    monkeypatch.setattr(TrainingRun, "run_epoch", broken)
+    monkeypatch.setattr(TrainingRun, "epoch_in_steps", broken)
     (news,) = news_of(assigned(tmp_path))
     assert news.failure.cause == "method" and news.failure.error.startswith(
         "IndexError: index 7 is out of bounds (drivers/test_causes.py, line "
@@ -219,7 +219,7 @@ def test_a_failure_that_says_all_itself_has_no_place(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise TrainingError("loss is nan at step 3")
 
-    monkeypatch.setattr(TrainingRun, "run_epoch", broken)
+    monkeypatch.setattr(TrainingRun, "epoch_in_steps", broken)
     (news,) = news_of(assigned(tmp_path))
     assert (news.failure.cause, news.failure.error) == ("method", "loss is nan at step 3")
 
@@ -236,7 +236,7 @@ def test_an_actor_that_comes_too_late_deletes_nothing_of_a_trial_that_has_ended(
 
 def test_an_actor_that_is_set_up_for_a_trial_of_another_waits_for_nobody(tmp_path):
     at_work = RunningTrial(assigned(tmp_path), device="cpu", gpus=0)
-    at_work.next_news()
+    next_news(at_work)
     dropped = threading.Thread(target=lambda: RunningTrial(assigned(tmp_path), device="cpu", gpus=0).release())
     dropped.start()
     dropped.join(timeout=30)

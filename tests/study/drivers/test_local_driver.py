@@ -86,7 +86,7 @@ def test_a_launch_whose_time_is_over_goes_on_with_the_next_and_nothing_differs(
         before = epochs()
         assert launch.main([*arguments, "--max-minutes", "60"]) == status
         printed = capsys.readouterr()
-        assert ("saving the epochs under way" in printed.err) == bool(status)
+        assert ("the time is over (--max-minutes): stopping" in printed.err) == bool(status)
         assert ("interrupted; continue:" in printed.out) == bool(status)
         assert before < epochs() <= limit + 1  # with the one that was under way
     assert [event.status for event in read_events(study) if isinstance(event, LaunchEnded)][-1] == "complete"
@@ -212,3 +212,32 @@ def test_after_its_time_a_launch_hands_out_nothing_and_waits_for_what_it_has(tmp
     assert cluster.scheduler.draining and not cluster.driver.drained and cluster.hand_out() == []
     cluster.end(first, node="a")
     assert cluster.driver.drained
+
+
+def test_an_epoch_under_way_is_given_up_when_the_time_is_over_and_not_after_ctrl_c(tmp_path, monkeypatch) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "a", "b")
+    first, second = cluster.hand_out()
+    for ray_id in (first, second):
+        cluster.driver.begun(ray_id)
+    assert cluster.steps(first, done=1) == "CONTINUE"
+    cluster.scheduler.draining = True  # Ctrl-C
+    assert cluster.steps(first, done=2) == "CONTINUE" and not cluster.driver.drained
+    cluster.driver._until = 0.0
+    assert [cluster.steps(ray_id, done=3) for ray_id in (first, second)] == ["STOP", "STOP"]
+    assert cluster.driver.drained
+    assert len(cluster.scheduler.facts.under_way) == 2 and not cluster.scheduler.facts.records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_a_limit_within_an_epoch_is_kept_and_the_epochs_before_are_not_lost(
+    tmp_path: Path, driver: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Epochs of thousands of steps, which would take minutes."""
+    study = ["--method", "albert", "--task", "rte", "--profile", "mini", "--samples", "1", "--seeds", "1"]
+    study += ["--set", "batch_size=1", "--epochs", "1000", "--driver", driver, "--tracking-uri", "none", *ONE_AT_A_TIME]
+    arguments = [*study, "--out", str(tmp_path), "--name", "study"]
+    assert launch.main([*arguments, "--max-minutes", "0.3"]) == 1
+    printed = capsys.readouterr()
+    assert "the time is over (--max-minutes): stopping" in printed.err and "interrupted; continue:" in printed.out
+    assert [event.status for event in read_events(tmp_path / "study") if isinstance(event, LaunchEnded)] == ["drained"]

@@ -10,6 +10,7 @@ from helpers.driven_cluster import Cluster
 from study.cluster.resources import Resources, ThisMachine
 from study.drivers.messages import Message, SmokeReport
 from study.drivers.smoke_steps import SmokeSteps
+from study.facts.events import EpochReported
 
 
 def test_a_trial_is_at_work_once_it_has_its_actor_and_until_that_is_lost(
@@ -24,6 +25,26 @@ def test_a_trial_is_at_work_once_it_has_its_actor_and_until_that_is_lost(
     assert cluster.driver.at_work == {*keys} and cluster.driver.awaited == ""
     cluster.driver.failed(first, "the actor died", preempted=False)
     assert cluster.driver.at_work == {keys[1]}
+
+
+def test_steps_move_the_watchdog_and_are_known_until_the_epoch_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, "node-a", "node-b")
+    first, second = cluster.hand_out()
+    for ray_id in (first, second):
+        cluster.driver.begun(ray_id)
+    moved: list[int] = []
+    monkeypatch.setattr(cluster.driver._watchdog, "moved", lambda: moved.append(1))
+    for done in (1, 2):
+        cluster.steps(first, done=done)
+        cluster.steps(second, done=done)
+    assert len(moved) == 4 and len(cluster.events(EpochReported)) == 0
+    assert {key: steps.done for key, steps in cluster.driver.steps.items()} == dict.fromkeys(cluster.driver.at_work, 2)
+    cluster.driver.failed(first, "the actor died", preempted=False)
+    assert set(cluster.driver.steps) == cluster.driver.at_work
+    cluster.end(second, node="node-b")
+    assert not cluster.driver.steps
 
 
 def test_before_the_first_trial_workers_start_and_then_take_their_steps(

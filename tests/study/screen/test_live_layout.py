@@ -10,6 +10,7 @@ from rich.console import Console
 
 from study import profiles
 from study.decisions.progress import StudyProgress
+from study.drivers.messages import Steps
 from study.plans.resolution import resolve
 from study.screen.arms_table import COLUMNS, arms_table
 from study.screen.live_view import live_layout
@@ -37,15 +38,24 @@ def lines_of(
     draining: bool = False,
     seconds: Mapping[str, float] | None = None,
     awaited: str = "",
+    steps: Mapping[str, Steps] | None = None,
 ) -> list[str]:
     """Of the view; all trials under way run for a minute where nothing else is said."""
     if seconds is None:
         seconds = dict.fromkeys(progress.facts.under_way, 60.0)
-    how = {"awaited": awaited, "waits_for": "a slot", "time_line": TIME, "draining": draining}
+    how = {"awaited": awaited, "waits_for": "a slot", "steps": steps or {}, "time_line": TIME, "draining": draining}
     output = io.StringIO()
     console = Console(file=output, width=width, height=height, highlight=False)
     console.print(live_layout(progress, seconds=seconds, **how, width=width, height=height))
     return output.getvalue().splitlines()
+
+
+def test_the_step_of_an_epoch_stands_behind_the_epochs():
+    progress = progress_of(events=30)
+    key, trial = next(iter(progress.facts.under_way.items()))
+    steps = {key: Steps(key=key, done=120, of=312, seconds=60.0)}
+    lines = lines_of(progress, width=100, height=30, steps=steps)
+    assert any(f"{trial.epochs}/" in line and ", step 120/312" in line for line in lines), lines
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """What a person sees while a study runs: pytest tests/study/screen/test_live_view.py"""
 
 import io
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import pytest
 from helpers.journals import failure_of
@@ -10,6 +10,7 @@ from helpers.simulation import Simulation, report, scheduler_of
 from msgspec.structs import replace
 
 from study import profiles
+from study.drivers.messages import Steps
 from study.facts.events import NodeLeftOut
 from study.facts.plain_words import clock
 from study.forecast import remaining_seconds
@@ -24,6 +25,7 @@ class WorkersOf:
 
     at_work: Collection[str] = ()
     awaited: str = ""
+    steps: Mapping[str, Steps] = field(default_factory=dict)
 
 
 def test_the_time_left_counts_no_slots_of_nodes_that_are_left_out():
@@ -56,6 +58,21 @@ def test_trials_that_are_equally_far_are_told_together():
     several = "in their first epoch: albert/rte search 1, albert/rte search 2, albert/rte search 3"
     waiting = "waiting for a slot: albert/rte search 7"
     assert view._under_way() == f"under way: {several} and 3 more; past epoch 1: albert/rte search 0; {waiting}"
+
+
+def test_the_time_left_moves_with_the_steps_of_the_first_epoch():
+    simulation = Simulation(resolve(replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1)))
+    scheduler = scheduler_of(simulation.resolved, simulation.journal)
+    scheduler.begin_launch(command="", host="", pid=0)
+    view = LiveView(scheduler, slots=lambda *, without: 1, output=io.StringIO())
+    trial = scheduler.next_trial()
+    epoch = [Steps(key=trial.key, done=done, of=100, seconds=2.0 * done) for done in (0, 25, 75)]
+    assert remaining_seconds(scheduler.progress, {trial.key: epoch[0]}) is None
+    left = [remaining_seconds(scheduler.progress, {trial.key: steps}) for steps in epoch[1:]]
+    assert left[0] - left[1] == pytest.approx(100)  # half an epoch, of 200 s
+    view.update(WorkersOf(at_work=[trial.key], steps={trial.key: epoch[1]}))
+    assert view._under_way() == "under way: in its first epoch: albert/rte search 0 (step 25/100)"
+    assert f"about {clock(left[0])} left" in view._time_line()
 
 
 def test_the_time_of_a_trial_goes_on_between_its_reports():
