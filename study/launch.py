@@ -36,7 +36,7 @@ from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, first_of, for_screen, on_screen
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, answer
+from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, answer
 from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
     OUT,
@@ -410,7 +410,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
             _warn(_describe_finished(scheduler, folder, asked=options.storage, storage=storage))
             table = answer(folder) or write_files(folder, scheduler.progress)
         else:
-            _warn([_first_line(study), *unknown_in_words(study.resolved)])
+            prints = f"what methods print: {folder / WORKERS_LOG}"
+            _warn([_first_line(study), *unknown_in_words(study.resolved), prints])
             if options.max_minutes is not None:
                 _warn([describe_time_limit(options.max_minutes, measured_in(journal.facts.records))])
             table = _launch(scheduler, journal, folder, storage, options, until=until)
@@ -658,6 +659,7 @@ def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpt
         print(on_screen(f"failed: {line}", sys.stdout))
     if failed:
         print(f"tracebacks:  {failures_command(folder)}")
+        print(f"prints:      {folder / WORKERS_LOG}")
         print(f"mend it, then:  {_continued(folder, options, '--retry-failed')}")
     if not progress.is_done:
         for line in _broken_off(scheduler):

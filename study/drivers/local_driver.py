@@ -10,9 +10,9 @@ from study.cluster.resources import Resources, visible_gpus
 from study.decisions.scheduler import Scheduler
 from study.drivers.driver import Driver
 from study.drivers.trial_process import RELEASE, STEP, ProcessLost, TrialProcess
+from study.facts.study_folder import WORKERS_LOG
 
 WAIT_SECONDS = 0.2  # for what a process says, between two looks at everything else
-LOG = "workers.log"  # in the study's folder: what processes print
 
 
 @dataclass
@@ -65,7 +65,9 @@ class LocalDriver(Driver):
             slot.work_id = work_id
             try:
                 if slot.process is None:
-                    slot.process = TrialProcess(gpus=slot.gpus, threads=assignment.threads, log=self._folder / LOG)
+                    slot.process = TrialProcess(
+                        gpus=slot.gpus, threads=assignment.threads, log=self._folder / WORKERS_LOG
+                    )
                 slot.process.tell(assignment)
             except (ProcessLost, OSError) as lost:
                 self._lose(slot, str(lost))

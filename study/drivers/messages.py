@@ -36,6 +36,7 @@ class Assignment(Typed, frozen=True, kw_only=True):
     threads: int
     avoid: tuple[str, ...] = ()  # numbers of nodes that it is not placed on
     included: IncludedMethods | None = None  # methods that are not the package's, as the launcher has read them
+    log: str | None = None  # file that gets what the process prints; None: its output goes elsewhere already
 
 
 class News(Typed, frozen=True, kw_only=True):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,9 +26,12 @@ class TrialActor(tune.Trainable):
     _worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._worker = self._worker or Worker()
+        assignment = ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment")
+        if self._worker is None:
+            self._worker = Worker()
+            _print_to(assignment.log)
         node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else None
-        self._worker.begin(ASSIGNMENTS.read(config[MESSAGE].encode(), where="an assignment"), node=node)
+        self._worker.begin(assignment, node=node)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
@@ -40,3 +47,13 @@ class TrialActor(tune.Trainable):
     def cleanup(self) -> None:
         assert self._worker is not None
         self._worker.release()
+
+
+def _print_to(log: str | None) -> None:
+    """Adds what this process prints to a file; on a node that does not see its folder, Ray's session has it."""
+    if log is None:
+        return
+    with suppress(OSError), Path(log).open("ab") as file:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(file.fileno(), stream.fileno())

@@ -21,6 +21,7 @@ import msgspec
 
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Assignment, Message
 from study.drivers.worker import Worker
+from study.facts.study_folder import WORKERS_LOG
 
 STEP, RELEASE = b"step", b"release"  # what a process is told beside assignments: to go on; to let go of its trial
 NICENESS = 5  # over the launch's own, as Ray's workers have: where processors are short the driver goes first
@@ -102,7 +103,7 @@ class TrialProcess:
         self.end()
         status = self.wait()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        return f"its process {how}; see workers.log"
+        return f"its process {how}; see {WORKERS_LOG}"
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -21,6 +22,7 @@ from study.decisions.scheduler import Scheduler
 from study.drivers.driver import LOOK_SECONDS, Driver
 from study.drivers.messages import ASSIGNMENTS, MESSAGES, Message
 from study.drivers.trial_actor import MESSAGE, TrialActor
+from study.facts.study_folder import WORKERS_LOG
 
 START_SECONDS = 10.0  # that the first actor of a launch waits for the others at least: they may never come
 
@@ -80,6 +82,7 @@ class TuneDriver(Driver):
         if assignment is None:
             return Searcher.FINISHED if self.has_ended else None
         self._waiting[ray_id] = frozenset(assignment.avoid)
+        assignment = replace(assignment, log=str(self._folder / WORKERS_LOG))
         return {MESSAGE: msgspec.json.encode(assignment).decode()}
 
     def reported(self, ray_id: str, message: Message) -> str:

@@ -13,6 +13,7 @@ RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
 ANSWER = "tables/answer.md"  # likewise
 BROWSE = "browse.txt"  # written by `study.mirror`: how to look at the runs
+WORKERS_LOG = "workers.log"  # what the processes that train print
 _ENDED = b'{"event":"launch_ended"'
 
 

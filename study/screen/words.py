@@ -14,6 +14,7 @@ from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, Stud
 from study.facts.plain_words import CellInWords, clock, counted, first_of, shortfalls, to_second
 from study.facts.record import Record
 from study.facts.study_facts import FailedAttempt, Notice, TrialFacts
+from study.facts.study_folder import WORKERS_LOG
 from trainables.data.tasks import TASKS
 
 _NUMBERS = 20  # of trials that failed alike
@@ -85,7 +86,12 @@ def describe_attempts(alike: Sequence[FailedAttempt]) -> list[str]:
         f"  {to_second(attempt.time)} in launch {attempt.launch}, on {place}; "
         f"cause: {failure.cause}{f'; key {attempt.key}' if attempt.key else ''}",
         f"  configuration: {json.dumps(dict(attempt.config), sort_keys=True)}",
-        *(f"  {line}" for line in (failure.traceback or "no traceback: the process is gone").rstrip().splitlines()),
+        *(
+            f"  {line}"
+            for line in (failure.traceback or f"no traceback: the process is gone; what it printed is in {WORKERS_LOG}")
+            .rstrip()
+            .splitlines()
+        ),
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.launches import WITHOUT_RAY
+from helpers.launches import ONE_AT_A_TIME, WITHOUT_RAY
 from helpers.own_methods import edit, write_methods
 from helpers.places import ROOT
 from helpers.trained_studies import trained_study
@@ -379,3 +379,17 @@ def test_a_study_from_a_folder_is_like_any_other(
     assert predict.main(again) == 0
     assert (tmp_path / "a.tsv").read_text() == (tmp_path / "b.tsv").read_text()
     assert load_trained(str(tmp_path / "exported")).spec.method == "entropy"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("driver", ["ray", "local"])
+def test_prints_of_a_method_are_in_one_file_of_the_study(methods: Path, tmp_path: Path, driver: str) -> None:
+    edit(methods / "entropy.py", "    rules = [", '    print("built by", encoder.num_layers)\n    rules = [')
+    command = [sys.executable, "-m", "study.launch", "--include", str(methods), "--method", "entropy", "--task", "rte"]
+    command += ["--profile", "mini", "--samples", "1", "--seeds", "1", "--epochs", "1", "--tracking-uri", "none"]
+    command += ["--driver", driver, *ONE_AT_A_TIME, "--out", str(tmp_path), "--name", "study"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    log = tmp_path / "study" / "workers.log"
+    assert f"what methods print: {log}\n" in done.stderr
+    assert log.read_text().splitlines().count("built by 6") == 3  # a step before all trials, and two of these
