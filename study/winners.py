@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.command_line import Parser, argument, guarded, option
-from study.decisions.progress import ArmProgress, StudyProgress, last_progress
+from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.plain_words import counted
-from study.facts.study_facts import read_facts
-from study.plans.plan_file import plan_as_toml, require_plan
+from study.plans.plan_file import plan_as_toml
+from study.plans.ranges import is_searched
 from study.screen.words import points
+from study.status import read_progress
 from trainables.schema import Configuration, Typed, Value
 
 BEST = "best.toml"  # an export
@@ -43,12 +45,20 @@ def in_lines(progress: StudyProgress) -> list[str]:
 
 
 def as_toml(progress: StudyProgress) -> str:
-    """The study's plan with its winners in the place of its searches."""
+    """The study's plan with its winners in the place of its searches; their scores stand above it."""
     asked = progress.plan.asked
-    values = {
-        f"{arm.arm.name}:{name}": value for arm in decided(progress) for name, value in searched_values(arm).items()
-    }
-    return plan_as_toml(replace(asked, samples=0, settings={**asked.settings, **values}))
+    settings = {key: setting for key, setting in asked.settings.items() if not is_searched(setting)}
+    for arm in decided(progress):
+        settings |= {f"{arm.arm.name}:{name}": value for name, value in searched_values(arm).items()}
+    of_searches = dict.fromkeys(("search_only", "search_precision", "first"), UNSET)
+    plan = replace(asked, samples=0, search_repeats=1, settings=settings, **of_searches)
+    undecided = [arm.arm.name for arm in progress.arms if arm.arm.space and not arm.arm.repeat and not arm.winner]
+    lines = [
+        "The winners of a study; study.launch --plan repeats them without a search.",
+        *as_text(progress).splitlines(),
+    ]
+    lines += [f"{name}: no winner yet, so it takes the paper's values" for name in undecided]
+    return "".join(f"# {line}\n" for line in lines) + plan_as_toml(plan)
 
 
 def as_json(progress: StudyProgress) -> str:
@@ -115,8 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
-    folder = Path(options.folder)
-    progress = last_progress(require_plan(folder).plan, read_facts(folder))
+    progress = read_progress(Path(options.folder))
     if not decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)
         return 1

@@ -269,9 +269,9 @@ def _check_one_method(label: str, cells: dict[str, Cell]) -> None:
 
 
 def _settings_of(cell: Cell) -> dict[str, object]:
-    """What was set and searched by hand, but for the number of epochs, which tasks may have of their own."""
+    """What was set and searched by hand for the method, whatever its tasks have of their own; not its epochs."""
     settings = cell.studies[0].file.plan.asked.settings
-    said = said_of(settings, cell.arm.name)
+    said = said_of(settings, cell.arm.method)
     return {field: to_plain(settings[key]) for field, key in said.items() if field != "epochs"}
 
 

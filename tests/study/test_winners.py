@@ -3,11 +3,14 @@
 import json
 
 import pytest
-from helpers.launched_studies import launched_study, mini_plan
+from helpers.launched_studies import launch, launched_study, mini_plan
 
 from study import winners
 from study.decisions.progress import last_progress
 from study.facts.study_facts import read_facts
+from study.plans.plan_file import read_toml
+from study.plans.ranges import Interval, is_searched
+from study.plans.resolution import resolve
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +38,48 @@ def test_json_has_the_winner_of_the_search_in_full(folder, capsys):
         assert said["median"] == arm.median and len(said["scores"]) == 2
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"sampler": "grid", "samples": None},
+        {"settings": {"learning_rate": Interval(low=1e-4, high=2e-4), "albert/rte:epochs": 2}, "search_repeats": 2},
+    ],
+    ids=["random", "grid", "own ranges"],
+)
+def test_plan_of_winners_repeats_the_same_trials_without_a_search(tmp_path, capsys, more):
+    first = launched_study(tmp_path / "first", mini_plan(**more))
+    (tmp_path / "best.toml").write_text(printed(capsys, first, "--format", "toml"))
+    plan = read_toml(tmp_path / "best.toml")
+    assert not any(map(is_searched, plan.settings.values()))
+    again = launched_study(tmp_path / "again", resolve(plan))
+    records = read_facts(again).records
+    assert {record.phase for record in records} == {"confirm"} and len(records) == 8
+    before = {record.key: record.score for record in read_facts(first).records}
+    assert all(before[record.key] == record.score for record in records)
+
+
+def test_plan_without_the_precision_of_a_search_keeps_the_configurations(tmp_path, capsys):
+    first = launched_study(tmp_path / "first", mini_plan(search_precision="bfloat16"))
+    (tmp_path / "best.toml").write_text(printed(capsys, first, "--format", "toml"))
+    arms = last_progress(mini_plan(search_precision="bfloat16"), read_facts(first)).arms
+    assert [arm.fixed for arm in resolve(read_toml(tmp_path / "best.toml")).arms] == [arm.winner.config for arm in arms]
+
+
+def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
+    plan = mini_plan(methods=("albert",))
+    launch(tmp_path / "s", plan, killed_after=14)
+    lines = winners.as_toml(last_progress(plan, read_facts(tmp_path / "s"))).splitlines()
+    assert lines[1].startswith("# albert/rte: learning_rate 0.00") and "search 7" in lines[1]
+    assert lines[2] == "# albert/mrpc: no winner yet, so it takes the paper's values"
+
+
 def test_latex_has_a_line_for_each_arm(folder, capsys):
     text = printed(capsys, folder, "--format", "latex")
     assert text.count(r"\\") == 5 and r"learning\_rate" in text and r"\toprule" in text
 
 
 def test_study_without_a_completed_search_says_so(tmp_path, capsys):
-
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",)))
     (folder / "events.jsonl").unlink()
     assert winners.main([str(folder)]) == 1
