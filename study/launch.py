@@ -228,7 +228,7 @@ def _check_files(plan: Plan) -> None:
 
 def _check_tensorfloat32(options: LaunchOptions, resolved: ResolvedPlan) -> None:
     """Rejects TF32 for trials that are known to have no GPU."""
-    asking = [arm for arm in resolved.arms if "tensorfloat32" in (arm.fixed.get("precision"), arm.search_precision)]
+    asking = [arm for arm in resolved.arms if "tensorfloat32" in (*arm.values_of("precision"), arm.search_precision)]
     has_gpus = options.gpus_per_trial != 0 and (options.address is not None or local_gpus() > 0)
     if asking and not has_gpus:
         raise ValueError(

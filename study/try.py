@@ -94,16 +94,11 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
     asked, _ = plan_from(LaunchOptions(**said))
     if len(asked.methods) + len(asked.tasks) > 2:
         raise ValueError(f"METHOD is {options.method}, --task {options.task}; allowed: one of each")
-    plan = replace(asked, sampler="random", samples=1, start_from={}, search_precision=UNSET)
+    plan = replace(asked, sampler="random", samples=0, start_from={}, search_precision=UNSET)
     resolved = resolve(plan)
     arm = resolved.arms[0]
     resolution = resolve_configuration(plan, arm.method, arm.task)
     values = {name: Layered(arm.fixed[name], own.origin) for name, own in resolution.fixed.items()}
-    published = arm.first[0] if arm.first else {}
-    for name, own in resolution.tuned.items():
-        middle = Layered(arm.space[name].middle, f"the middle of {arm.space[name]}, {own.origin}")
-        source = own.origin.partition(" ")[0]
-        values[name] = Layered(published[name], f"{source} PUBLISHED, first") if name in published else middle
     spec = TrialSpec(
         method=arm.method,
         task=arm.task,

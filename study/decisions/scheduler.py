@@ -270,10 +270,9 @@ class Scheduler:
         stopping = self.plan.protocol.early_stopping
         if stopping is None:
             return None
-        arm = self.progress.arm(trial.started.arm)
-        decision = asha.decide(
-            arm.facts.rungs, trial.key, epoch=epoch, score=score, epochs=arm.arm.epochs, stopping=stopping
-        )
+        rungs, epochs = self.progress.arm(trial.started.arm).facts.rungs, trial.config["epochs"]
+        assert isinstance(epochs, int)
+        decision = asha.decide(rungs, trial.key, epoch=epoch, score=score, epochs=epochs, stopping=stopping)
         if decision is None:
             return None
         return AshaDecided(

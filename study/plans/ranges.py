@@ -195,15 +195,3 @@ def distribution_of(setting: Choices | Interval, kind: Any, *, named: str) -> Ba
         return CategoricalDistribution(held)
     of_numbers = IntDistribution if all(type(end) is int for end in held) else FloatDistribution
     return of_numbers(low=held[0], high=held[1], log=setting.log)
-
-
-def middle_of(distribution: BaseDistribution) -> Value:
-    """The value in the middle of a range, of choices the first."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[0]
-    assert isinstance(distribution, FloatDistribution | IntDistribution)
-    low, high = distribution.low, distribution.high
-    middle = math.sqrt(low * high) if distribution.log else (low + high) / 2
-    return int(middle) if isinstance(distribution, IntDistribution) else float(f"{middle:.4g}")

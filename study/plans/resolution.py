@@ -45,7 +45,6 @@ from study.plans.ranges import (
     distribution_of,
     in_option,
     is_searched,
-    middle_of,
     said_of,
     scope_and_field,
 )
@@ -80,7 +79,7 @@ from trainables.sources import HubUnreachable
 from trainables.spelling import no_such
 
 T = TypeVar("T")
-_NOT_SEARCHED = ("by --samples 0", "by --search-only")
+_NOT_SEARCHED = ", not searched"  # ends the origin of a value that stands for a range
 
 
 @dataclass(frozen=True)
@@ -154,11 +153,10 @@ def _check_backbones(plan: ResolvedPlan, unchecked: list[str] | None) -> None:
         asked = backbone if tokenizer is None or is_hub_name(backbone) else tokenizer  # of a hub, if of any
         _content(partial(check_backbone, backbone, tokenizer), hub_revision(asked)[0], unchecked)
     for arm in plan.arms:
-        config = trainables.configure(arm.method, arm.any_configuration)
-        depth = config.num_hidden_layers
+        config, depth = trainables.configure(arm.method, arm.any_configuration), arm.most("num_hidden_layers")
         _content(partial(check_depth, arm.pinned_backbone, depth, of=arm.method), arm.backbone, unchecked)
         _content(partial(check_attention, arm.pinned_backbone, config), arm.backbone, unchecked)
-        check_positions(arm.backbone, config.max_length, of=arm.name)
+        check_positions(arm.backbone, arm.most("max_length"), of=arm.name)
         _content(partial(check_family, arm.method, arm.pinned_backbone), arm.backbone, unchecked)
 
 
@@ -185,9 +183,8 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     if plan.searched_alone is not UNSET:
         points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
         points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
-        because = _NOT_SEARCHED[plan.samples != 0]
         left = {name: ranged for name, ranged in tuned.items() if name not in plan.searched_alone}
-        fixed |= {name: _papers_value(name, ranged, points, because=because) for name, ranged in left.items()}
+        fixed |= {name: _papers_value(name, ranged, points) for name, ranged in left.items()}
         tuned = {name: ranged for name, ranged in tuned.items() if name not in left}
     published = [point for point in published if all(_holds(tuned[name], point[name]) for name in point.keys() & tuned)]
     won = [one.values for one in plan.first_of(arm)]
@@ -373,17 +370,16 @@ def _by_hand(
 def papers_values(plan: Plan, method: str, task: str) -> list[str]:
     """The fields of an arm that take the paper's value because the plan leaves them out of the search."""
     fixed = resolve_configuration(plan, method, task).fixed
-    return [name for name, layered in fixed.items() if layered.origin.endswith((*_NOT_SEARCHED,))]
+    return [name for name, layered in fixed.items() if layered.origin.endswith(_NOT_SEARCHED)]
 
 
-def _papers_value(
-    field: str, ranged: Layered[BaseDistribution], points: Layers[Value], *, because: str
-) -> Layered[Value]:
+def _papers_value(field: str, ranged: Layered[BaseDistribution], points: Layers[Value]) -> Layered[Value]:
     """The value of a field that could be searched and is not: of the first of these points that its range holds."""
     for origin, point in points:
         if field in point and _holds(ranged, point[field]):
-            return Layered(point[field], f"{origin}, {because}")
-    return Layered(middle_of(ranged.value), f"middle of {ranged.origin}, {because}")
+            return Layered(point[field], f"{origin}{_NOT_SEARCHED}")
+    allowed = range_of(ranged.value)
+    return Layered(allowed.middle, f"the middle of {allowed}, {ranged.origin}{_NOT_SEARCHED}")
 
 
 def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:

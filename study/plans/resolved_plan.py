@@ -134,9 +134,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     @property
     def epochs(self) -> int:
         """The most epochs of a trial."""
-        value = self.fixed["epochs"]
-        assert isinstance(value, int)
-        return value
+        return self.most("epochs")
 
     @property
     def pinned_backbone(self) -> str:
@@ -151,6 +149,14 @@ class Arm(Typed, frozen=True, kw_only=True):
     def can_search_more(self) -> bool:
         """Whether more samples would find a point of the space that no search trial has yet."""
         return bool(self.space) and math.prod(allowed.num_values for allowed in self.space.values()) > self.samples
+
+    def values_of(self, name: str) -> list[Value]:
+        """The value of a fixed field; all choices or both ends of a tuned one."""
+        return self.space[name].extremes if name in self.space else [self.fixed[name]]
+
+    def most(self, name: str) -> int:
+        """The highest value of a field that counts something."""
+        return max(value for value in self.values_of(name) if isinstance(value, int))
 
     def field(self, name: str) -> Range | Value:
         """The range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""

@@ -223,7 +223,7 @@ def live_layout(
     if room >= 2:
         shown = running if len(running) + 1 + bool(waiting) <= room else running[: room - 2]
         if shown:
-            parts.append(_running_table(shown, progress, seconds, steps, width=width))
+            parts.append(_running_table(shown, seconds, steps, width=width))
             left -= 1 + len(shown)
         if others := _others(len(running) - len(shown), waiting, waits_for):
             parts.append(Text(others, style="dim"))
@@ -248,19 +248,14 @@ def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: 
 
 
 def _running_table(
-    trials: list[TrialFacts],
-    progress: StudyProgress,
-    seconds: Mapping[str, float],
-    steps: Mapping[str, Steps],
-    *,
-    width: int,
+    trials: list[TrialFacts], seconds: Mapping[str, float], steps: Mapping[str, Steps], *, width: int
 ) -> Table:
-    rows = [(trial_name(trial), *_running_cells(trial, progress, steps), clock(seconds[trial.key])) for trial in trials]
+    rows = [(trial_name(trial), *_running_cells(trial, steps), clock(seconds[trial.key])) for trial in trials]
     return table_of(_RUNNING, rows, width=width, dispensable=("time", "score"))
 
 
-def _running_cells(trial: TrialFacts, progress: StudyProgress, steps: Mapping[str, Steps]) -> tuple[str, str]:
-    epochs = f"{trial.epochs}/{progress.arm(trial.started.arm).arm.epochs}{_step(trial, steps, ', {}')}"
+def _running_cells(trial: TrialFacts, steps: Mapping[str, Steps]) -> tuple[str, str]:
+    epochs = f"{trial.epochs}/{trial.config['epochs']}{_step(trial, steps, ', {}')}"
     return epochs, "" if trial.last is None else points(trial.last.row.selection_score)
 
 

@@ -42,7 +42,7 @@ def mini_plan_of(method: str) -> Plan:
     return Plan(**{name: getattr(MINI, name) for name in Plan.__struct_fields__} | {"methods": (method,)})
 
 
-def test_values_are_those_of_a_study_and_the_middle_of_its_ranges():
+def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
     spec, values = trying.spec_of(options(settings=["beta=0.3"]))
     arm = resolve(mini_plan_of("palbert")).arm("palbert/sst2")  # whose values are the same on tiny backbones
     for name, value in spec.config.items():
@@ -50,8 +50,8 @@ def test_values_are_those_of_a_study_and_the_middle_of_its_ranges():
             assert value == arm.fixed[name]
         else:
             assert arm.space[name].holds(value)
-    assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set"
-    assert values["learning_rate"].origin.startswith("the middle of ")
+    assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set beta"
+    assert values["learning_rate"].origin == "search_spaces/palbert.py MINI_GRID, not searched"
 
 
 def test_the_first_published_configuration_leads():
@@ -61,7 +61,7 @@ def test_the_first_published_configuration_leads():
     spec, values = trying.spec_of(options(backbone=str(Path(package.origin).parent / "model")))
     (published,) = palbert.PUBLISHED["rte"]
     assert published.items() <= spec.config.items()
-    assert all(values[name].origin == "search_spaces/palbert.py PUBLISHED, first" for name in published)
+    assert all(values[name].origin == "search_spaces/palbert.py PUBLISHED['rte'], not searched" for name in published)
 
 
 @pytest.mark.parametrize(

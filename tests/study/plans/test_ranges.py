@@ -82,10 +82,17 @@ def test_fields_that_are_not_searched_have_the_paper_s_value():
     plan = plan_from("--profile", "paper", "--search-only", "learning_rate", "--search", "weight_decay=0.1..0.3")
     fixed = {name: (layered.value, layered.origin) for name, layered in found(plan).fixed.items()}
     assert [*found(plan).tuned] == ["learning_rate"]
-    assert fixed["batch_size"] == (32, "search_spaces/palbert.py PUBLISHED['rte'], by --search-only")
-    assert fixed["weight_decay"] == (0.2, "middle of --search weight_decay, by --search-only")
+    assert fixed["batch_size"] == (32, "search_spaces/palbert.py PUBLISHED['rte'], not searched")
+    assert fixed["weight_decay"] == (0.2, "the middle of 0.1 to 0.3, --search weight_decay, not searched")
     (value, origin) = resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].value, "PAPER_GRID"
     assert value == 16 and origin in resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].origin
+
+
+def test_epochs_and_layers_can_be_searched_and_the_most_of_them_counts(capsys):
+    asked = ["--profile", "mini", "--method", "albert", "--task", "rte", "--search"]
+    (arm,) = resolve(plan_from(*asked, "epochs=2..5", "--search", "num_hidden_layers=3,6")).arms
+    assert arm.epochs == 5 and arm.most("num_hidden_layers") == 6
+    assert "has 6 layers" in fault_of(capsys, "--method", "albert", "--search", "num_hidden_layers=3..12")
 
 
 def test_without_search_trials_nothing_is_searched_and_a_line_says_so(capsys, tmp_path):
