@@ -1,9 +1,9 @@
 """Trains one configuration once, in this process: `python -m study.try METHOD --task NAME`.
 
-What a study would fix has the study's value. A field that it would tune has that of the first published configuration,
-or else the middle of its range; --set gives it another. Each value is printed with its origin. The method's prints and
-its `breakpoint()` work as in any script, and its errors have their traceback. Nothing is written but tokenised data
-in the cache, unless --out asks for the trained model.
+Every value is that of a study that searches nothing: what --set or the method's files fix, and where a field is tuned
+there, a published value, else the first of the grid. Each value is printed with its origin. The method's prints and its
+`breakpoint()` work as in any script, and its errors have their traceback. Nothing is written but tokenised data in the
+cache, unless --out asks for the trained model.
 """
 
 from __future__ import annotations

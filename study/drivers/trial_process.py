@@ -41,6 +41,7 @@ class TrialProcess:
         self.connection, theirs = Pipe()
         self.is_busy = False
         own = {"CUDA_VISIBLE_DEVICES": gpus, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}
+        own["PYTHONUNBUFFERED"] = "1"  # what a method prints is in the log at once, even if the process is killed
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(os.getpid())]
         with theirs, log.open("ab") as output:
             self._process = subprocess.Popen(
