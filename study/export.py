@@ -24,10 +24,25 @@ from study.storage.output_places import check_new_folder
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_folder
 from trainables.corpora.corpus import kind_of
-from trainables.encoders.backbones import is_folder
+from trainables.data.tasks import TASKS
+from trainables.encoders.backbones import is_folder, is_hub_name
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # beginning of a class's name -> the module that has it
-_FRONT = "---\nlibrary_name: transformers\n---"
+LICENCES = {  # of backbones on the hub, as their pages there say; beginning of the name -> licence
+    "albert/": "apache-2.0",
+    "google-bert/": "apache-2.0",
+    "google/electra": "apache-2.0",
+    "FacebookAI/roberta": "mit",
+    "sentence-transformers/all-MiniLM": "apache-2.0",
+}
+GLUE = "nyu-mll/glue"  # on the hub
+HUB_METRICS = {  # ours -> the hub's name; the others have the same
+    "accuracy_matched": "accuracy",
+    "accuracy_mismatched": "accuracy",
+    "matthews": "matthews_correlation",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
+}
 
 
 class Options(ModelChoice, frozen=True, kw_only=True):
@@ -51,7 +66,8 @@ def _main(argv: Sequence[str] | None) -> int:
     plan = require_plan(Path(options.study)).plan
     include_for(record.method, plan.asked, options.include)
     study = Path(options.study).resolve().name
-    loaded_as = export(record, folder, study=study, pretraining=plan.arm(record.arm).pretraining or None)
+    made = plan.arm(record.arm).pretraining or None
+    loaded_as = export(record, folder, study=study, data=plan.asked.data, pretraining=made)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
 
@@ -60,20 +76,22 @@ def build_parser() -> Parser[Options]:
     return Parser(Options, "study.export", " ".join((__doc__ or "").split("\n\n")))
 
 
-def export(record: Record, folder: Path, *, study: str = "", pretraining: Pretraining | None = None) -> str:
+def export(
+    record: Record, folder: Path, *, study: str = "", data: str = "", pretraining: Pretraining | None = None
+) -> str:
     """Writes the model of a record, whole or not at all; the class of `transformers` that it is.
 
-    `pretraining`: how its backbone was made, if that was done here.
+    `data`: what the study trained on. `pretraining`: how its backbone was made, if that was done here.
 
     Raises:
         ValueError: no class of `transformers` is its encoder.
     """
     with local_model(record.model or "") as model:
-        write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study))
+        write_folder(folder, lambda unfinished: _fill(unfinished, record, model, pretraining, study, data))
     return _class_of(folder)
 
 
-def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None, study: str) -> None:
+def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | None, study: str, data: str) -> None:
     from trainables.runs.trained_model import METHODS, export_trained, load_trained
 
     try:
@@ -81,7 +99,7 @@ def _fill(folder: Path, record: Record, model: Path, pretraining: Pretraining | 
     except ValueError as error:
         raise ValueError(f"trial {record.key} ({record.arm}) cannot be exported: {error}") from error
     own = METHODS if (folder / METHODS).is_dir() else None
-    card = model_card(record, _class_of(folder), pretraining, study=study, methods=own)
+    card = model_card(record, _class_of(folder), pretraining, study=study, data=data, methods=own)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -95,6 +113,7 @@ def model_card(
     pretraining: Pretraining | None = None,
     *,
     study: str = "",
+    data: str = "",
     methods: str | None = None,
 ) -> str:
     """Markdown, without host, user or path of a machine.
@@ -103,9 +122,14 @@ def model_card(
         loaded_as: the class of `transformers` that the folder's `config.json` names.
         pretraining: how its backbone was made, if that was done here.
         study: its name.
+        data: what it trained on, as --data says it.
         methods: the folder in the model's with the files of its method, where that is none of the package's.
     """
-    parts = [_FRONT, f"# {record.method} on {record.task}", *_loading(record, loaded_as, methods)]
+    parts = [
+        f"---\n{front_matter(record, data)}\n---",
+        f"# {record.method} on {record.task}",
+        *_loading(record, loaded_as, methods),
+    ]
     parts += [
         "## What it scored",
         "\n".join(_scores(record)),
@@ -113,6 +137,41 @@ def model_card(
         "\n".join(_origin(record, pretraining, study)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def front_matter(record: Record, data: str) -> str:
+    """What the hub reads of a card, as YAML: licence, base model, data set and scores, the unknown left out."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
+    backbone = name if is_hub_name(name) and ":" not in name else None
+    licences = (own for start, own in LICENCES.items() if (backbone or "").startswith(start))
+    is_generated = data == "mini" and not task.place
+    is_glue = not is_generated and not task.place
+    title = f"{task.title}, generated" if is_generated else task.title
+    results = [
+        EvalResult(
+            task_type="text-classification",
+            dataset_type=GLUE if is_glue else record.task,
+            dataset_config=record.task if is_glue else None,
+            dataset_name=title,
+            dataset_split="validation",
+            metric_type=HUB_METRICS.get(metric, metric),
+            metric_value=round(value, 4),
+        )
+        for metric, value in record.metrics.items()
+        if metric in task.metrics
+    ]
+    return ModelCardData(
+        model_name=f"{record.method} on {record.task}",
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        license=next(licences, "unknown"),
+        base_model=backbone,
+        datasets=[GLUE] if is_glue else None,
+        metrics=list(dict.fromkeys(result.metric_type for result in results)),
+        eval_results=results,
+    ).to_yaml()
 
 
 def _loading(record: Record, loaded_as: str, methods: str | None) -> Iterator[str]:

@@ -10,6 +10,7 @@ import torch
 from helpers.launched_studies import PRETRAINING, launched_study, mini_plan, with_pretraining
 from helpers.made_studies import write_records
 from helpers.trained_studies import trained_study
+from huggingface_hub import ModelCard
 from msgspec.structs import replace
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -105,6 +106,29 @@ def test_the_card_names_the_pretraining_behind_the_backbone(launched):
     card = model_card(row, "AlbertForSequenceClassification", there)
     assert "| pretraining corpus | the folder books |" in card and "/home" not in card
     assert "| pretraining began with | the folder begun |" in card
+
+
+def front_of(row, data):
+    return ModelCard(model_card(row, "AlbertForSequenceClassification", data=data)).data
+
+
+def test_hub_reads_licence_base_model_data_set_and_scores_of_a_card(launched):
+    row = chosen_model(launched, choice(method="albert", task="mrpc"))
+    hub = replace(row, backbone_fingerprint="albert/albert-base-v2@8e2f239c5f8a2c0f253781ca60135db913e5c80c")
+    data = front_of(hub, "hub")
+    assert (data.license, data.base_model, data.datasets) == ("apache-2.0", "albert/albert-base-v2", ["nyu-mll/glue"])
+    assert {(own.metric_type, own.dataset_config) for own in data.eval_results} == {
+        ("accuracy", "mrpc"),
+        ("f1", "mrpc"),
+    }
+    assert {round(own.metric_value, 3) for own in data.eval_results} == {round(v, 3) for v in row.metrics.values()}
+    assert data.pipeline_tag == "text-classification"
+
+
+def test_card_of_generated_data_and_an_unknown_backbone_claims_neither(launched):
+    data = front_of(chosen_model(launched, choice(method="albert", task="rte")), "mini")
+    assert (data.license, data.base_model, data.datasets) == ("unknown", None, None)
+    assert data.eval_results[0].dataset_name == "RTE, generated"
 
 
 def test_a_card_of_what_was_not_pretrained_here_says_nothing_of_it(study):

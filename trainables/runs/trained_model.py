@@ -180,6 +180,7 @@ def _configuration(trained: TrainedModel) -> PreTrainedConfig:
         groups = f"{model.encoder.num_layers} of {config.num_hidden_layers} layers in {config.num_hidden_groups} groups"
         raise ValueError(f"it uses {groups}, which no configuration of transformers says")
     config.update({"num_hidden_layers": model.encoder.num_layers, "architectures": None})
+    config.update({"id2label": {}, "label2id": {}})  # a classifier of transformers would have random weights
     if _is_plain_classifier(model, config):
         config.update({"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}})
         config.problem_type = "regression" if trained.task.is_regression else "single_label_classification"

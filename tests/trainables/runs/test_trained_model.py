@@ -59,6 +59,13 @@ def test_transformers_gives_the_hidden_states_of_the_model(method, backbone, cac
 
 
 @pytest.mark.slow
+def test_sequence_classifier_of_an_export_with_exits_has_no_class_to_answer_with(cache, tmp_path):
+    folder = exported(unlike_any_other(cache, "palbert", "rte"), tmp_path / "to")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert model.config.num_labels == 0 and model(**batch_of(folder)).logits.shape[1] == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "task", "backbone", "config"),
     [
