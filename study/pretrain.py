@@ -25,7 +25,7 @@ from study.facts.plain_words import clock, columns, on_screen, wrapped
 from study.mlflow_mirror.tracking import default_uri
 from study.own_packages import PACKAGES, check_own
 from study.plans.departures import WIDTH, pretraining_departures
-from study.plans.plan import Layered, check_settings, in_columns, last_of, lay_backbone
+from study.plans.plan import Layered, in_columns, last_of, lay_backbone, no_such_field
 from study.plans.pretrained_backbone import PretrainingFile, is_tiny, read_pretraining, warn_of_unknown
 from study.plans.resolved_plan import FIRST_SEED, Pretraining
 from study.storage.addresses import TRACKING_WORDS, tracking_address
@@ -132,7 +132,8 @@ def resolve(options: Options) -> Request:
     objective = resolve_name(options.objective, objectives.available(), what="objective")
     recipe = recipes.load(objective)
     given = dict(read_setting(text) for text in options.set)
-    check_settings(objective, given, recipe.fixed)
+    if absent := [name for name in given if name not in recipe.fixed]:
+        raise no_such_field(f"--set {absent[0]}", absent[0], objective, recipe.fixed)
     kind = "mini" if corpora.is_generated(options.corpus) else "paper"
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)

@@ -87,7 +87,9 @@ def _in_words(message: str, kind: Any, value: object) -> str:
     menu = ", ".join(_menu(kind, names, value)) if rule.startswith("Invalid ") else ""
     allowed = menu or re.sub("`([^`]+)`", _type_in_words, rule.removeprefix("Expected ").partition(", got ")[0])
     allowed = _with_both_bounds(allowed, _bounds(_kind_at(kind, names, value)))
-    return f"{'.'.join(names) or 'the value'} is {_at(value, names)!r}; allowed: {allowed}"
+    found = _at(value, names)
+    near = nearest_in_words(found, _menu(kind, names, value)) if menu and isinstance(found, str) else ""
+    return f"{'.'.join(names) or 'the value'} is {found!r}; allowed: {allowed}{near}"
 
 
 _TYPES = {

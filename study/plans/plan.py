@@ -198,17 +198,6 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT and PABEE
 }
 
 
-def check_settings(what: str, settings: Configuration, known: Collection[str]) -> None:
-    """Passes if `what`, an objective, has every field that --set names.
-
-    Raises:
-        ValueError: it lacks one.
-    """
-    for name in settings:
-        if name not in known:
-            raise no_such_field(f"--set {name}", name, what, known)
-
-
 def no_such_field(
     named: str, field: str, what: str, known: Collection[str], *, departures: Collection[str] = ()
 ) -> ValueError:

@@ -31,7 +31,11 @@ from trainables.data.tasks import TASKS
         ("layer_decay", 0.0, "layer_decay is 0.0; allowed: a number > 0 and <= 1"),
         ("batch_size", 10**12, "batch_size is 1000000000000; allowed: a whole number >= 1 and <= 1000000000"),
         ("max_length", 2, "max_length is 2; allowed: a whole number >= 3"),
-        ("precision", "float16", "precision is 'float16'; allowed: float32, tensorfloat32, bfloat16"),
+        (
+            "precision",
+            "float16",
+            "precision is 'float16'; allowed: float32, tensorfloat32, bfloat16; did you mean bfloat16?",
+        ),
     ],
 )
 def test_bad_value_of_a_shared_field(method, field, value, message):

@@ -114,7 +114,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--search learning_rate=-1..3", "--search learning_rate is -1; allowed: a number > 0"),
         ("--search palbert:q=0.5..2", "--search palbert:q is 2; allowed: a number >= 0 and <= 1"),
         ("--search batch_size=16,1.5", "--search batch_size is 1.5; allowed: a whole number"),
-        ("--search schedule=constant,lineer", "--search schedule is 'lineer'; allowed: constant, linear, "),
+        ("--search schedule=constant,lineer", "linear_from_start, polynomial; did you mean linear?"),
         ("--search beta=3..1", "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, low below high"),
         ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed where log is true: a number > 0"),
         ("--search beta=x..1", "--search beta=x..1: low is 'x'; allowed: a whole number or a number"),
