@@ -1,7 +1,13 @@
 """Tables, statistics, pictures and reports of finished or running studies. Needs neither torch nor Ray."""
 
+from __future__ import annotations
+
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.studies.frames import Frames
 
 # By its path: `import study` may find somebody else's.
 _spec = spec_from_file_location("own_packages", Path(__file__).parents[1] / "study" / "own_packages.py")
@@ -10,3 +16,15 @@ _own_packages = module_from_spec(_spec)
 _spec.loader.exec_module(_own_packages)
 _own_packages.end_in_one_line()
 _own_packages.require_own("search_spaces", "study", "trainables")
+
+
+def load(folder: Path | str | None = None) -> Frames:
+    """The study of a folder, or the newest one in `runs/`, as pandas frames; it may still be running.
+
+    Raises:
+        ValueError: the folder is no study, or is broken.
+    """
+    from analysis.studies.frames import Frames
+    from analysis.studies.load import load_study, newest_study
+
+    return Frames(load_study(folder or newest_study()))

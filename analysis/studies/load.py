@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from study.decisions.progress import last_progress
 from study.facts.events import FILE as JOURNAL
@@ -23,9 +22,6 @@ from study.plans.resolved_plan import Arm, Protocol, confirm_seeds
 from trainables.data.metrics import score
 from trainables.data.tasks import TASKS, find_task
 from trainables.schema import to_plain
-
-if TYPE_CHECKING:
-    import pandas
 
 RUNS = Path(__file__).parents[2] / "runs"
 TOLERANCE = 1e-6  # of scores and layers that are recomputed: far below the 0.1 point that tables show
@@ -86,20 +82,6 @@ class Study:
         for record in self.records:
             arms.setdefault(record.arm, []).append(record)
         return arms
-
-    @cached_property
-    def frame(self) -> pandas.DataFrame:
-        """One row per record; `config` and `metrics` are spread into columns `config.FIELD` and `metrics.NAME`.
-
-        The column `counts` says whether the record is one of those that the tables' numbers are made of: a completed
-        confirm trial of the arm's winner, of the first search where it was repeated.
-        """
-        import pandas  # takes half a second to import, and no table needs it
-
-        confirmed = (confirm_trials(arm, self.by_arm.get(arm.name, [])) for arm in self.file.plan.first_arms)
-        counting = {record.key for records in confirmed for record in records if record.status == "completed"}
-        rows = [{**to_plain(record), "counts": record.key in counting} for record in self.records]
-        return pandas.json_normalize(rows, max_level=1)
 
     @cached_property
     def missing(self) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ import re
 
 import nbformat
 import pytest
+from helpers.launched_studies import launch, mini_plan
 from helpers.made_studies import arm, read_table, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
@@ -47,8 +48,23 @@ def test_shows_and_defines_no_functions(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_counts_from_records_in_view_and_leaves_no_number_to_the_tables(path):
     text = "\n".join(cell.source for cell in code_cells(path))
-    assert text.count("groupby(") >= 3 and 'query("counts")' in text
+    assert text.count("groupby(") >= 3 and 'query("counts' in text
     assert "tables" not in text
+
+
+@pytest.mark.parametrize("killed_after", [0, 9], ids=["nothing has ended", "no confirm trial yet"])
+@pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS])
+def test_runs_on_a_study_that_is_not_done(run_notebook, tmp_path, name, killed_after):
+    folders = [tmp_path / which for which in ("one", "other")][: 1 + (name == "two_studies")]
+    for folder in folders:
+        launch(folder, mini_plan(tasks=("rte",)), killed_after=killed_after)
+    run_notebook(name, *folders)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_reads_studies_by_the_public_frames_alone(path):
+    imports = [line for cell in code_cells(path) for line in cell.source.splitlines() if "analysis" in line]
+    assert [line for line in imports if line.startswith(("import ", "from "))] == ["import analysis"]
 
 
 @pytest.fixture

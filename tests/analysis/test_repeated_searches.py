@@ -12,6 +12,7 @@ from helpers.edited_studies import has
 from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.made_studies import write_records
 
+from analysis import load
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
 from analysis.statistics import uncertainty
@@ -96,7 +97,7 @@ def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
 
 
 def test_trials_of_later_searches_do_not_count_in_the_frame(study):
-    frame = load_study(study).frame
+    frame = load(study).records
     assert set(frame[frame["counts"]]["repeat"]) == {0}
     assert set(frame["repeat"]) == {0, 1, 2}
 

@@ -10,6 +10,7 @@ from helpers.made_studies import HASH, SEEDS, arm, plan_of, read_table, record, 
 from helpers.places import ROOT
 from msgspec.structs import replace
 
+from analysis import load
 from analysis.layouts.paper_tables import published_rows
 from analysis.studies.load import load_study
 from analysis.tables import main, write_tables
@@ -134,9 +135,9 @@ def test_confirm_records_of_a_former_winner_leave_the_cell(tmp_path):
 def test_frame_tells_the_records_that_cells_are_made_of_from_all_others(tmp_path):
     old = arm("palbert", "rte", [0.6] * 5, config={"learning_rate": 1e-5})
     new = arm("palbert", "rte", [0.7, 0.71, None], config={"learning_rate": 2e-5})
-    study = load_study(write_study(tmp_path, [*old, *new]))
-    assert study.frame.query("counts")["key"].tolist() == [row.key for row in new[1:3]]
-    assert study.frame.query("not counts")["key"].tolist() == [row.key for row in [*old, new[0], new[3]]]
+    records = load(write_study(tmp_path, [*old, *new])).records
+    assert records.query("counts")["key"].tolist() == [row.key for row in new[1:3]]
+    assert records.query("not counts")["key"].tolist() == [row.key for row in [*old, new[0], new[3]]]
 
 
 def test_failed_search_trial_can_be_followed_by_its_retry(tmp_path):

@@ -163,14 +163,13 @@ def test_every_module_of_analysis_is_imported_without_the_heavy_packages(tmp_pat
 def test_analysis_works_without_the_heavy_packages(tmp_path: Path) -> None:
     study = launched_study(tmp_path / "study", mini_plan(methods=("albert", "palbert"), tasks=("rte",), seeds=5))
     code = """
-from analysis import explain, report, tables, verify
-from analysis.studies.load import load_study
+from analysis import explain, load, report, tables, verify
 study = sys.argv[1]
 assert tables.main([study]) == 0
 assert verify.main([study]) == 0
 assert report.main([study]) == 0
 assert explain.main([study, "palbert/rte"]) == 0
-assert len(load_study(study).frame.query("counts")) == 10
+assert len(load(study).records.query("counts")) == 10
 """
     run = run_blocked(code, str(study), blocked=HEAVY, cwd=tmp_path)
     assert run.returncode == 0, run.stderr

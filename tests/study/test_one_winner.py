@@ -18,6 +18,7 @@ from helpers.mlflow_stores import stored_runs
 from helpers.trials import run_to_the_end, spec_of
 from msgspec.structs import replace
 
+from analysis import load
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from study.facts.record import Record
@@ -85,7 +86,7 @@ def test_the_table(study, tmp_path):
 
 
 def test_the_frame_of_the_notebooks(study):
-    frame = load_study(study).frame
+    frame = load(study).records
     assert frame.query("counts")["score"].median() == 0.80 and len(frame.query("counts")) == 5
 
 
