@@ -115,7 +115,7 @@ SHAREBERT = replace(PAPER, profile="sharebert", methods=("sharebert",), baseline
 #
 # The papers' ranges are for ALBERT-base. A narrower model takes higher rates, and stands them with a warm-up and
 # clipping. The last epoch is kept, and tuning sees a slice of train alone: dev is for the numbers of the tables.
-# `--dry-run` says what it costs on this machine. No source has numbers of it.
+# `--dry-run --probe` says what it costs on this machine. No source has numbers of it.
 SMALL = Plan(
     profile="small",
     methods=("albert", "pabee", "pondernet", "palbert"),

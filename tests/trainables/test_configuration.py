@@ -34,7 +34,7 @@ from trainables.data.tasks import TASKS
         (
             "precision",
             "float16",
-            "precision is 'float16'; allowed: float32, tensorfloat32, bfloat16; did you mean bfloat16?",
+            "precision is 'float16'; allowed: float32, tensorfloat32, bfloat16; did you mean bfloat16[?]",
         ),
     ],
 )
