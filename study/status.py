@@ -19,6 +19,7 @@ from rich.table import Table
 
 from study.command_line import Parser, argument, guarded, option
 from study.decisions.progress import StudyProgress, last_progress
+from study.drivers.steps_file import read_steps
 from study.facts.events import FILE
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
@@ -34,6 +35,7 @@ from study.screen.words import (
     describe_notice,
     describe_retries,
     describe_smoke_failure,
+    describe_step,
     failures_command,
     missing_cells,
     trial_name,
@@ -157,6 +159,7 @@ def read_progress(folder: Path) -> StudyProgress:
 
 def status_of(progress: StudyProgress, folder: Path) -> Status:
     facts, holder = progress.facts, lock_holder(folder)
+    steps = read_steps(folder) if holder else {}  # a launch that was killed has left its own
     failed = [describe_failure(record) for record in progress.failures]
     failed += [describe_smoke_failure(event) for event in facts.smoke_failed.values()]
     return Status(
@@ -166,14 +169,15 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         trials=dict(Counter(trial.record.status for trial in facts.trials.values() if trial.record)),
         total=progress.total_trials,
         under_way=[
-            f"{trial_name(trial)}{_how_far(trial, is_run=holder is not None)}" for trial in facts.under_way.values()
+            f"{trial_name(trial)}{_how_far(trial, is_run=holder is not None)}{describe_step(trial, steps, ', {}')}"
+            for trial in facts.under_way.values()
         ],
         waiting=[describe_retries(trial) for trial in facts.under_way.values() if trial.is_broken_off],
         left_out=[describe_notice(event) for event in facts.left_out.values()],
         failed=failed,
         missing=missing_cells(progress),
         ledger=ledger(facts.records),
-        remaining_seconds=remaining_seconds(progress),
+        remaining_seconds=remaining_seconds(progress, steps),
         complete=not (progress.missing or failed),
     )
 

@@ -24,6 +24,7 @@ from study.decisions.specs import expected_attestation, refusal, trial_spec
 from study.drivers.causes import lost_outcome, lost_process
 from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
 from study.drivers.smoke_steps import SmokeSteps
+from study.drivers.steps_file import remove_steps, write_steps
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
 from study.facts.events import Failure
@@ -76,6 +77,7 @@ class Driver(ABC):
         self._keys: dict[str, str | None] = {}  # work id -> key of its trial; None: it has none, or that is over
         self._training: set[str] = set()  # work ids of those that have a worker
         self._steps: dict[str, Steps] = {}  # key -> how far the epoch is that is under way, where that was said
+        self._written: dict[str, Steps] | None = None  # of those, where `study.status` reads them
         self._node_of: dict[str, str | None] = {}  # work id -> node that it was last heard of from
 
     def run(self) -> None:
@@ -86,7 +88,10 @@ class Driver(ABC):
             drain_on_interrupt(self.scheduler),
         ):
             self.on_progress(self)
-            self._run()
+            try:
+                self._run()
+            finally:
+                remove_steps(self._folder)
 
     # ---- what each driver has its own way for
 
@@ -193,6 +198,9 @@ class Driver(ABC):
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
+        if self._written != self._steps:
+            self._written = dict(self._steps)
+            write_steps(self._folder, self._steps.values())
         nodes = self._resources.nodes
         self.scheduler.faults.forget(nodes.lost())
         self._watchdog.look(nodes=len(nodes.alive()), has_room=self._resources.slots() > 0, state=self._state())

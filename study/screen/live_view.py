@@ -20,7 +20,7 @@ from study.facts.study_facts import TrialFacts
 from study.forecast import remaining_seconds
 from study.screen.arms_table import arms_table, table_of
 from study.screen.terminal import can_redraw, console_on
-from study.screen.words import describe_notice, describe_record, points, trial_name
+from study.screen.words import describe_notice, describe_record, describe_step, points, trial_name
 
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a table, when no trial ends
@@ -128,7 +128,7 @@ class LiveView:
         waiting: list[str] = []
         for trial in self._progress.under_way.values():
             alike = running.setdefault(trial.epochs, []) if trial.key in self._at_work else waiting
-            alike.append(f"{trial_name(trial)}{_step(trial, self._steps, ' ({})')}")
+            alike.append(f"{trial_name(trial)}{describe_step(trial, self._steps, ' ({})')}")
         words = [
             f"{_how_far(epochs, len(names))}: {first_of(names, _NAMED)}" for epochs, names in sorted(running.items())
         ]
@@ -255,14 +255,8 @@ def _running_table(
 
 
 def _running_cells(trial: TrialFacts, steps: Mapping[str, Steps]) -> tuple[str, str]:
-    epochs = f"{trial.epochs}/{trial.config['epochs']}{_step(trial, steps, ', {}')}"
+    epochs = f"{trial.epochs}/{trial.config['epochs']}{describe_step(trial, steps, ', {}')}"
     return epochs, "" if trial.last is None else points(trial.last.row.selection_score)
-
-
-def _step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
-    """The step that a trial is at, where that is known."""
-    own = steps.get(trial.key)
-    return form.format(f"step {own.done}/{own.of}") if own else ""
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

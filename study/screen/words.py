@@ -6,10 +6,11 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from study.decisions.progress import StudyProgress
+from study.drivers.messages import Steps
 from study.facts.events import NodeLeftOut, NodeTakenBack, SmokeStepFailed, StudyPaused, TrialReopened, TrialRestarted
 from study.facts.plain_words import CellInWords, clock, counted, first_of, shortfalls, to_second
 from study.facts.record import Record
@@ -28,6 +29,12 @@ def points(score: float | None) -> str:
 def trial_name(trial: TrialFacts) -> str:
     started = trial.started
     return f"{started.arm} {started.phase} {started.trial}"
+
+
+def describe_step(trial: TrialFacts, steps: Mapping[str, Steps], form: str) -> str:
+    """The step that a trial is at, where that is known."""
+    own = steps.get(trial.key)
+    return form.format(f"step {own.done}/{own.of}") if own else ""
 
 
 def describe_record(record: Record) -> str:

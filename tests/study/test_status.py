@@ -17,6 +17,8 @@ from helpers.simulation import NO_PROVENANCE, Simulation
 from msgspec.structs import replace
 
 from study import launch, profiles, status
+from study.drivers.messages import Steps
+from study.drivers.steps_file import FILE, read_steps, write_steps
 from study.facts.events import (
     FORMAT,
     EpochReported,
@@ -99,6 +101,25 @@ def test_trials_that_have_begun_are_under_way_where_a_launch_runs_and_saved_wher
     assert status.main([folder]) == 1
     printed = capsys.readouterr().out
     assert "under way: albert/rte search 0 at epoch 1\n" in printed and "begun: " not in printed
+
+
+def test_steps_within_an_epoch_are_those_of_the_launch_that_runs(tmp_path, monkeypatch):
+    folder = study_folder(tmp_path, events=8)
+    progress = status.read_progress(folder)
+    key = next(iter(progress.facts.under_way))
+    write_steps(folder, [Steps(key=key, done=78, of=312, seconds=60.0)])
+    killed = status.status_of(progress, folder)
+    assert killed.under_way[0] == "albert/rte search 0, saved at epoch 1"
+    monkeypatch.setattr(status, "lock_holder", lambda folder: "somebody")
+    runs = status.status_of(progress, folder)
+    assert runs.under_way[0] == "albert/rte search 0 at epoch 1, step 78/312"
+    assert runs.remaining_seconds == pytest.approx(killed.remaining_seconds - 0.25)  # an epoch takes a second here
+
+
+@pytest.mark.parametrize("text", ["", "[{", "{}"])
+def test_steps_that_cannot_be_read_are_left_out(tmp_path, text):
+    (tmp_path / FILE).write_text(text)
+    assert read_steps(tmp_path) == {}
 
 
 def test_what_is_missing_is_a_line_for_each_cell_in_json_and_for_cells_alike_on_a_screen(tmp_path, capsys):

@@ -10,6 +10,7 @@ from helpers.driven_cluster import Cluster
 from study.cluster.resources import Resources, ThisMachine
 from study.drivers.messages import Message, SmokeReport
 from study.drivers.smoke_steps import SmokeSteps
+from study.drivers.steps_file import read_steps
 from study.facts.events import EpochReported
 
 
@@ -41,6 +42,8 @@ def test_steps_move_the_watchdog_and_are_known_until_the_epoch_is_told(
         cluster.steps(second, done=done)
     assert len(moved) == 4 and len(cluster.events(EpochReported)) == 0
     assert {key: steps.done for key, steps in cluster.driver.steps.items()} == dict.fromkeys(cluster.driver.at_work, 2)
+    cluster.driver.watch()
+    assert read_steps(tmp_path) == cluster.driver.steps
     cluster.driver.failed(first, "the actor died", preempted=False)
     assert set(cluster.driver.steps) == cluster.driver.at_work
     cluster.end(second, node="node-b")
