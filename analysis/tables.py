@@ -1,6 +1,7 @@
 """Regenerates the tables of one or more studies.
 
 python -m analysis.tables runs/NAME ... [--out FOLDER] [--format md|csv|tex|html] [--strict]
+python -m analysis.tables runs/NAME --rows palbert,albert --tasks rte --names palbert="PALBERT (ours)" --format tex
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from analysis.answer import answer
 from analysis.layouts import certainty_tables, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
+from analysis.layouts.selection import select
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Parser, argument, guarded, option, read_pair
 from study.facts.plain_words import for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
@@ -95,6 +97,9 @@ def table_files(table: Table) -> dict[str, str]:
     return files | ({ANSWER: table.answer} if table.answer else {})
 
 
+_CUT = "a,b,c, or repeatable: prints the dev table with these {} alone, without notes, and writes nothing"
+
+
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
@@ -106,6 +111,15 @@ class Options(Typed, frozen=True, kw_only=True):
     ] = None
     strict: Annotated[bool, option("a cell with other seeds than the protocol's is an error")] = False
     separate: Annotated[bool, option("a row per study and method, where studies are not to be joined")] = False
+    rows: Annotated[list[str], option(_CUT.format("rows"), "NAME")] = []
+    tasks: Annotated[list[str], option(_CUT.format("columns"), "NAME")] = []
+    names: Annotated[list[str], option("what stands in the table for a row", "ROW=NAME")] = []
+    bold: Annotated[Literal["best"] | None, option("the highest median of each column")] = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the dev table is printed with changes; no file is written then."""
+        return bool(self.rows or self.tasks or self.names or self.bold)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,6 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
     folders = [Path(name) for name in options.studies]
+    if options.is_cut:
+        dev = paper_tables.dev_table(gather(load_studies(folders), separate=options.separate))
+        print(render(_cut(dev, options), options.format or "md"), end="")
+        return 0
     if options.out is None and len(folders) > 1:
         raise ValueError("--out is needed for the tables of several studies")
     out = Path(options.out) if options.out else folders[0] / "tables"
@@ -131,6 +149,12 @@ def _main(argv: Sequence[str] | None) -> int:
     text = render(dev, options.format)
     print(for_screen(text, sys.stdout) if options.format == "md" else text, end="")
     return 0
+
+
+def _cut(dev: Table, options: Options) -> Table:
+    rows, tasks = ([name for text in texts for name in text.split(",")] for texts in (options.rows, options.tasks))
+    names = dict(read_pair("--names", text, "ROW=NAME") for text in options.names)
+    return select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
 
 
 def build_parser() -> Parser[Options]:

@@ -108,14 +108,14 @@ def _short(value: Value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-FORMATS = {"text": as_text, "toml": as_toml, "json": as_json, "latex": as_latex}
+FORMATS = {"text": as_text, "toml": as_toml, "json": as_json, "tex": as_latex}
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    format: Annotated[Literal["text", "toml", "json", "latex"], option("default: text")] = "text"
+    format: Annotated[Literal["text", "toml", "json", "tex"], option("default: text")] = "text"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

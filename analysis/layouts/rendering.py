@@ -55,6 +55,7 @@ def _markdown_entry(entry: Entry | None) -> str:
     if entry is None:
         return ""
     text = f"[{entry.text}](<{entry.href}>)" if entry.href else entry.text
+    text = f"**{text}**" if entry.bold else text
     return _escape_bars(f"{text}{entry.mark}{entry.seeds}")
 
 
@@ -136,9 +137,9 @@ _ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u030a\u030c\u0327", "`'^~\"r
 
 
 def _latex(table: Table) -> str:
-    r"""A float with a booktabs table, scaled down if it is wider than the line; below it caption and notes as text.
+    r"""A float with a booktabs table, scaled down if it is wider than the line.
 
-    The caption of the float is the title alone, because a float cannot break over pages.
+    The caption of the float is the title. Our caption and notes follow as comments: an author chooses what to print.
     """
     header = [table.first_column, *table.shown.values()]
     body = []
@@ -147,7 +148,7 @@ def _latex(table: Table) -> str:
             heading = rf"p{{0.6\linewidth}}@{{}}}}{{\raggedright\scriptsize\emph{{{tex(block.title)}}}}}"
             body += [r"\midrule", rf"\multicolumn{{{len(header)}}}{{@{{}}{heading} \\"]
         body += [_latex_line(table, line) for line in block.lines]
-    below = [tex(table.caption), *(f"{tex(note)}." for note in table.notes)]
+    below = [" ".join(text.split()) for text in (table.caption, *table.notes)]
     return "\n".join(
         [
             r"% needs \usepackage{booktabs,graphicx}",
@@ -166,8 +167,7 @@ def _latex(table: Table) -> str:
             r"\bottomrule",
             r"\end{tabular}}",
             r"\end{table}",
-            rf"\noindent{{\scriptsize\raggedright Table~\ref{{tab:{table.name}}}: " + "\n".join(below),
-            r"\par}",
+            *(f"% {text}" for text in below),
             "",
         ]
     )
@@ -182,6 +182,7 @@ def _latex_entry(entry: Entry | None) -> str:
     if entry is None:
         return ""
     number = tex(re.sub(r"(?<!\S)-(?=\d)", "−", entry.text))
+    number = rf"\textbf{{{number}}}" if entry.bold else number
     if entry.mark and not entry.seeds:
         return rf"{number}\rlap{{{tex(entry.mark)}}}"  # takes no room: digits stand below digits
     return number + tex(entry.mark + entry.seeds)
@@ -256,6 +257,7 @@ def _html_entry(entry: Entry | None, meanings: Mapping[str, str]) -> str:
         return ""
     text = _html_explained(entry.text, "planned, no number") if entry.text == GAP else escape(entry.text)
     text = f'<a href="{escape(entry.href)}">{text}</a>' if entry.href else text
+    text = f"<b>{text}</b>" if entry.bold else text
     mark = _html_explained(entry.mark, meanings.get(entry.mark, "see below the table")) if entry.mark else ""
     seeds = " " + _html_explained(entry.seeds.strip(), "seeds, which are not the protocol's") if entry.seeds else ""
     return text + mark + seeds

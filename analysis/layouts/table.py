@@ -20,6 +20,7 @@ class Entry:
     off_protocol: bool = False  # its seeds are not the protocol's: n is printed
     mark: str = ""  # printed behind the text; `Table.marks` says what it means
     href: str = ""  # a page about it
+    bold: bool = False
 
     @property
     def seeds(self) -> str:

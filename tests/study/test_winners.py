@@ -75,7 +75,7 @@ def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
 
 
 def test_latex_has_a_line_for_each_arm(folder, capsys):
-    text = printed(capsys, folder, "--format", "latex")
+    text = printed(capsys, folder, "--format", "tex")
     assert text.count(r"\\") == 5 and r"learning\_rate" in text and r"\toprule" in text
 
 

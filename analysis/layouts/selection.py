@@ -1,0 +1,66 @@
+"""A table cut down to the rows and columns that somebody wants, under names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from analysis.layouts.table import Line, Table
+from trainables.spelling import resolve_name
+
+
+def select(
+    table: Table, *, rows: Sequence[str] = (), tasks: Sequence[str] = (), names: Mapping[str, str], bold_best: bool
+) -> Table:
+    """The table with these rows and columns, in this order, without its notes and without blocks of others' numbers.
+
+    Args:
+        rows: labels of rows; none: all. A row brings the lines beneath it: its mean, published numbers.
+        tasks: names of columns; none: all.
+        names: label of a row -> what stands there instead.
+        bold_best: the highest number of ours in each column is bold.
+
+    Raises:
+        ValueError: a row or a column is not in the table; the line names the nearest one.
+    """
+    groups = {lines[0].label: lines for lines in _groups(table.lines)}
+    named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
+    kept = [resolve_name(row, groups, what="row") for row in rows] or list(groups)
+    columns = {name: table.columns[name] for name in [resolve_name(t, table.columns, what="column") for t in tasks]}
+    lines = [_renamed(line, label, named.get(label, label)) for label in kept for line in groups[label]]
+    cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])
+    return _with_bold(cut) if bold_best else cut
+
+
+def _groups(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """Each row with the lines beneath it."""
+    starts = [number for number, line in enumerate(lines) if line.source == "ours"]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        yield list(lines[start:end])
+
+
+def _renamed(line: Line, label: str, name: str) -> Line:
+    return replace(line, label=name + line.label.removeprefix(label)) if line.label.startswith(label) else line
+
+
+def _with_bold(table: Table) -> Table:
+    ours = [line for line in table.lines if line.source == "ours"]
+    best = {
+        column: max(numbers)
+        for column in table.columns
+        if (numbers := [value for line in ours if (value := _number(line, column)) is not None])
+    }
+    return replace(table, lines=[_bold(line, best) if line in ours else line for line in table.lines])
+
+
+def _bold(line: Line, best: Mapping[str, float]) -> Line:
+    entries = {
+        name: replace(entry, bold=_number(line, name) == best.get(name)) if name in best else entry
+        for name, entry in line.entries.items()
+    }
+    return replace(line, entries=entries)
+
+
+def _number(line: Line, column: str) -> float | None:
+    entry = line.entries.get(column)
+    return float(entry.numbers[""]) if entry and entry.numbers.get("") else None
