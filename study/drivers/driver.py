@@ -28,6 +28,7 @@ from study.drivers.steps_file import remove_steps, write_steps
 from study.drivers.watchdog import Watchdog
 from study.facts.attestation import Attestation
 from study.facts.events import Failure
+from study.facts.plain_words import clock
 from study.facts.record import Record
 from study.facts.study_facts import TrialFacts
 from study.facts.study_folder import predictions_digest, predictions_file
@@ -214,7 +215,16 @@ class Driver(ABC):
         self.scheduler.draining = self._is_time_over = True
         self._watchdog.say(
             "the time is over (--max-minutes): stopping; trials go on from the last epoch that they have saved"
+            + self._longest_epoch()
         )
+
+    def _longest_epoch(self) -> str:
+        """How long the longest epoch under way would take by its steps: a limit below that is of no use."""
+        seconds = {key: steps.seconds / steps.done * steps.of for key, steps in self._steps.items() if steps.done}
+        if not seconds:
+            return ""
+        key = max(seconds, key=lambda key: seconds[key])
+        return f"; an epoch of {self.scheduler.facts.trials[key].started.arm} would take about {clock(seconds[key])}"
 
     def _assignment(self, trial: TrialFacts) -> Assignment:
         """What a worker does for a trial: what it is, and where it goes on and leaves files."""

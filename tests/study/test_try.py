@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import pty
 import subprocess
@@ -12,10 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers.journals import MadeJournal
 from helpers.own_methods import edit, write_methods
+from helpers.simulation import scheduler_of
+from msgspec.structs import replace
 
 from search_spaces import palbert
 from study.console import main
+from study.decisions.specs import trial_spec
 from study.plans.plan import Plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import Range
@@ -52,6 +57,16 @@ def test_values_are_those_of_a_study_and_the_paper_s_where_it_searches():
             assert arm.space[name].holds(value)
     assert spec.config["beta"] == 0.3 and values["beta"].origin == "--set beta"
     assert values["learning_rate"].origin == "search_spaces/palbert.py MINI_GRID, not searched"
+
+
+def test_a_trial_of_a_study_can_be_tried_as_it_was():
+    resolved = resolve(replace(MINI, methods=("palbert",), tasks=("rte",)))
+    scheduler = scheduler_of(resolved, MadeJournal())
+    scheduler.begin_launch(command="", host="", pid=0)
+    trial = scheduler.next_trial()
+    settings = [f"{name}={json.dumps(trial.config[name])}" for name in resolved.arms[0].space]
+    spec, _ = trying.spec_of(options(settings=settings, seed=trial.started.seed))
+    assert spec == trial_spec(resolved, scheduler.facts, trial)
 
 
 def test_the_first_published_configuration_leads():

@@ -214,7 +214,8 @@ def test_after_its_time_a_launch_hands_out_nothing_and_waits_for_what_it_has(tmp
     assert cluster.driver.drained
 
 
-def test_an_epoch_under_way_is_given_up_when_the_time_is_over_and_not_after_ctrl_c(tmp_path, monkeypatch) -> None:
+def test_an_epoch_under_way_is_given_up_when_the_time_is_over(tmp_path, monkeypatch, capsys) -> None:
+    """And not after Ctrl-C."""
     cluster = Cluster(tmp_path, monkeypatch, "a", "b")
     first, second = cluster.hand_out()
     for ray_id in (first, second):
@@ -225,6 +226,10 @@ def test_an_epoch_under_way_is_given_up_when_the_time_is_over_and_not_after_ctrl
     cluster.driver._until = 0.0
     assert [cluster.steps(ray_id, done=3) for ray_id in (first, second)] == ["STOP", "STOP"]
     assert cluster.driver.drained
+    cluster.driver.watch()
+    assert (
+        "the last epoch that they have saved; an epoch of albert/rte would take about 0:10\n" in capsys.readouterr().out
+    )
     assert len(cluster.scheduler.facts.under_way) == 2 and not cluster.scheduler.facts.records
 
 
