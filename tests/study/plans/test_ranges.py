@@ -222,3 +222,10 @@ def test_the_small_profile_is_for_any_of_its_methods_and_says_that_it_needs_a_ba
     (arm, _) = resolve(plan_from(*asked, "--backbone", "mini-bert")).arms
     assert {*arm.space} == {"learning_rate"}
     assert fault_of(capsys, *asked).startswith("--profile small names no backbone; allowed: --backbone with a folder")
+
+
+def test_a_continued_study_keeps_its_settings_and_takes_more():
+    earlier = plan_from("--profile", "mini", "--set", "epochs=3", "--search", "palbert:beta=0.1..0.5")
+    more = build_parser().options(["--continue", "runs/x", "--method", "albert", "--set", "albert:epochs=2"])
+    plan, _ = launch.plan_from(more, earlier)
+    assert plan.settings == {"epochs": 3, "palbert:beta": Interval(low=0.1, high=0.5), "albert:epochs": 2}
