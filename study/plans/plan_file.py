@@ -21,7 +21,7 @@ from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
 from study.plans.plan import Plan
-from study.plans.ranges import NONE, from_tables, lay_over, scope_and_field, to_tables
+from study.plans.ranges import NONE, from_tables, lay_over, scope_and_field, to_toml
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
@@ -150,15 +150,13 @@ def _with_tasks(file: PlanFile) -> PlanFile:
 
 def plan_as_toml(plan: Plan) -> str:
     """The plan as TOML: every field that has a value, or whose profile has one."""
-    import tomli_w
-
     default = to_plain(profiles.load(plan.profile))
     fields = {
         name: NONE if value is None else value
         for name, value in to_plain(plan).items()
         if name != "settings" and (value is not None or default.get(name) is not None)
     }
-    return tomli_w.dumps({**fields, **to_tables(plan.settings)})
+    return to_toml(fields, plan.settings)
 
 
 def read_toml(path: Path) -> Plan:

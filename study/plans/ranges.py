@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -160,21 +161,23 @@ def _flat(tables: Mapping[str, object], table: str, read: Callable[[object], Any
     return result
 
 
-def to_tables(settings: Settings) -> dict[str, Any]:
-    """The tables `set` and `search` of a plan file, without those that would be empty."""
+def to_toml(fields: Mapping[str, object], settings: Settings) -> str:
+    """The fields of a plan as TOML, and behind them its settings as the tables `set` and `search`."""
+    import tomli_w
+
     tables: dict[str, Any] = {}
-    for key, value in settings.items():
+    for key, setting in settings.items():
         scope, field = scope_and_field(key)
-        table = tables.setdefault("search" if is_searched(value) else "set", {})
+        table = tables.setdefault("search" if is_searched(setting) else "set", {})
         table = table.setdefault(scope, {}) if scope else table
-        if isinstance(value, Interval):
-            table[field] = {"low": value.low, "high": value.high, **({"log": True} if value.log else {})}
-        else:
-            table[field] = [_in_toml(each) for each in value] if isinstance(value, tuple) else _in_toml(value)
-    return tables
+        table[field] = [*map(_in_toml, setting)] if isinstance(setting, tuple) else _in_toml(setting)
+    return re.sub(r'"({ low = [^"]+ })"', r"\1", tomli_w.dumps({**fields, **tables}))
 
 
-def _in_toml(value: Value) -> Value:
+def _in_toml(value: Value | Interval) -> Value:
+    """An interval as text in quotation marks, as long as it is not written: tomli_w has no inline tables."""
+    if isinstance(value, Interval):
+        return f"{{ low = {value.low}, high = {value.high}{', log = true' * value.log} }}"
     return NONE if value is None else value
 
 

@@ -147,6 +147,7 @@ def test_a_plan_with_every_scope_comes_back_from_its_file_and_from_json(tmp_path
     path.write_text(capsys.readouterr().out)
     assert read_toml(path) == asked == plan_from("--plan", str(path))
     assert from_plain(Plan, json.loads(json.dumps(to_plain(asked))), where="plan") == asked
+    assert "\nlearning_rate = { low = 3e-05, high = 0.0003, log = true }\n" in path.read_text()
     tables = tomllib.loads(path.read_text())
     assert tables["set"] == {
         "epochs": 3,
