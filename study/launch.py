@@ -56,8 +56,8 @@ from study.plans.plan_file import (
     PlanFile,
     another_study,
     check_in_one_folder,
+    in_file,
     include_folder,
-    of_settings_in_file,
     other_data,
     plan_as_toml,
     plan_changes,
@@ -115,7 +115,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def open_study(options: LaunchOptions) -> Study:
-    """The study of a command line; see `prepare`. A fault of a setting in the file of --plan names the file."""
+    """The study of a command line; see `prepare`. A fault of what the file of --plan says names the file."""
     earlier = None if options.continue_study is None else require_plan(Path(options.continue_study))
     plan, why = plan_from(options, earlier.plan.asked if earlier else None)
     try:
@@ -123,7 +123,8 @@ def open_study(options: LaunchOptions) -> Study:
     except ValueError as error:
         if options.plan is None:
             raise
-        fault = of_settings_in_file(str(error), plan, path=options.plan, typed=settings_of(options))
+        typed = {name for name in Plan.__struct_fields__ if getattr(options, name, None) not in (None, [])}
+        fault = in_file(str(error), plan, path=options.plan, typed=typed | {*settings_of(options)})
         raise ValueError(fault) from None
 
 

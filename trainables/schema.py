@@ -84,7 +84,7 @@ def _in_words(message: str, kind: Any, value: object) -> str:
         return f"no field named {_dotted(names, rule)}{menu}"
     if not rule.startswith(("Expected ", "Invalid ")):
         return rule  # a check of the kind's own
-    menu = ", ".join(_menu(kind, names, value)) if rule.startswith("Invalid ") else ""
+    menu = ", ".join(_menu(kind, names, value)) if rule.startswith(("Invalid ", "Expected `str`")) else ""
     allowed = menu or re.sub("`([^`]+)`", _type_in_words, rule.removeprefix("Expected ").partition(", got ")[0])
     allowed = _with_both_bounds(allowed, _bounds(_kind_at(kind, names, value)))
     found = _at(value, names)

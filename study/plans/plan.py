@@ -198,6 +198,12 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT and PABEE
 }
 
 
+def nearest_field(field: str, known: Collection[str]) -> str:
+    """`; did you mean learning_rate?`, also of a name in the papers' repositories, or an empty string."""
+    theirs = NAMES_IN_REPOSITORIES.get(field)
+    return f"; did you mean {theirs}?" if theirs in known else nearest_in_words(field, known)
+
+
 def no_such_field(
     named: str, field: str, what: str, known: Collection[str], *, departures: Collection[str] = ()
 ) -> ValueError:
@@ -207,7 +213,5 @@ def no_such_field(
         named: the option with the field.
         departures: of the method; one that names the field says what stands in its place.
     """
-    theirs = NAMES_IN_REPOSITORIES.get(field)
-    near = f"; did you mean {theirs}?" if theirs in known else nearest_in_words(field, known)
-    near = next((f"; {line}" for line in departures if field in line.split()), near)
+    near = next((f"; {line}" for line in departures if field in line.split()), nearest_field(field, known))
     return ValueError(f"{named}: {what} has no such field; it has {', '.join(sorted(known))}{near}")

@@ -198,12 +198,12 @@ def read_toml(path: Path) -> Plan:
     return replace(plan, settings=lay_over(base.settings, settings))
 
 
-def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
-    """Blames an invalid setting on the --plan file, its table and its key, if the file has it.
+def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
+    """Blames what is invalid on the --plan file, its table and its key, if the file has it.
 
     Args:
-        fault: in the words of options: `--set KEY: ...`, `--search KEY is ...`, or `METHOD: FIELD is ...`.
-        typed: the keys of settings that the command line has laid over the file.
+        fault: in the words of options: `--set KEY: ...`, `--search KEY is ...`, `METHOD: FIELD is ...`, `--seeds ...`.
+        typed: the fields of the plan, and keys of settings, that the command line has laid over the file.
     """
     methods = "|".join(map(re.escape, sorted(plan.methods, key=len, reverse=True)))
     if option := re.match(r"--(set|search) (\S+?)(:? .*)", fault, re.DOTALL):
@@ -211,6 +211,8 @@ def of_settings_in_file(fault: str, plan: Plan, *, path: str, typed: Collection[
     elif value := re.match(rf"(?:{methods}): (\w+) is\b", fault):
         key = next((key for key in plan.settings if scope_and_field(key)[1] == value[1] and key not in typed), "")
         table, rest = "set", f": {fault}"
+    elif (field := re.match(r"--([a-z-]+)", fault)) and (name := field[1].replace("-", "_")) in Plan.__struct_fields__:
+        return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
     else:
         return fault
     return fault if key in typed or key not in plan.settings else f"--plan {path}: [{table}] {key}{rest}"

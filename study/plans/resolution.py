@@ -29,7 +29,6 @@ from study import profiles
 from study.contract.space_rules import check_files, combinations_of
 from study.plans.departures import departures
 from study.plans.plan import (
-    NAMES_IN_REPOSITORIES,
     First,
     Layered,
     Layers,
@@ -37,6 +36,7 @@ from study.plans.plan import (
     in_columns,
     last_of,
     lay_backbone,
+    nearest_field,
     no_such_field,
 )
 from study.plans.pretrained_backbone import is_tiny, pretraining_of
@@ -465,8 +465,11 @@ def _check_settings(plan: Plan) -> None:
     tuned |= {scope_and_field(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}
     for field in only:
         if field not in tuned:
-            fault = no_such("field that the study tunes", NAMES_IN_REPOSITORIES.get(field, field), sorted(tuned))
-            raise ValueError(f"--search-only {field}: {fault}; to tune another: --search FIELD=LOW..HIGH")
+            menu = ", ".join(sorted(tuned)) + nearest_field(field, tuned)
+            raise ValueError(
+                f"--search-only {field}: no field that the study tunes; available: {menu}; to tune another: --search "
+                "FIELD=LOW..HIGH"
+            )
 
 
 def _check_search_precision(plan: Plan, arms: Collection[Arm]) -> None:
