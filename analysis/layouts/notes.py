@@ -24,7 +24,7 @@ from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
 from study.facts.plain_words import CellInWords, counted, shortfalls
 from study.facts.record import Record
-from study.plans.ranges import in_words
+from study.plans.ranges import in_words, scope_and_field, shorten
 from study.plans.samplers import describe_sampler
 from trainables.data.metrics import metric_words
 from trainables.data.tasks import TASKS
@@ -34,6 +34,7 @@ SELECTION = {
     "dev": "stopped, selected and reported on the dev set",
     "holdout": "stopped and selected on a slice of train, dev read once for the reported number",
 }
+MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
 def origin_in_words(studies: Sequence[Study]) -> str:
@@ -167,9 +168,12 @@ def _settings(study: Study) -> list[str]:
     asked = study.file.plan.asked
     made = next((arm.pretraining for arm in study.file.plan.arms if arm.pretraining is not UNSET), None)
     fields = {"backbone": asked.backbone, "tokenizer": asked.tokenizer}
+    of_arms = [key for key in asked.settings if "/" in scope_and_field(key)[0]]
+    left = of_arms if len(of_arms) > MOST_VALUES_OF_ARMS else []
     return [
         *(f"{field} {value}" for field, value in fields.items() if value is not None),
-        *(f"{key.replace(':', ' ')} {in_words(setting)}" for key, setting in asked.settings.items()),
+        *(f"{key.replace(':', ' ')} {in_words(setting)}" for key, setting in asked.settings.items() if key not in left),
+        *([f"{', '.join(dict.fromkeys(map(shorten, left)))}, see plan.json"] if left else []),
         *(f"pretraining with {field} {json.dumps(value)}" for field, value in (made.settings if made else {}).items()),
         *(f"{arm} starts from {source}" for arm, source in asked.start_from.items()),
     ]

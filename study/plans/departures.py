@@ -10,7 +10,7 @@ from msgspec import UNSET
 import trainables
 from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
-from study.plans.ranges import is_searched
+from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
 from trainables import objectives
 from trainables.schema import Configuration
@@ -55,8 +55,8 @@ def _of_pretraining(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
-    searched = [key for key, setting in asked.settings.items() if is_searched(setting)]
-    fixed = [key for key in asked.settings if key not in searched]
+    searched = dict.fromkeys(shorten(key) for key, setting in asked.settings.items() if is_searched(setting))
+    fixed = dict.fromkeys(shorten(key) for key, setting in asked.settings.items() if not is_searched(setting))
     lines = {
         "generated tasks and tiny random backbones: the numbers say nothing of GLUE": asked.is_generated,
         "ASHA stops search trials, which the papers run to their own stop": asked.early_stopping is not None,

@@ -63,6 +63,12 @@ def scope_and_field(key: str) -> tuple[str, str]:
     return scope, field
 
 
+def shorten(key: str) -> str:
+    """The key as captions have it, where those of single arms would be too many."""
+    scope, field = scope_and_field(key)
+    return f"{field} of single arms" if "/" in scope else key
+
+
 def said_of(settings: Settings, arm: str) -> dict[str, str]:
     """Of each field the key that holds for an arm: the arm's goes before its method's, that before all methods'."""
     scopes = ("", arm.partition("/")[0], arm)

@@ -84,3 +84,13 @@ def test_study_without_a_completed_search_says_so(tmp_path, capsys):
     (folder / "events.jsonl").unlink()
     assert winners.main([str(folder)]) == 1
     assert capsys.readouterr().err == "no search of this study has completed a trial\n"
+
+
+def test_captions_name_fields_where_every_arm_has_its_own_values(tmp_path):
+    first = launched_study(tmp_path / "first", mini_plan())
+    (tmp_path / "best.toml").write_text(winners.as_toml(last_progress(mini_plan(), read_facts(first))))
+    plan = resolve(read_toml(tmp_path / "best.toml"))
+    assert any("learning_rate of single arms, beta of single arms" in line for line in plan.departures["protocol"])
+    again = launched_study(tmp_path / "again", plan)
+    notes = (again / "tables" / "dev.md").read_text()
+    assert "epochs 4, learning_rate of single arms, beta of single arms" in notes and "albert/rte learning" not in notes
