@@ -21,6 +21,7 @@ from msgspec import UNSET
 
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress, last_progress
+from study.decisions.specs import spec_of_arm
 from study.drivers.messages import Steps
 from study.facts.plain_words import clock, counted
 from study.facts.record import Phase, Record
@@ -28,7 +29,6 @@ from study.facts.study_facts import read_facts
 from study.plans.plan import EarlyStopping
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from study.plans.samplers import describe_sampler
-from trainables.runs.trial import TrialSpec
 from trainables.schema import Typed
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -107,16 +107,7 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(1)  # as a trial has
     for arm in resolved.arms:
-        spec = TrialSpec(
-            method=arm.method,
-            task=arm.task,
-            own_task=resolved.own_task(arm.task),
-            config=arm.any_configuration,
-            seed=0,
-            data=resolved.asked.data,
-            backbone=arm.pinned_backbone,
-            tokenizer=arm.pinned_tokenizer,
-        )
+        spec = spec_of_arm(resolved, arm, arm.any_configuration, seed=0)
         run = TrainingRun(spec, device=device, cache=cache_folder())
         yield arm.name, Measured(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
 

@@ -21,6 +21,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.command_line import Parser, argument, guarded, option
+from study.decisions.specs import spec_of_arm
 from study.facts.plain_words import clock
 from study.launch_options import LaunchOptions, plan_from
 from study.plans.plan import Layered, in_columns
@@ -99,18 +100,7 @@ def spec_of(options: Options) -> tuple[TrialSpec, Mapping[str, Layered[Value]]]:
     arm = resolved.arms[0]
     resolution = resolve_configuration(plan, arm.method, arm.task)
     values = {name: Layered(arm.fixed[name], own.origin) for name, own in resolution.fixed.items()}
-    spec = TrialSpec(
-        method=arm.method,
-        task=arm.task,
-        own_task=resolved.own_task(arm.task),
-        config={name: own.value for name, own in values.items()},
-        seed=options.seed,
-        data=plan.data,
-        backbone=arm.pinned_backbone,
-        tokenizer=arm.pinned_tokenizer,
-        selection=plan.selection,
-        report_dev=plan.selection == "dev",
-    )
+    spec = spec_of_arm(resolved, arm, {name: own.value for name, own in values.items()}, seed=options.seed)
     origins = {"backbone": Layered[Value](arm.backbone, resolution.backbone.origin)}
     return spec, values | origins
 

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from study.decisions.progress import StudyProgress
 from study.facts.attestation import Attestation, Provenance, agree_but_for_digests, contradictions
 from study.facts.events import Failure
 from study.facts.study_facts import StudyFacts, TrialFacts
-from study.plans.resolved_plan import ResolvedPlan
+from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables.data import glue
 from trainables.encoders import backbones
 from trainables.runs.trial import TrialSpec
+from trainables.schema import Configuration
 
 
 def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> TrialSpec:
     """All that the trial's numbers depend on."""
-    started, made_of, arm = trial.started, plan.arm(trial.started.arm), facts.arm(trial.started.arm)
-    tokenizer = made_of.pinned_tokenizer
+    started, start = trial.started, facts.arm(trial.started.arm).start
+    is_confirm, arm = trial.phase == "confirm", plan.arm(started.arm)
+    spec = spec_of_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
+    return replace(spec, start=start.model if start else None)
+
+
+def spec_of_arm(
+    plan: ResolvedPlan, arm: Arm, config: Configuration, *, seed: int, reads_dev: bool = False
+) -> TrialSpec:
+    """A trial of this configuration, which starts from the backbone; under `holdout` it reads dev if it is to."""
+    tokenizer = arm.pinned_tokenizer
     return TrialSpec(
-        method=made_of.method,
-        task=made_of.task,
-        own_task=plan.own_task(made_of.task),
-        config=trial.config,
-        seed=started.seed,
+        method=arm.method,
+        task=arm.task,
+        own_task=plan.own_task(arm.task),
+        config=config,
+        seed=seed,
         data=glue.seen_from_anywhere(plan.asked.data),
-        backbone=backbones.seen_from_anywhere(made_of.pinned_backbone),
+        backbone=backbones.seen_from_anywhere(arm.pinned_backbone),
         tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
         selection=plan.asked.selection,
-        report_dev=trial.phase == "confirm" or plan.asked.selection == "dev",
-        start=arm.start.model if arm.start else None,
+        report_dev=reads_dev or plan.asked.selection == "dev",
     )
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 import trainables
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
+from study.decisions.specs import spec_of_arm
 from study.drivers.causes import failure_of, is_raised_in, place_of
 from study.drivers.messages import Assignment, SmokeReport
 from study.drivers.provenance import provenance
@@ -23,7 +24,6 @@ from study.facts.events import Failure
 from study.facts.plain_words import first_of
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import method_files
-from trainables.encoders import backbones
 from trainables.runs.trial import TrainingError, TrialSpec
 
 if TYPE_CHECKING:
@@ -122,17 +122,8 @@ def _has_trained(arm: ArmProgress, progress: StudyProgress, code: Provenance) ->
 def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
     """A trial of the arm's first configuration on mini-GLUE, or on the task of one's own, which it has no rows of."""
     first = arm.first[0] if arm.first else {}
-    tokenizer = arm.pinned_tokenizer
-    return TrialSpec(
-        method=arm.method,
-        task=arm.task,
-        own_task=plan.own_task(arm.task),
-        config=arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed,
-        seed=0,
-        data="mini",
-        backbone=backbones.seen_from_anywhere(arm.pinned_backbone),
-        tokenizer=tokenizer and backbones.seen_from_anywhere(tokenizer),
-    )
+    config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
+    return replace(spec_of_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)
 
 
 def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
