@@ -108,3 +108,11 @@ def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, m
 
 def interrupt(folder: Path) -> str:
     raise KeyboardInterrupt
+
+
+def test_winners_and_the_file_that_has_them_as_a_plan_are_named(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "s"
+    launch(folder, mini_plan(methods=("albert",), tasks=("rte",)))
+    lines = over(folder, monkeypatch, capsys, code=PROVENANCE)[0].splitlines()
+    assert [line for line in lines if line.startswith("best: ")] == ["best:        albert/rte: learning_rate 0.00164"]
+    assert f"as a plan:   {folder / 'best.toml'}" in lines
