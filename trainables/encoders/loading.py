@@ -7,13 +7,16 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import (
+    AlbertTokenizer,
     AutoConfig,
     AutoModel,
     AutoTokenizer,
+    BertTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -30,6 +33,7 @@ from trainables.encoders.backbones import (
     check_weights,
     family_of,
     hub_revision,
+    is_folder,
     pretrained_convolution,
 )
 from trainables.encoders.families import dropouts, family_options, reserved_positions
@@ -82,7 +86,26 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
     check_tokenizer(name)
     with quiet_transformers():
         place, revision = hub_revision(name)
-        return AutoTokenizer.from_pretrained(place, revision=revision)
+        if not is_folder(name):
+            return AutoTokenizer.from_pretrained(place, revision=revision)
+        try:
+            return _tokenizer_in(Path(name))
+        except (OSError, ImportError, ValueError) as error:
+            [line, *_] = str(error).splitlines() or [type(error).__name__]
+            raise ValueError(f"tokenizer {name!r} cannot be loaded: {line}") from error
+
+
+def _tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder; of a vocabulary alone, BERT's for `vocab.txt` and ALBERT's for `spiece.model`."""
+    words = folder / "vocab.txt"
+    if any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "config.json")):
+        return AutoTokenizer.from_pretrained(str(folder))
+    if (folder / "spiece.model").is_file():
+        return AlbertTokenizer.from_pretrained(str(folder))
+    if words.is_file():
+        is_cased = any(word[:1].isupper() for word in words.read_text(encoding="utf-8").splitlines())
+        return BertTokenizer.from_pretrained(str(folder), do_lower_case=not is_cased)
+    return AutoTokenizer.from_pretrained(str(folder))
 
 
 @lru_cache(maxsize=1)
