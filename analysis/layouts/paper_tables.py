@@ -235,7 +235,7 @@ def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: st
         return "on the official GLUE; here on other rows, see the notes"
     if cell.arm.pretraining is not UNSET:
         return f"on a backbone that its authors pretrained; here by study.pretrain {cell.arm.pretraining.objective}"
-    if cell.arm.backbone != other.backbone:
+    if cell.arm.whole_backbone != other.backbone:
         return f"on another backbone than {cell.arm.backbone}"
     if number.metric not in (metric, NOT_STATED):
         return f"as {number.metric}; here {metric}"
@@ -392,7 +392,7 @@ def electra_table(evidence: Evidence) -> Table | None:
     published = [row for row in ELECTRA.published(evidence.rows) if row.is_about(tasks_of(evidence.rows))]
     methods, backbones = {row.method for row in published}, {row.backbone for row in published}
     arms = [arm for study in evidence.studies for arm in study.file.plan.arms]
-    is_about = any(arm.method in methods or arm.backbone in backbones for arm in arms)
+    is_about = any(arm.method in methods or arm.whole_backbone in backbones for arm in arms)
     return _paper_table(evidence, ELECTRA) if is_about and not evidence.on_mini else None
 
 
@@ -527,7 +527,7 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """The dev rows of the PALBERT paper on the table's backbones: table 2 unless all of them are table 3's."""
-    backbones = {backbone for row in rows for backbone in row.backbones}
+    backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
     return tuple(row for row in both if row.backbone in backbones) or published_rows("PALBERT Tab.2")
 

@@ -123,11 +123,6 @@ class Row:
     method: str
     cells: dict[str, Cell]  # by task
 
-    @cached_property
-    def backbones(self) -> tuple[str, ...]:
-        """The backbones under the row's cells."""
-        return tuple(dict.fromkeys(cell.arm.backbone for cell in self.cells.values()))
-
 
 def cell_of(study: Study, method: str, task: str) -> Cell:
     """The cell of an arm of one study, empty where it has no completed confirm record of its winner yet."""

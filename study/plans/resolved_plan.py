@@ -142,6 +142,12 @@ class Arm(Typed, frozen=True, kw_only=True):
         return backbones.pinned(self.backbone, self.backbone_fingerprint)
 
     @property
+    def whole_backbone(self) -> str:
+        """The backbone by its name in published tables: with its owner, without a revision; a folder as it is."""
+        is_content = self.backbone_fingerprint.startswith("sha256:")
+        return self.backbone if is_content else backbones.whole_name(self.backbone)
+
+    @property
     def pinned_tokenizer(self) -> str | None:
         return self.tokenizer and backbones.pinned(self.tokenizer, self.tokenizer_fingerprint or "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from helpers.made_studies import arm, config_of, record, write_study
 
 from analysis.layouts.rendering import Table
@@ -86,6 +87,12 @@ def test_a_backbone_is_the_published_one_by_its_whole_name(tmp_path):
     made = table(write_study(tmp_path, arm("albert", "rte", [0.78] * 5), backbone="distilbert/distilroberta-base"))
     assert beneath(made, "albert") == []
     assert "on another backbone than distilbert/distilroberta-base" in apart(made, "ALBERT")[0]
+
+
+@pytest.mark.parametrize("backbone", ["albert-base-v2", "albert/albert-base-v2@" + "a" * 40])
+def test_a_backbone_without_owner_or_with_a_commit_is_the_published_one(tmp_path, backbone):
+    made = table(write_study(tmp_path, arm("albert", "rte", [0.78] * 5), backbone=backbone))
+    assert beneath(made, "albert") == ["published ALBERT"]
 
 
 def test_a_part_of_a_name_is_no_backbone_of_electra_s_table(tmp_path):

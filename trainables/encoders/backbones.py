@@ -88,6 +88,8 @@ BARE_HUB_NAMES = (
     *("roberta-base-openai-detector", "roberta-large-openai-detector"),
 )
 
+_OWNERS = {"albert": "albert", "bert": "google-bert", "distilroberta": "distilbert", "roberta": "FacebookAI"}
+
 _WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -266,6 +268,15 @@ def hub_revision(backbone: str) -> tuple[str, str]:
     """Name and revision of `NAME@REVISION`; of anything else itself and the revision that loading takes for granted."""
     name, _, revision = backbone.partition("@") if is_hub_name(backbone) else (backbone, "", "")
     return name, revision or "main"
+
+
+def whole_name(backbone: str) -> str:
+    """A hub name with its owner and without a revision; anything else as it is."""
+    name = hub_revision(backbone)[0]
+    if name not in BARE_HUB_NAMES or not is_hub_name(backbone):
+        return name
+    owner = _OWNERS[name.partition("-")[0]] if "openai" not in name else "openai-community"
+    return f"{owner}/{name}"
 
 
 def is_hub_name(backbone: str) -> bool:

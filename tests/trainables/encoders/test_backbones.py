@@ -11,7 +11,8 @@ from helpers import configurations
 from helpers.places import SHARED
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, check_backbone, check_spelling
+from study.drivers.causes import failure_of
+from trainables.encoders.backbones import FAMILIES, MINI_BACKBONES, check_backbone, check_spelling, whole_name
 from trainables.encoders.layerwise import initialised, layerwise
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.classifiers import LastLayerModel
@@ -392,3 +393,49 @@ def test_new_layers_start_small_without_bias():
     layer = initialised(torch.nn.Linear(200, 200))
     assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
     assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("albert-base-v2", "albert/albert-base-v2"),
+        ("bert-base-uncased", "google-bert/bert-base-uncased"),
+        ("roberta-base@main", "FacebookAI/roberta-base"),
+        ("distilroberta-base", "distilbert/distilroberta-base"),
+        ("roberta-base-openai-detector", "openai-community/roberta-base-openai-detector"),
+        ("albert/albert-base-v2@" + "a" * 40, "albert/albert-base-v2"),
+        ("someone/albert-base-v2", "someone/albert-base-v2"),
+        ("mini-albert", "mini-albert"),
+        ("albert-base", "albert-base"),
+        ("./albert-base-v2", "./albert-base-v2"),
+    ],
+)
+def test_the_whole_name_of_a_hub_name_has_its_owner_and_no_revision(name, whole):
+    assert whole_name(name) == whole
+
+
+@pytest.mark.parametrize(("cased", "tokens"), [(False, ["a", "man"]), (True, ["a", "[UNK]"])])
+def test_a_folder_of_a_vocabulary_alone_is_bert_s_tokenizer(tmp_path, cased, tokens):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man", *(["Dog"] if cased else [])]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = load_tokenizer(str(tmp_path), texts=list)
+    assert tokenizer.tokenize("a MAN") == tokens
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a").input_ids) == ["[CLS]", "a", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"), [("bert-base-uncased", [101, 7592, 2088, 102]), ("albert-base-v2", [2, 10975, 126, 3])]
+)
+def test_the_vocabulary_files_of_bert_and_albert_load_alone(name, ids):
+    folder = SHARED / "tokenizers" / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not here")
+    assert load_tokenizer(str(folder), texts=list)("hello world").input_ids == ids
+
+
+def test_a_tokenizer_that_cannot_be_loaded_is_the_user_s_in_one_line(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(b"no model")
+    with pytest.raises(ValueError, match=r"^tokenizer '.*' cannot be loaded: ") as raised:
+        load_tokenizer(str(tmp_path), texts=list)
+    assert "\n" not in str(raised.value)
+    assert failure_of(raised.value, node=None).cause == "method"
