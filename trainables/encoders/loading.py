@@ -103,7 +103,7 @@ def _tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     if (folder / "spiece.model").is_file():
         return AlbertTokenizer.from_pretrained(str(folder))
     if words.is_file():
-        is_cased = any(word[:1].isupper() for word in words.read_text(encoding="utf-8").splitlines())
+        is_cased = any("A" <= word[:1] <= "Z" for word in words.read_text(encoding="utf-8").splitlines())
         return BertTokenizer.from_pretrained(str(folder), do_lower_case=not is_cased)
     return AutoTokenizer.from_pretrained(str(folder))
 

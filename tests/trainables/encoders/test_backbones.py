@@ -430,7 +430,7 @@ def test_the_vocabulary_files_of_bert_and_albert_load_alone(name, ids):
     folder = SHARED / "tokenizers" / name
     if not folder.is_dir():
         pytest.skip(f"{folder} is not here")
-    assert load_tokenizer(str(folder), texts=list)("hello world").input_ids == ids
+    assert load_tokenizer(str(folder), texts=list)("Hello world").input_ids == ids
 
 
 def test_a_tokenizer_that_cannot_be_loaded_is_the_user_s_in_one_line(tmp_path):
