@@ -35,7 +35,7 @@ _SMALL: Mapping[str, Any] = {
 # Published backbones, which can be had by name with random weights. Each is a configuration of `transformers`: what it
 # leaves out is its family's default there. Counts of parameters: tests/trainables/encoders/test_published_sizes.py.
 PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
-    # arXiv:1909.11942, table 1; google-research/albert, albert_config.json of the two.
+    # arXiv:1909.11942, table 1; google-research/albert, albert_config.json of each.
     "albert-base": {
         "model_type": "albert",
         "vocab_size": 30000,
@@ -54,6 +54,26 @@ PUBLISHED_SIZES: Mapping[str, Mapping[str, Any]] = {
         "num_hidden_layers": 24,
         "num_attention_heads": 16,
         "intermediate_size": 4096,
+        "max_position_embeddings": 512,
+    },
+    "albert-xlarge": {
+        "model_type": "albert",
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 2048,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 8192,
+        "max_position_embeddings": 512,
+    },
+    "albert-xxlarge": {
+        "model_type": "albert",
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
         "max_position_embeddings": 512,
     },
     # arXiv:2003.10555, table 6 (google-research/electra, configure_pretraining.py): the discriminator.

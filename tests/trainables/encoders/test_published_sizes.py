@@ -27,6 +27,8 @@ COUNTS = [
     ("albert-base", transformers.AlbertModel, 11_683_584),
     ("albert-base", transformers.AlbertForPreTraining, 11_813_810),
     ("albert-large", transformers.AlbertModel, 17_683_968),
+    ("albert-xlarge", transformers.AlbertModel, 58_724_864),
+    ("albert-xxlarge", transformers.AlbertModel, 222_595_584),
     ("electra-small", transformers.ElectraForPreTraining, 13_549_057),
     ("alectra-small", transformers.AlbertForTokenClassification, 4_747_010),
     ("bert-small", transformers.BertForTokenClassification, 17_325_058),
@@ -66,6 +68,8 @@ def test_encoder_has_the_published_depth_and_width(name):
     depth, width = {
         "albert-base": (12, 768),
         "albert-large": (24, 1024),
+        "albert-xlarge": (24, 2048),
+        "albert-xxlarge": (12, 4096),
         "sharebert-small": (12, 2048),
         "sharebert-base": (12, 2048),
         "sharebert-large": (6, 2048),
