@@ -198,6 +198,9 @@ def read_toml(path: Path) -> Plan:
     return replace(plan, settings=lay_over(base.settings, settings))
 
 
+_NAMED = ("data", "backbone", "tokenizer")  # fields whose faults name their value
+
+
 def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str:
     """Blames what is invalid on the --plan file, its table and its key, if the file has it.
 
@@ -214,7 +217,10 @@ def in_file(fault: str, plan: Plan, *, path: str, typed: Collection[str]) -> str
     elif (field := re.match(r"--([a-z-]+)", fault)) and (name := field[1].replace("-", "_")) in Plan.__struct_fields__:
         return fault if name in typed else f"--plan {path}: {name}{fault[field.end() :]}"
     else:
-        return fault
+        default = profiles.load(plan.profile)
+        said = {name: value for name in _NAMED if (value := getattr(plan, name)) != getattr(default, name)}
+        name = next((name for name, value in said.items() if name not in typed and value and value in fault), "")
+        return f"--plan {path}: {name}: {fault}" if name else fault
     return fault if key in typed or key not in plan.settings else f"--plan {path}: [{table}] {key}{rest}"
 
 
