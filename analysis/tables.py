@@ -71,10 +71,15 @@ def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separa
     studies = load_studies(folders)
     check_folder("--out", out)
     tables = make_tables(studies, separate=separate)
-    if strict and (incomplete := tables[0].sidecar["incomplete"]):
-        raise IncompleteTablesError("--strict: " + "; ".join(incomplete))
+    if strict:
+        _require_complete(tables[0])
     write_files(tables, out)
     return tables
+
+
+def _require_complete(dev: Table) -> None:
+    if incomplete := dev.sidecar["incomplete"]:
+        raise IncompleteTablesError("--strict: " + "; ".join(incomplete))
 
 
 def write_files(tables: list[Table], out: Path) -> None:
@@ -123,25 +128,35 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if the tables are written, 1 if a cell is incomplete and that was to be an error, 2 for bad usage."""
+    """0 if the tables are made, 1 if a cell is incomplete and that was to be an error, 2 for bad usage."""
     return guarded("analysis.tables", lambda: _main(argv))
 
 
 def _main(argv: Sequence[str] | None) -> int:
     options = build_parser().options(argv)
-    folders = [Path(name) for name in options.studies]
-    if options.is_cut:
-        dev = paper_tables.dev_table(gather(load_studies(folders), separate=options.separate))
-        print(render(_cut(dev, options), options.format or "md"), end="")
-        return 0
-    if options.out is None and len(folders) > 1:
-        raise ValueError("--out is needed for the tables of several studies")
-    out = Path(options.out) if options.out else folders[0] / "tables"
     try:
-        dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
+        return _print_cut(options) if options.is_cut else _write(options)
     except IncompleteTablesError as error:
         print(f"analysis.tables: {error}", file=sys.stderr)
         return 1
+
+
+def _print_cut(options: Options) -> int:
+    if options.out is not None:
+        raise ValueError(f"--out {options.out}: a table of chosen rows or columns is only printed; allowed: > FILE")
+    dev = paper_tables.dev_table(gather(load_studies(list(map(Path, options.studies))), separate=options.separate))
+    if options.strict:
+        _require_complete(dev)
+    print(render(_cut(dev, options), options.format or "md"), end="")
+    return 0
+
+
+def _write(options: Options) -> int:
+    folders = [Path(name) for name in options.studies]
+    if options.out is None and len(folders) > 1:
+        raise ValueError("--out is needed for the tables of several studies")
+    out = Path(options.out) if options.out else folders[0] / "tables"
+    dev, *_ = write_tables(folders, out, strict=options.strict, separate=options.separate)
     if options.format is None:
         print(for_screen((out / ANSWER).read_text(), sys.stdout), end="")
         print(f"\nprotocol, notes and published numbers: {out / 'dev.md'}")

@@ -47,6 +47,7 @@ def test_latex_has_the_table_and_notes_as_comments_alone(folder, capsys):
         (["--rows", "palbret"], "no row named 'palbret'; available: albert, palbert; did you mean palbert?"),
         (["--tasks", "rtee"], "did you mean rte?"),
         (["--names", "palbert"], "--names palbert: allowed: ROW=NAME"),
+        (["--rows", "palbert", "--out", "mine"], "--out mine: a table of chosen rows or columns is only printed"),
         (["--names", "pabee=x"], "no row named 'pabee'"),
     ],
 )
@@ -54,3 +55,10 @@ def test_unknown_row_or_column_is_answered_in_one_line(folder, capsys, arguments
     assert tables.main([str(folder), *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_strict_refuses_a_cut_table_with_missing_seeds(tmp_path, capsys):
+    folder = write_study(tmp_path, arm("palbert", "rte", [0.7, 0.71, None, 0.72, 0.75]))
+    assert tables.main([str(folder), "--rows", "palbert", "--strict"]) == 1
+    out, error = capsys.readouterr()
+    assert out == "" and error.startswith("analysis.tables: --strict: ") and error.count("\n") == 1
