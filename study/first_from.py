@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from study.decisions.progress import last_progress
-from study.facts.study_facts import read_facts
 from study.plans.plan import First, Plan
-from study.plans.plan_file import require_plan
+from study.status import read_progress
+from study.winners import decided, searched_values
 
 
 def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
@@ -19,13 +18,10 @@ def read_winners(folder: Path, plan: Plan) -> dict[str, tuple[First, ...]]:
     Raises:
         ValueError: the study has none of these.
     """
-    other = require_plan(folder).plan
-    progress = last_progress(other, read_facts(folder))
-    won = dict[tuple[str, str], First]()
-    for arm in other.first_arms:
-        if arm.space and (winner := progress.arm(arm.name).winner):
-            values = {name: winner.config[name] for name in arm.space}
-            won[arm.method, arm.task] = First(origin=f"{folder}, {arm.name}", values=values)
+    won = {
+        (own.arm.method, own.arm.task): First(origin=f"{folder}, {own.arm.name}", values=searched_values(own))
+        for own in decided(read_progress(folder))
+    }
     firsts = dict[str, tuple[First, ...]]()
     for method, task in product(plan.methods, plan.tasks):
         on_others = tuple(first for (name, _), first in won.items() if name == method)
