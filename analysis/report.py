@@ -43,12 +43,21 @@ PAGE = "report.html"
 TEMPLATES = Path(__file__).with_name("templates")
 LONGEST_OPEN = 12  # lines: a longer table is folded
 ALWAYS_OPEN = ("dev", "verdicts")
-ALWAYS_FOLDED = ("comparisons_of_others", "compute", "compute_of_arms", "equal_compute", "ablation", "pabee", "electra")
+ALWAYS_FOLDED = (
+    "winners",
+    "comparisons_of_others",
+    "compute",
+    "compute_of_arms",
+    "equal_compute",
+    "ablation",
+    "pabee",
+    "electra",
+)
 SECTIONS = {  # title -> what stands there, in this order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-ablation table-pabee table-electra",
     "Comparisons": "table-comparisons table-comparisons_of_others",
     "Speed": "table-exits picture-score-against-layers picture-exit-layers",
-    "Search": "table-search_repeats picture-search-progress table-equal_compute",
+    "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
     "Compute": "table-compute table-compute_of_arms",
 }
 

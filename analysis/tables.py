@@ -33,6 +33,7 @@ LAYOUTS = (
     cost_tables.exits_table,
     certainty_tables.sources_table,
     certainty_tables.verdicts_table,
+    certainty_tables.winners_table,
     certainty_tables.search_repeats_table,
     cost_tables.equal_compute_table,
     paper_tables.ablation_table,

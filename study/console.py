@@ -35,7 +35,7 @@ COMMANDS = {
     "predict": ("study.predict", "answer a TSV file with a trained model, with early exits"),
     "submit": ("study.submit", "a submission to the GLUE server"),
     "rebuild": ("study.rebuild", "every export of a study again: records, tables, report, MLflow"),
-    "winners": ("study.winners", "the best configuration of each arm, as text, TOML, JSON or LaTeX"),
+    "winners": ("study.winners", "the best configuration of each arm, as text, TOML or JSON"),
     "drop": ("study.drop", "leave a trial out of all numbers, for a reason that the table gives"),
     "mirror": ("study.mirror", "a study into MLflow, now or after an outage"),
     "check-method": ("study.check_method", "the contract of a method of your own, rule by rule"),

@@ -25,7 +25,6 @@ from study.status import read_progress
 from trainables.schema import Configuration, Typed, Value
 
 BEST = "best.toml"  # an export
-_SPECIAL = str.maketrans({"_": r"\_", "&": r"\&", "%": r"\%", "#": r"\#"})
 
 
 def decided(progress: StudyProgress) -> list[ArmProgress]:
@@ -77,17 +76,6 @@ def as_json(progress: StudyProgress) -> str:
     return json.dumps(arms, indent=1) + "\n"
 
 
-def as_latex(progress: StudyProgress) -> str:
-    """A table for an appendix: a line for each arm, a column for each field that any of them searched."""
-    arms = decided(progress)
-    fields = list(dict.fromkeys(name for arm in arms for name in arm.arm.space))
-    rows = [["arm", *fields]]
-    rows += [[arm.arm.name, *(_short(searched_values(arm).get(name, "--")) for name in fields)] for arm in arms]
-    lines = [" & ".join(cell.translate(_SPECIAL) for cell in row) + r" \\" for row in rows]
-    head = [rf"\begin{{tabular}}{{l{'r' * len(fields)}}}", r"\toprule", lines[0], r"\midrule"]
-    return "\n".join([*head, *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
 def as_text(progress: StudyProgress) -> str:
     """The same as `in_lines`, with the winner's score in the search and the median of its seeds."""
     arms = zip(in_lines(progress), decided(progress), strict=True)
@@ -108,14 +96,14 @@ def _short(value: Value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-FORMATS = {"text": as_text, "toml": as_toml, "json": as_json, "tex": as_latex}
+FORMATS = {"text": as_text, "toml": as_toml, "json": as_json}
 
 
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
-    format: Annotated[Literal["text", "toml", "json", "tex"], option("default: text")] = "text"
+    format: Annotated[Literal["text", "toml", "json"], option("default: text")] = "text"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

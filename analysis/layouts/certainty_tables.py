@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from analysis.layouts.evidence import Evidence, Measure, make_table, mark_meanings, over_seeds
@@ -187,6 +188,32 @@ def sources_table(evidence: Evidence) -> Table | None:
         ),
         further={"sources": _with_places(sources)},
     )
+
+
+def winners_table(evidence: Evidence) -> Table | None:
+    """The values of searched fields that the confirm trials repeat; None if nothing was searched."""
+    arms = [(f"{label}/{cell.task}", cell) for label, cell in evidence.cells if cell.arm.space and cell.config]
+    fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.space)
+    if not arms:
+        return None
+    return make_table(
+        evidence,
+        "winners",
+        title="Best configurations{data}",
+        columns=[Column(name, name.replace("_", " "), partial(_winning_value, name)) for name in fields],
+        subjects=arms,
+        caption="The values of searched fields that the confirm trials repeat; best.toml has them as a plan.",
+        first_column="arm",
+        unit="",
+    )
+
+
+def _winning_value(name: str, cell: Cell) -> Entry | None:
+    if name not in cell.arm.space or cell.config is None:
+        return None
+    value = cell.config[name]
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return Entry(text, {"": text})
 
 
 def search_repeats_table(evidence: Evidence) -> Table | None:

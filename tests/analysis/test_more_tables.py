@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from helpers.launched_studies import launched_study, mini_plan
 from helpers.made_studies import arm, edit_records, made_latency, predicted_study, read_table, record, write_study
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
@@ -170,3 +171,12 @@ def test_every_published_number_is_printed_by_some_layout(tmp_path):
     printed = {line.label for folder in (albert, roberta) for line in all_lines(tables_of(folder)) if line.published}
     labels = {f"published {fact['label']}" for fact in read_table(ROOT / "analysis" / "published.csv")}
     assert labels - printed == set()
+
+
+def test_winners_have_a_line_for_each_search_and_a_column_for_each_field(tmp_path):
+    study = load_study(launched_study(tmp_path / "s", mini_plan()))
+    table = next(table for table in make_tables([study]) if table.name == "winners")
+    assert [line.label for line in table.lines] == ["albert/rte", "albert/mrpc", "pondernet/rte", "pondernet/mrpc"]
+    assert {*table.lines[0].entries} == {"learning_rate"} and "beta" in table.lines[2].entries
+    repeated = next(record for record in study.by_arm["albert/rte"] if record.phase == "confirm")
+    assert table.lines[0].entries["learning_rate"].text == f"{repeated.config['learning_rate']:.3g}"

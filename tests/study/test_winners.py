@@ -74,11 +74,6 @@ def test_plan_says_above_it_what_won_and_what_has_no_winner_yet(tmp_path):
     assert lines[2] == "# albert/mrpc: no winner yet, so it takes the paper's values"
 
 
-def test_latex_has_a_line_for_each_arm(folder, capsys):
-    text = printed(capsys, folder, "--format", "tex")
-    assert text.count(r"\\") == 5 and r"learning\_rate" in text and r"\toprule" in text
-
-
 def test_study_without_a_completed_search_says_so(tmp_path, capsys):
     folder = launched_study(tmp_path / "s", mini_plan(methods=("albert",), tasks=("rte",)))
     (folder / "events.jsonl").unlink()
