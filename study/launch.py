@@ -409,14 +409,14 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         end_unsettled(scheduler, storage=storage, folder=folder)
         if is_over:
             _warn(_describe_finished(scheduler, folder, asked=options.storage, storage=storage))
-            table = answer(folder) or write_files(folder, scheduler.progress)
+            said = answer(folder) or write_files(folder, scheduler.progress)
         else:
             prints = f"what methods print: {folder / WORKERS_LOG}"
             _warn([_first_line(study), *unknown_in_words(study.resolved), prints])
             if options.max_minutes is not None:
                 _warn([describe_time_limit(options.max_minutes, measured_in(journal.facts.records))])
-            table = _launch(scheduler, journal, folder, storage, options, until=until)
-    return _conclude(scheduler, folder, table, options)
+            said = _launch(scheduler, journal, folder, storage, options, until=until)
+    return _conclude(scheduler, folder, said, options)
 
 
 def _as_locked(study: Study, *, is_continued: bool) -> Study:
@@ -489,11 +489,11 @@ def _launch(
         _warn([f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"])
     mirror = start_mirror(folder, options.tracking_uri)
     status = _run_trials(scheduler, journal, folder, storage, options, until=until)
-    table = write_files(folder, scheduler.progress)
+    said = write_files(folder, scheduler.progress)
     scheduler.end_launch(status)
     if mirror and not silence_of(uri):
         wait_for_mirror(mirror)
-    return table
+    return said
 
 
 def _run_trials(
@@ -640,8 +640,8 @@ def _broken_off(scheduler: Scheduler) -> list[str]:
     return lines
 
 
-def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOptions) -> int:
-    """Prints the table and the ways on; the launch's exit status."""
+def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:
+    """Prints what the study says and the ways on; the launch's exit status."""
     progress = scheduler.progress
     failed, missing = [describe_failure(record) for record in progress.failures], missing_cells(progress)
     status = 1 if failed or missing else 0
@@ -650,8 +650,8 @@ def _conclude(scheduler: Scheduler, folder: Path, table: str, options: LaunchOpt
         trials = {"trials": progress.ended_trials, "failed": failed, "missing": missing}
         print(json.dumps({**facts, **trials}, indent=1))
         return status
-    if progress.facts.records:  # else the table has published numbers alone
-        print(f"\n{for_screen(table, sys.stdout)}")
+    if progress.facts.records:
+        print(f"\n{for_screen(said, sys.stdout)}")
     for line in _best(progress, folder):
         print(on_screen(line, sys.stdout))
     for line in failed:

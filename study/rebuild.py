@@ -36,7 +36,7 @@ OPTUNA = "optuna.journal"
 
 
 def write_files(folder: Path, progress: StudyProgress) -> str:
-    """Writes all exports but the runs in MLflow; the dev table.
+    """Writes all exports but the runs in MLflow; the answer, as a launch prints it.
 
     A fault ends no study. It is reported on standard error: a table that stands then is not of these records.
     """
