@@ -155,7 +155,8 @@ def front_matter(record: Record, data: str) -> str:
             dataset_type=GLUE if is_glue else record.task,
             dataset_config=record.task if is_glue else None,
             dataset_name=title,
-            dataset_split="validation",
+            dataset_split="validation"
+            + metric.removeprefix("accuracy") * metric.startswith("accuracy_"),  # of MNLI two
             metric_type=HUB_METRICS.get(metric, metric),
             metric_value=round(value, 4),
         )

@@ -125,6 +125,13 @@ def test_hub_reads_licence_base_model_data_set_and_scores_of_a_card(launched):
     assert data.pipeline_tag == "text-classification"
 
 
+def test_card_names_both_dev_sets_of_mnli(launched):
+    row = chosen_model(launched, choice(method="albert", task="rte"))
+    matched = replace(row, task="mnli", metrics={"accuracy_matched": 0.8, "accuracy_mismatched": 0.7})
+    found = {(own.dataset_split, own.metric_type, own.metric_value) for own in front_of(matched, "hub").eval_results}
+    assert found == {("validation_matched", "accuracy", 0.8), ("validation_mismatched", "accuracy", 0.7)}
+
+
 def test_card_of_generated_data_and_an_unknown_backbone_claims_neither(launched):
     data = front_of(chosen_model(launched, choice(method="albert", task="rte")), "mini")
     assert (data.license, data.base_model, data.datasets) == ("unknown", None, None)
