@@ -36,6 +36,7 @@ LICENCES = {  # of backbones on the hub, as their pages there say; beginning of 
     "sentence-transformers/all-MiniLM": "apache-2.0",
 }
 GLUE = "nyu-mll/glue"  # on the hub
+HUB_SPLITS = {"accuracy_matched": "validation_matched", "accuracy_mismatched": "validation_mismatched"}  # of MNLI
 HUB_METRICS = {  # ours -> the hub's name; the others have the same
     "accuracy_matched": "accuracy",
     "accuracy_mismatched": "accuracy",
@@ -155,8 +156,7 @@ def front_matter(record: Record, data: str) -> str:
             dataset_type=GLUE if is_glue else record.task,
             dataset_config=record.task if is_glue else None,
             dataset_name=title,
-            dataset_split="validation"
-            + metric.removeprefix("accuracy") * metric.startswith("accuracy_"),  # of MNLI two
+            dataset_split=HUB_SPLITS.get(metric, "validation"),
             metric_type=HUB_METRICS.get(metric, metric),
             metric_value=round(value, 4),
         )
