@@ -304,8 +304,10 @@ def comparison_notes(comparisons: Sequence[Comparison]) -> list[str]:
 
 def detectable_in_words(difference: float) -> str:
     """The range that five seeds know it within; 0 is not known."""
-    low, high = (POINTS.text(factor * difference) for factor in DETECTABLE_RANGE)
-    return f"{low} to {high} points" if difference else "not known"
+    low, high = (factor * difference for factor in DETECTABLE_RANGE)
+    if low >= 1:  # two seeds may know next to nothing
+        return "more than 100 points"
+    return f"{POINTS.text(low)} to {POINTS.text(high)} points" if difference else "not known"
 
 
 def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[str]:

@@ -22,7 +22,7 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace as structs_replace
 from scipy import stats
 
-from analysis.layouts.notes import comparison_notes, marks_in_words
+from analysis.layouts.notes import comparison_notes, detectable_in_words, marks_in_words
 from analysis.statistics.comparisons import (
     Comparison,
     by_task,
@@ -295,3 +295,11 @@ def test_the_table_says_that_it_is_not_known():
     assert comparison_notes([comparison])[-1].endswith("80 % power: RTE not known")
     known = replace(comparison, detectable_difference=0.1)
     assert comparison_notes([comparison, known])[-1].endswith("80 % power: RTE 7.0 to 14.0 points")
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [(0.065, "4.5 to 9.1 points"), (5.65, "more than 100 points"), (0.0, "not known")],
+)
+def test_detectable_difference_is_a_range_within_the_scale_of_scores(difference, words):
+    assert detectable_in_words(difference) == words
