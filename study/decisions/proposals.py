@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from study.facts.record import Status
 from study.facts.study_facts import ArmFacts, TrialFacts
 from study.plans.resolved_plan import Arm, digest
-from study.plans.samplers import OWN, load_own_sampler
+from study.plans.samplers import OWN, make_own_sampler
 from trainables.schema import Value
 
 STATES: dict[Status, TrialState] = {
@@ -118,9 +118,7 @@ class Proposals:
             case "random" | "grid":  # what the first points of a grid leave open is nothing
                 return RandomSampler(seed=seed)
             case own:
-                made = load_own_sampler(own)(seed=seed)
-                assert isinstance(made, BaseSampler)
-                return made
+                return make_own_sampler(own, seed=seed)
 
 
 class _Sequence(QMCSampler):

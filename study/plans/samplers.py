@@ -1,17 +1,19 @@
 """The samplers that a search may have: Optuna's by their names, or a person's own, `package.module:Factory`.
 
-Names and words alone: what proposes configurations is in `study.decisions.proposals`. No Optuna here.
+What proposes configurations is in `study.decisions.proposals`. Importing this does not import Optuna.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from study.plans.plan import EarlyStopping
 from trainables.spelling import no_such, resolve_name
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 OWN = ":"  # in the name of a sampler of one's own
 FORM = "PACKAGE.MODULE:FACTORY"
@@ -53,15 +55,15 @@ def check_sampler(name: str) -> None:
         ValueError: there is not, or something is missing.
     """
     if OWN in name:
-        load_own_sampler(name)
+        make_own_sampler(name, seed=0)
     elif name not in SAMPLERS:
         raise no_such("sampler", name, [*SAMPLERS, FORM])
     elif missing := [package for package in SAMPLERS[name].needs if find_spec(package) is None]:
         raise ValueError(f"--sampler {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}")
 
 
-def load_own_sampler(name: str) -> Callable[..., Any]:
-    """The class or function of `package.module:Factory`, imported from where Python finds packages.
+def make_own_sampler(name: str, *, seed: int) -> BaseSampler:
+    """What `package.module:Factory`, imported from where Python finds packages, makes of a seed.
 
     Raises:
         ValueError: it cannot be imported, or does not make an Optuna sampler of a seed.
@@ -70,15 +72,14 @@ def load_own_sampler(name: str) -> Callable[..., Any]:
 
     module, _, factory = name.partition(OWN)
     try:
-        make = getattr(importlib.import_module(module), factory)
-        made = make(seed=0)
+        made = getattr(importlib.import_module(module), factory)(seed=seed)
     except Exception as error:  # whatever a person's code may do wrong
         fault = f"{type(error).__name__}: {error}"
         where = "; allowed: an installed package, or a module in a folder of PYTHONPATH"
         raise ValueError(f"--sampler {name}: {fault}{where * isinstance(error, ImportError)}") from error
     if not isinstance(made, BaseSampler):
-        raise ValueError(f"--sampler {name}: made {type(made).__name__} of seed=0; allowed: an Optuna sampler")
-    return make  # type: ignore[no-any-return]
+        raise ValueError(f"--sampler {name}: made {type(made).__name__} of seed={seed}; allowed: an Optuna sampler")
+    return made
 
 
 def describe_sampler(name: str, samples: int, stopping: EarlyStopping | None) -> str:
