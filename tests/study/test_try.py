@@ -143,7 +143,8 @@ def test_breakpoint_of_a_method_stops_in_the_debugger(methods, typed, status, sa
     edit(methods / "entropy.py", "    rules = [", "    breakpoint()\n    rules = [")
     command = [sys.executable, "-m", "study.try", "entropy", *ARGUMENTS[1:], "--include", str(methods)]
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    as_in_a_shell = {name: value for name, value in os.environ.items() if name != "PYTHONBREAKPOINT"}  # Ray sets it
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=as_in_a_shell)
     os.close(theirs)
     seen = read_until(ours, "(Pdb) ")
     assert seen.endswith("(Pdb) ") and "entropy.py" in seen
