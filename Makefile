@@ -14,7 +14,7 @@ ARGS ?=
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
-.PHONY: study test fast-test long-test cluster-test lint fix table results soak
+.PHONY: study test fast-test long-test cluster-test lint fix table results soak release
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
@@ -57,6 +57,12 @@ soak: $(WITH_TOOLS)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50 --driver local
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35 --driver local
+
+# Wheel and source archive of this version, and the test that looks into them.
+release: $(WITH_TOOLS)
+	rm -rf dist
+	.venv/bin/python -m build --no-isolation
+	.venv/bin/python -m pytest -q tests/house/test_release.py
 
 # A stamp is written last, and `--clear` removes old ones first: an interrupted install is never taken for a good one.
 $(INSTALLED): pyproject.toml constraints.txt

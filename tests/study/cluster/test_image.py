@@ -2,7 +2,7 @@
 
 IMAGE is a base for `--build-arg BASE` that `buildah` can have here: a local one, of the folder STUDY_IMAGE_STORAGE if
 that is set, or one that it may pull. The package index must be reachable, and a CPU build of torch: PyTorch's, or the
-index STUDY_IMAGE_TORCH. It takes several gigabytes and minutes, so that nothing builds it unasked: CONTRIBUTING.md.
+index STUDY_IMAGE_TORCH. It takes several gigabytes and minutes, so that nothing builds it unasked: docs/kubernetes.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAG = "localhost/glue-exit-study:test"
 def lacking() -> list[str]:
     disk = STORAGE if STORAGE and Path(STORAGE).is_dir() else "/var/lib"
     found = {
-        "STUDY_IMAGE_BASE, which names a base image (CONTRIBUTING.md makes one)": BASE is not None,
+        "STUDY_IMAGE_BASE, which names a base image (docs/kubernetes.md makes one)": BASE is not None,
         "buildah": shutil.which("buildah") is not None,
         "root, as whom buildah builds without a user namespace": os.geteuid() == 0,
         "10 GB of free disk": shutil.disk_usage(disk).free > 10e9,
