@@ -88,7 +88,7 @@ def comparisons_table(evidence: Evidence) -> Table | None:
     """The difference of every method to the baseline, by task and over all tasks; None without a test."""
     baseline, compared = evidence.baseline, [one for one in evidence.comparisons if one.family == "baseline"]
     turned = [_turned(one) if one.row == baseline else one for one in compared]
-    means = comparisons.over_tasks(evidence.rows, compared)
+    means = comparisons.over_tasks(compared, baseline)
     subjects: list[tuple[str, Comparison | OverTasks]] = []
     for row in evidence.rows:
         subjects += [(_pair_in_words(one), one) for one in turned if one.row == row.label]

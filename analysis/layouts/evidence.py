@@ -45,7 +45,7 @@ class Evidence:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Every pair of rows on every task where both have predictions of the same examples."""
-        return compare(self.rows, self.samples)
+        return compare(self.samples, self.baseline)
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:

@@ -60,14 +60,13 @@ class Comparison:
         }
 
 
-def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
+def compare(samples: Mapping[Place, Sample], baseline: str | None) -> list[Comparison]:
     """The comparisons of every pair of rows, on every task on which both have a sample of the same examples."""
-    baseline = baseline_row(rows)
     pairs = [
-        (one.label, other.label, task)
-        for one, other in combinations(rows, 2)
-        for task in one.cells
-        if _same_examples(samples.get((one.label, task)), samples.get((other.label, task)))
+        (row, other, task)
+        for row, other in combinations(dict.fromkeys(row for row, _ in samples), 2)
+        for place, task in samples
+        if place == row and _same_examples(samples[row, task], samples.get((other, task)))
     ]
     marked = [pair for pair in pairs if baseline in pair[:2]]
     families: dict[Family, list[tuple[str, str, str]]] = {
@@ -82,9 +81,8 @@ def compare(rows: list[Row], samples: dict[Place, Sample]) -> list[Comparison]:
     return [compared[pair] for pair in pairs]
 
 
-def marks(rows: list[Row], comparisons: Iterable[Comparison]) -> dict[tuple[str, str], str]:
-    """↑ or ↓ by (row label, task) for rows that are better or worse than the baseline's row, if the test holds."""
-    baseline = baseline_row(rows)
+def marks(comparisons: Iterable[Comparison], baseline: str | None) -> dict[Place, str]:
+    """↑ or ↓ of rows that are better or worse than the baseline's row, if the test holds."""
     arrows = {}
     for comparison in comparisons:
         if comparison.holds and baseline in (comparison.row, comparison.other):
@@ -114,7 +112,7 @@ def baseline_method(rows: list[Row]) -> str | None:
 
 
 def _compare_family(
-    family: Family, members: list[tuple[str, str, str]], samples: dict[Place, Sample]
+    family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Sample]
 ) -> list[Comparison]:
     sides = [(samples[row, task], samples[other, task]) for row, other, task in members]
     tests = [_test(*both) for both in sides]
@@ -139,8 +137,8 @@ def _test(one: Sample, other: Sample) -> PairedTest:
     return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.scores, other.scores)
 
 
-def _same_examples(one: Sample | None, other: Sample | None) -> bool:
-    return bool(one and other and one.predictions[0].examples == other.predictions[0].examples)
+def _same_examples(one: Sample, other: Sample | None) -> bool:
+    return other is not None and one.examples == other.examples
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
@@ -175,10 +173,10 @@ class OverTasks:
         return self.adjusted_p_value < uncertainty.ALPHA
 
 
-def over_tasks(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> dict[str, OverTasks]:
+def over_tasks(comparisons: Sequence[Comparison], baseline: str | None) -> dict[str, OverTasks]:
     """The mean difference of every row that is tested on several tasks, by label."""
-    baseline = baseline_row(list(rows))
-    by_row = {row.label: by_task(comparisons, row.label, baseline) for row in rows if baseline not in (None, row.label)}
+    labels = dict.fromkeys(label for one in comparisons for label in (one.row, one.other))
+    by_row = {label: by_task(comparisons, label, baseline) for label in labels if label != baseline}
     tests = {label: macro_test(own) for label, own in by_row.items() if len(own) > 1}
     adjusted = uncertainty.holm([test.p_value for test in tests.values()])
     return {
@@ -293,9 +291,9 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
     for (label, task), searches in cells.items():
         drawn = [samples.get((f"{label}@{number}", task)) for number in range(len(searches))]
         stored = [sample for sample in drawn if sample is not None]
-        whole = len(stored) == len(searches) and len({sample.predictions[0].examples for sample in stored}) == 1
+        whole = len(stored) == len(searches) and len({sample.examples for sample in stored}) == 1
         means = np.stack([sample.resampled.mean(axis=1) for sample in stored], axis=1) if whole else None
-        examples = stored[0].predictions[0].examples if whole else ""
+        examples = stored[0].examples if whole else ""
         repeats[label, task] = Repeats([cell.scores for cell in searches], means, examples)
     return repeats
 

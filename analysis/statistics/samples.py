@@ -9,7 +9,7 @@ set. The score on the dev set itself is that of `trainables.data.metrics`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,11 @@ import numpy as np
 from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import TOLERANCE
-from analysis.studies.stored_predictions import Predictions, predictions_of, read_predictions
+from analysis.studies.stored_predictions import Answers, Predictions, predictions_of, read_predictions
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, score
-from trainables.data.tasks import TASKS, Task
+from trainables.data.tasks import Task
 
 RESAMPLES = 1_000
 _WEIGHTS_AT_ONCE = 4_000_000
@@ -31,15 +31,20 @@ Place = tuple[str, str]  # row label, task
 
 @dataclass(frozen=True)
 class Sample:
-    """A cell's predictions of every seed, and its scores on the shared resamples.
+    """The answers of every seed of a method on a task, and their scores on the shared resamples.
 
     A seed's score, on the dev set and on a resample of it, is the mean over the draws of a sampled exit: the number
     that tables print.
     """
 
-    predictions: list[Predictions]
+    answers: list[Answers]
     scores: list[float]
     resampled: np.ndarray  # (resamples, seeds)
+
+    @property
+    def examples(self) -> str:
+        """Tells which examples were answered."""
+        return self.answers[0].examples
 
     @property
     def mean_interval(self) -> uncertainty.Interval:
@@ -70,13 +75,7 @@ def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
     """
     cells = {(row.label, task): cell for row in rows for task, cell in row.cells.items()}
     stored = {place: predictions for place, cell in cells.items() if (predictions := _stored(cell))}
-    groups: dict[tuple[str, str], list[Place]] = {}
-    for place, predictions in stored.items():
-        groups.setdefault((place[1], predictions[0].examples), []).append(place)
-    samples = {}
-    for (task, _), places in groups.items():
-        samples.update(_resample(task, {place: stored[place] for place in places}))
-    return samples
+    return resample(stored)
 
 
 def _stored(cell: Cell) -> list[Predictions]:
@@ -102,26 +101,33 @@ def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
     return predictions
 
 
-def _resample(task: str, stored: dict[Place, list[Predictions]]) -> dict[Place, Sample]:
+def resample(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
+    """The sample of each row on each task, from the answers of its seeds, which are to the same examples."""
+    groups: dict[tuple[str, str], dict[Place, Sequence[Answers]]] = {}
+    for place, seeds in answered.items():
+        groups.setdefault((place[1], seeds[0].examples), {})[place] = seeds
+    samples = {place: sample for group in groups.values() for place, sample in _resample_together(group).items()}
+    return {place: samples[place] for place in answered}
+
+
+def _resample_together(answered: Mapping[Place, Sequence[Answers]]) -> dict[Place, Sample]:
     """The samples of several rows that answered the same examples, all models on the same resamples."""
-    models = [predictions for seeds in stored.values() for predictions in seeds]
-    answers = np.concatenate([predictions.answers for predictions in models])  # (draws of all models, n)
-    draws = [predictions.draws for predictions in models]
-    data = (TASKS[task], answers, models[0].labels, models[0].split)
-    resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), draws)
-    ends = np.cumsum([len(seeds) for seeds in stored.values()])
+    models = [answers for seeds in answered.values() for answers in seeds]
+    data = (models[0].task, np.concatenate([one.answers for one in models]), models[0].labels, models[0].split)
+    resampled = mean_over_draws(resampled_scores(*data, resamples=RESAMPLES, seed=0), [one.draws for one in models])
+    ends = np.cumsum([len(seeds) for seeds in answered.values()])
     return {
-        place: Sample(seeds, [predictions.score for predictions in seeds], resampled[:, end - len(seeds) : end])
-        for (place, seeds), end in zip(stored.items(), ends, strict=True)
+        place: Sample([*seeds], [one.score for one in seeds], resampled[:, end - len(seeds) : end])
+        for (place, seeds), end in zip(answered.items(), ends, strict=True)
     }
 
 
-def constant_score(predictions: Predictions) -> float | None:
+def constant_score(answers: Answers) -> float | None:
     """The best score of one class as the answer to all of these examples; None for a regression."""
-    task = TASKS[predictions.task]
+    task = answers.task
     if task.is_regression:
         return None
-    labels, splits = predictions.labels, predictions.split
+    labels, splits = answers.labels, answers.split
     constants = (np.full_like(labels, label) for label in np.unique(labels))
     return max(score(task, compute_metrics(task, constant, labels, splits)) for constant in constants)
 
@@ -135,7 +141,7 @@ def not_shown_above_constant(rows: Sequence[Row], samples: dict[Place, Sample]) 
     found = {}
     for place, cell in {(row.label, task): cell for row in rows for task, cell in row.cells.items()}.items():
         sample = samples.get(place)
-        stored = sample.predictions if sample else predictions_of(cell)
+        stored = sample.answers if sample else predictions_of(cell)
         constant = constant_score(stored[0]) if stored else None
         lowest = sample.interval.low if sample else cell.median
         if constant is not None and lowest <= constant + TOLERANCE:

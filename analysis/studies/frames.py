@@ -141,7 +141,7 @@ class Frames:
 
 def _examples(trial: dict[str, Any], stored: Predictions) -> pd.DataFrame:
     draws, number = stored.answers.shape
-    right = np.full((draws, number), np.nan) if TASKS[stored.task].is_regression else stored.answers == stored.labels
+    right = np.full((draws, number), np.nan) if stored.task.is_regression else stored.answers == stored.labels
     each = {"split": stored.split, "id": stored.ids, "label": stored.labels}
     of_draws = {"answer": stored.answers, "right": right, "layer": stored.exit_layers}
     columns = {name: np.tile(values, draws) for name, values in each.items()}

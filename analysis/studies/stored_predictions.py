@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,31 +15,21 @@ from analysis.studies.load import TOLERANCE, Study
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
-from trainables.data.tasks import TASKS
+from trainables.data.tasks import TASKS, Task
 
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1, "layer_answers": 1}  # axis of n
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """What a confirm model said on dev at the selected epoch, under its exit and under every setting of the sweep.
+class Answers:
+    """What one model answered to n examples; one draw of an exit that is not sampled."""
 
-    n examples; one draw of an exit that is not sampled.
-    """
-
-    task: str
+    task: Task
     ids: np.ndarray  # (n,)
     split: np.ndarray  # (n,) names
     labels: np.ndarray  # (n,)
-    logits: np.ndarray  # (draws, n, labels)
-    exit_layers: np.ndarray  # (draws, n) from 1
-    layer_answers: np.ndarray  # (layers, n) classes or scores
-    exit_probabilities: np.ndarray | None  # (layers, n) of a model with a Λ head; each column sums to 1
-    sweep_rule: np.ndarray  # (settings,)
-    sweep_setting: np.ndarray  # (settings,)
-    sweep_score: np.ndarray  # (settings,)
-    sweep_mean_layers: np.ndarray  # (settings,)
+    answers: np.ndarray  # (draws, n) predicted classes or scores
 
     @cached_property
     def examples(self) -> str:
@@ -49,23 +40,32 @@ class Predictions:
     @property
     def draws(self) -> int:
         """How often the exit was drawn: once, unless it is sampled."""
-        return len(self.logits)
-
-    @cached_property
-    def answers(self) -> np.ndarray:
-        """Predicted classes or scores, (draws, n)."""
-        return np.stack([predictions_from_logits(TASKS[self.task], logits) for logits in self.logits])
+        return len(self.answers)
 
     @property
     def metrics(self) -> dict[str, float]:
         """Every metric of the task, recomputed, mean over the draws."""
-        of_draws = [compute_metrics(TASKS[self.task], own, self.labels, self.split) for own in self.answers]
+        of_draws = [compute_metrics(self.task, own, self.labels, self.split) for own in self.answers]
         return {name: float(np.mean([metrics[name] for metrics in of_draws])) for name in of_draws[0]}
 
     @property
     def score(self) -> float:
         """The task's score, recomputed, mean over the draws: a score is linear in its metrics."""
-        return score(TASKS[self.task], self.metrics)
+        return score(self.task, self.metrics)
+
+
+@dataclass(frozen=True)
+class Predictions(Answers):
+    """What a confirm model said on dev at the selected epoch, under its exit and under every setting of the sweep."""
+
+    logits: np.ndarray  # (draws, n, labels)
+    exit_layers: np.ndarray  # (draws, n) from 1
+    layer_answers: np.ndarray  # (layers, n) classes or scores
+    exit_probabilities: np.ndarray | None  # (layers, n) of a model with a Λ head; each column sums to 1
+    sweep_rule: np.ndarray  # (settings,)
+    sweep_setting: np.ndarray  # (settings,)
+    sweep_score: np.ndarray  # (settings,)
+    sweep_mean_layers: np.ndarray  # (settings,)
 
     @property
     def mean_layers(self) -> float:
@@ -90,10 +90,17 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
     missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
     if missing:
         raise ValueError(f"{path} lacks the array(s) {', '.join(missing)}")
-    if wrong := _wrong_shapes(TASKS[record.task].num_labels, arrays):
+    task = TASKS[record.task]
+    if wrong := _wrong_shapes(task.num_labels, arrays):
         raise ValueError(f"{path}: {wrong}")
+    return predictions_from(task, arrays)
+
+
+def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
+    """The predictions in the arrays of a file."""
     return Predictions(
-        task=record.task,
+        task=task,
+        answers=np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]]),
         **{name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)},
         exit_probabilities=arrays.get("exit_probabilities"),
     )
@@ -139,7 +146,7 @@ def recomputed_sweep(predictions: Predictions, regression_threshold: float | Non
     They decide every patience (of a regression, given the trial's `regression_threshold`) and the threshold 1, which is
     the last layer. Other thresholds need the posterior as exactly as the model had it, and it is stored in float16.
     """
-    task, answers = TASKS[predictions.task], predictions.layer_answers
+    task, answers = predictions.task, predictions.layer_answers
     unknown = task.is_regression and regression_threshold is None
     scores = np.full(len(predictions.sweep_rule), np.nan)
     for i, (rule, setting) in enumerate(zip(predictions.sweep_rule, predictions.sweep_setting, strict=True)):

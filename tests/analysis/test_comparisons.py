@@ -25,6 +25,7 @@ from scipy import stats
 from analysis.layouts.notes import comparison_notes, detectable_in_words, marks_in_words
 from analysis.statistics.comparisons import (
     Comparison,
+    baseline_row,
     by_task,
     compare,
     detectable_difference,
@@ -49,7 +50,7 @@ def rows(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparisons(rows):
-    return compare(rows, draw_samples(rows))
+    return compare(draw_samples(rows), baseline_row(rows))
 
 
 @pytest.mark.parametrize("name", ["rte", "cola", "mrpc", "mnli", "qqp", "stsb"])
@@ -67,7 +68,7 @@ def test_every_pair_of_methods_is_compared_on_every_task(comparisons):
 
 
 def test_only_the_difference_that_holds_is_marked(rows, comparisons):
-    found = marks(rows, comparisons)
+    found = marks(comparisons, "albert")
     assert {place: mark for place, mark in found.items() if place[0] == "palbert"} == {
         ("palbert", task): "↑" for task in ("rte", "cola", "stsb")
     }
@@ -77,7 +78,9 @@ def test_only_the_difference_that_holds_is_marked(rows, comparisons):
 def test_marks_compare_with_the_baseline_that_the_plan_names(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline="palbert"))
-    assert marks(rows, compare(rows, draw_samples(rows))) == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
+    baseline = baseline_row(rows)
+    found = marks(compare(draw_samples(rows), baseline), baseline)
+    assert found == {("albert", "rte"): "↓", ("pabee", "rte"): "↓"}
 
 
 def test_nothing_is_marked_where_the_plan_names_no_baseline_and_the_caption_says_so(tmp_path):
@@ -115,7 +118,7 @@ def test_a_caption_says_how_many_rows_of_the_baseline_have_numbers(tmp_path):
     for folders, number in ([alone], "no row"), (two, "2 rows"):
         rows = rows_of(load_studies(folders), separate=len(folders) > 1)
         wanted = f"tested: the baseline, albert, has {number} with numbers here; --baseline names another."
-        assert wanted in marks_in_words(rows, compare(rows, draw_samples(rows)))
+        assert wanted in marks_in_words(rows, compare(draw_samples(rows), baseline_row(rows)))
 
 
 def test_the_smallest_difference_that_would_be_marked_is_in_points(comparisons):
@@ -159,15 +162,15 @@ def test_a_sampled_exits_score_and_test_are_of_all_its_draws(tmp_path):
     methods = {"albert": 0.7, "pondernet": 0.7}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"]))
     samples = draw_samples(rows)
-    sample, (comparison,) = samples["pondernet", "rte"], compare(rows, samples)
+    sample, (comparison,) = samples["pondernet", "rte"], compare(samples, "albert")
     printed = [row.cells["rte"].scores for row in rows]
     assert sample.scores == pytest.approx(printed[1])
     assert comparison.test.difference == pytest.approx(np.mean(printed[0]) - np.mean(printed[1]))
-    labels, split = sample.predictions[0].labels, sample.predictions[0].split
-    assert sample.scores != pytest.approx([np.mean(own.answers[0] == labels) for own in sample.predictions])
+    labels, split = sample.answers[0].labels, sample.answers[0].split
+    assert sample.scores != pytest.approx([np.mean(own.answers[0] == labels) for own in sample.answers])
     every = [
         resampled_scores(TASKS["rte"], found.answers, labels, split, resamples=1_000, seed=0).mean(axis=1)
-        for found in sample.predictions
+        for found in sample.answers
     ]
     assert sample.resampled == pytest.approx(np.stack(every, axis=1))
 
@@ -187,7 +190,7 @@ def test_marks_are_adjusted_over_all_comparisons_with_the_baseline_and_no_other(
 def test_without_a_baseline_all_comparisons_are_one_family(tmp_path):
     methods = {"albert": 0.6, "palbert": 0.8, "pabee": 0.61}
     rows = rows_in(predicted_study(tmp_path, methods, ["rte"], baseline=None))
-    assert {comparison.family for comparison in compare(rows, draw_samples(rows))} == {"others"}
+    assert {comparison.family for comparison in compare(draw_samples(rows), baseline_row(rows))} == {"others"}
 
 
 def test_hand_made_predictions_agree_with_their_records():
@@ -209,7 +212,7 @@ def test_macro_difference_is_the_mean_and_its_error_that_of_independent_tasks():
 
 
 def test_means_over_tasks_are_one_family_and_their_intervals_cover_together(rows, comparisons):
-    found = over_tasks(rows, comparisons)
+    found = over_tasks(comparisons, "albert")
     assert found.keys() == {"palbert", "pabee"} and {own.tasks for own in found.values()} == {3}
     alone = {label: macro_test(by_task(comparisons, label, "albert")) for label in found}
     assert [own.adjusted_p_value for own in found.values()] == holm([test.p_value for test in alone.values()])

@@ -17,14 +17,14 @@ from analysis.statistics.samples import (
     resampled_scores,
 )
 from analysis.studies.load import load_study
-from analysis.studies.stored_predictions import Predictions
+from analysis.studies.stored_predictions import Predictions, predictions_from
 from analysis.tables import write_tables
 from trainables.data.tasks import TASKS
 
 
 def predictions(task: str, labels: np.ndarray) -> Predictions:
     arrays = make_predictions("palbert", task, 0.7, seed=1, num_examples=len(labels), salt=0) | {"labels": labels}
-    return Predictions(task=task, **{"exit_probabilities": None} | arrays)
+    return predictions_from(TASKS[task], arrays)
 
 
 @pytest.mark.parametrize(
