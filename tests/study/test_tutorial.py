@@ -1,4 +1,4 @@
-"""What docs/tutorial.md and the README tell people to do, done: pytest tests/study/test_tutorial.py"""
+"""Runs what docs/tutorial.md and docs/commands.md tell people to type: pytest tests/study/test_tutorial.py"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = re.findall(
     "".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs/tutorial.md").read_text(), re.M | re.S)),
     re.M,
 )
-SNIPPET = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+SNIPPET = re.search(r"^```python\n(.*?)^```", (ROOT / "docs/commands.md").read_text(), re.M | re.S)
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -64,7 +64,7 @@ def test_the_answers_of_the_tutorial_are_there(place: tuple[Path, dict[str, str]
     assert len(rows) == 64 and {row.split("\t")[1] for row in rows} <= {"0", "1"}
 
 
-def test_the_snippet_of_the_readme_predicts_with_early_exit(place: tuple[Path, dict[str, str]]) -> None:
+def test_the_snippet_predicts_with_early_exit(place: tuple[Path, dict[str, str]]) -> None:
     folder, _ = place
     assert SNIPPET is not None
     (folder / "snippet.py").write_text(SNIPPET[1].replace('"FOLDER"', '"sst2-palbert"'))
