@@ -84,6 +84,7 @@ _CONTINUE = (
 _NAMES = "repeatable, or a,b,c, or {}; default in {}"
 _PROFILES = "|".join(["auto", *profiles.available()])
 _DATA = "FOLDER holds the GLUE TSV files, RTE/train.tsv ...; mini: generated, with tiny backbones where none is named"
+_BACKBONE = "what every trial starts from; a folder of a config.json without weights: from random ones"
 _NYSTROM = ", ".join(f"{field} {value}" for field, value in ATTENTION["nystrom"].items() if field != "attention")
 _ATTENTION = f"fix these fields of all methods; nystrom: {_NYSTROM}; --set over it"
 _SAMPLES = "search trials per arm; 0: no search, what is tuned takes the paper's value"
@@ -128,7 +129,7 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     ] = None
     include: Annotated[str | None, option(INCLUDE, "FOLDER")] = None
     data: Annotated[str | None, option(_DATA, "mini|hub|FOLDER")] = None
-    backbone: Annotated[str | None, option("what every trial starts from", "NAME_OR_FOLDER")] = None
+    backbone: Annotated[str | None, option(_BACKBONE, "NAME_OR_FOLDER")] = None
     tokenizer: Annotated[str | None, option("where it is not the backbone's own", "NAME_OR_FOLDER")] = None
     samples: Annotated[Count | None, option(_SAMPLES, "N")] = None
     seeds: Annotated[AtLeastOne | None, option("how many confirm trials per arm, each with its own seed", "K")] = None

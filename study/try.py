@@ -33,6 +33,7 @@ from study.storage.output_places import check_new_folder
 from trainables.configuration import AtLeastOne, Count
 from trainables.runs.trial import TrainingError, TrialSpec, Unavailable
 from trainables.schema import Typed, Value
+from trainables.sources import Unusable
 
 if TYPE_CHECKING:
     from trainables.runs.training import TrainingRun
@@ -72,7 +73,7 @@ def _main(argv: Sequence[str] | None) -> int:
     print(f"{spec.method}/{spec.task}, seed {spec.seed}", *in_columns(rows), sep="\n", flush=True)
     try:
         train(spec, options)
-    except Unavailable:
+    except (Unavailable, Unusable):
         raise
     except TrainingError as error:
         raise ValueError(str(error)) from None

@@ -24,6 +24,10 @@ class HubUnreachable(ValueError):
     """Something is neither in the local cache nor can the hub be asked for it."""
 
 
+class Unusable(ValueError):
+    """A backbone or tokenizer is there and cannot be used: no machine and no retry makes it better."""
+
+
 def reach_or_work_offline() -> None:
     """Tries once, briefly, to reach the hub; call this before anything is asked of it.
 

@@ -13,6 +13,7 @@ from study.facts.events import TRACEBACK_CHARACTERS, Cause, Failure
 from study.storage.addresses import masked
 from study.storage.trial_places import NotShared
 from trainables.runs.trial import OutOfMemory, TrainingError, Unavailable
+from trainables.sources import Unusable
 
 _OF_THE_MACHINE = (OSError, Unavailable, ImportError)  # disk, network, folders that are away, a broken installation
 # What torch says, as plain `RuntimeError`s and `AssertionError`s, of a GPU, a driver or an operating system that fails.
@@ -32,7 +33,7 @@ def failure_of(error: Exception, *, node: str | None, module: str | None = None)
     `module`: of the method, or of the objective, whose exceptions are told with their place.
     """
     lines, cause = str(error).strip().splitlines() or [""], _cause_of(error)
-    says_all = isinstance(error, (TrainingError, Unavailable, NotShared))
+    says_all = isinstance(error, (TrainingError, Unavailable, Unusable, NotShared))
     name = "" if says_all else f"{type(error).__name__}: "
     place = f" ({place_of(error, module)})" if module and cause == "method" and not says_all else ""
     return Failure(

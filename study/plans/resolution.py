@@ -72,7 +72,9 @@ from trainables.encoders.backbones import (
     check_spelling,
     family_of,
     hub_revision,
+    is_folder,
     is_hub_name,
+    is_untrained,
 )
 from trainables.schema import Value, from_json
 from trainables.sources import HubUnreachable
@@ -266,6 +268,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         data_fingerprint=data_fingerprint,
         start_from=plan.start_of(method, task),
         pretraining=pretraining_of(resolution.backbone.value) or UNSET,
+        random_weights=(is_folder(resolution.backbone.value) and is_untrained(resolution.backbone.value)) or UNSET,
     )
     config = trainables.configure(method, arm.any_configuration)
     _check_ends(arm, resolution)

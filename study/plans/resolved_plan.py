@@ -120,6 +120,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     repeat: int = 0  # of the search; tables show the first
     start_from: Fact[str | None]  # name of the arm whose best confirm model is the start
     pretraining: Pretraining | UnsetType = UNSET  # how its backbone was made, if that is a folder of `study.pretrain`
+    random_weights: bool | UnsetType = UNSET  # True for a folder of a configuration without weights; else left out
     search_precision: Precision | UnsetType = UNSET  # of search trials, where that is not the fixed one
 
     @property
@@ -260,7 +261,7 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
 def untrained_backbones(asked: Plan, arms: Iterable[Arm]) -> list[str]:
     """The backbones of arms that begin with random weights; on generated data the tiny ones go without saying."""
     names = backbones.PUBLISHED_SIZES if asked.is_generated else backbones.UNTRAINED
-    return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names))
+    return list(dict.fromkeys(arm.backbone for arm in arms if arm.backbone in names or arm.random_weights))
 
 
 # ---- identities and seeds

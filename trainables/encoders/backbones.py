@@ -19,7 +19,7 @@ from trainables.configuration import EncoderConfig
 from trainables.encoders.families import reserved_positions
 from trainables.encoders.sharebert_slices import slices_of
 from trainables.encoders.word_vocabulary import word_model
-from trainables.sources import HUB_SECONDS, hash_of_file, hub_errors, reach_or_work_offline
+from trainables.sources import HUB_SECONDS, Unusable, hash_of_file, hub_errors, reach_or_work_offline
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -171,7 +171,8 @@ def check_weights(backbone: str) -> None:
         ValueError: see `check_backbone`.
     """
     if backbone not in UNTRAINED:
-        _check_files("backbone", backbone, {"configuration": ("config.json",), "weights": _WEIGHTS})
+        weights = {} if is_untrained(backbone) else {"weights": _WEIGHTS}
+        _check_files("backbone", backbone, {"configuration": ("config.json",), **weights})
         if family_of(backbone) == "sharebert":
             slices_of(_configuration(backbone))
 
@@ -237,13 +238,13 @@ def pretrained_convolution(backbone: str) -> int | None:
     return None if backbone in MINI_BACKBONES else _configuration(backbone).get("conv_kernel_size")
 
 
-def check_tokenizer(name: str) -> None:
-    """Checks that a tokenizer can be loaded from here by its hub name or folder.
+def check_tokenizer(name: str) -> set[str]:
+    """Checks that a tokenizer can be loaded from here by its hub name or folder: the names of its files.
 
     Raises:
         ValueError: it is no folder and not on the hub, or holds no tokenizer.
     """
-    _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS})
+    return _check_files("tokenizer", name, {"tokenizer": _TOKENIZERS}) & {*_TOKENIZERS, "tokenizer_config.json"}
 
 
 def backbone_fingerprint(backbone: str, *, kind: str = "backbone") -> str:
@@ -299,6 +300,15 @@ def whole_name(backbone: str) -> str:
     return f"{owner}/{name}"
 
 
+def is_untrained(backbone: str) -> bool:
+    """True if its weights are random: it is made here, or a folder with a configuration and no weights of any kind."""
+    if backbone in UNTRAINED or not is_folder(backbone):
+        return backbone in UNTRAINED
+    folder = Path(backbone)
+    others = {path.suffix for path in folder.glob("*")} & {".safetensors", ".bin", ".h5", ".msgpack", ".index", ".ckpt"}
+    return (folder / "config.json").is_file() and not others and not (folder / PRETRAINING_FILE).is_file()
+
+
 def is_hub_name(backbone: str) -> bool:
     """NAME or OWNER/NAME, with @REVISION behind or not."""
     return backbone not in UNTRAINED and not is_folder(backbone)
@@ -320,7 +330,7 @@ def family_of(backbone: str) -> str:
         return backbone.removeprefix("mini-")
     family = _configuration(backbone).get("model_type")
     if family not in FAMILIES:
-        raise ValueError(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
+        raise Unusable(f"backbone {backbone!r} is a {family!r} model; available: {', '.join(FAMILIES)}")
     return family
 
 
@@ -349,16 +359,17 @@ def _configuration(backbone: str) -> Mapping[str, Any]:
     try:
         configuration = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"backbone {backbone!r}: config.json is not JSON ({error})") from error
+        raise Unusable(f"backbone {backbone!r}: config.json is not JSON ({error})") from error
     return configuration if isinstance(configuration, dict) else {}
 
 
-def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> None:
-    """Checks that one file of each wanted thing is there. `kind`: backbone or tokenizer."""
+def _check_files(kind: str, name: str, wanted: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Checks that one file of each wanted thing is there: the names of all. `kind`: backbone or tokenizer."""
     files = _folder_files(kind, name) if is_folder(name) else _hub_files(kind, name, wanted)
     for what, names in wanted.items():
         if not files.intersection(names):
             raise ValueError(f"{kind} {name!r} has no {what}; looked for {', '.join(names)}")
+    return files
 
 
 def _folder_files(kind: str, name: str) -> set[str]:
@@ -414,7 +425,7 @@ def _cached_files(name: str) -> dict[str, Path]:
     from huggingface_hub import try_to_load_from_cache
 
     repository, revision = hub_revision(name)
-    names = ("config.json", *_WEIGHTS, *_TOKENIZERS)
+    names = ("config.json", "tokenizer_config.json", *_WEIGHTS, *_TOKENIZERS)
     found = {file: try_to_load_from_cache(repository, file, revision=revision) for file in names}
     return {file: Path(path) for file, path in found.items() if isinstance(path, str)}
 

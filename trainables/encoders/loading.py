@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Set
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,13 +26,13 @@ from trainables.configuration import EncoderConfig, TrainingConfig
 from trainables.encoders.backbones import (
     MINI_BACKBONES,
     PUBLISHED_SIZES,
-    UNTRAINED,
     check_attention,
     check_tokenizer,
     check_weights,
     family_of,
     hub_revision,
-    is_folder,
+    is_hub_name,
+    is_untrained,
     pretrained_convolution,
 )
 from trainables.encoders.families import dropouts, family_options, reserved_positions
@@ -41,6 +40,7 @@ from trainables.encoders.layerwise import LayerwiseEncoder, layerwise, one_kerne
 from trainables.encoders.mini_backbones import mini_model, word_tokenizer
 from trainables.encoders.nystrom import load_convolutions, with_attention
 from trainables.pretraining_configuration import PretrainingConfig
+from trainables.sources import Unusable
 
 if TYPE_CHECKING:
     from trainables.models.pretraining_models import PretrainingModel
@@ -52,8 +52,9 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     New weights are drawn from PyTorch's global generator.
 
     Args:
-        backbone: a hub name, with @REVISION behind or not, a local folder (safetensors or .bin), or one of the tiny
-            untrained ones (`MINI_BACKBONES`), or one of a published size (`PUBLISHED_SIZES`), untrained too.
+        backbone: a hub name, with @REVISION behind or not; a local folder, whose weights (safetensors or .bin) are
+            random if it has a configuration alone; an untrained one that is tiny (`MINI_BACKBONES`) or of a published
+            size (`PUBLISHED_SIZES`).
         vocab_size: of the tokenizer.
 
     Raises:
@@ -62,11 +63,8 @@ def load_encoder(backbone: str, config: TrainingConfig, *, vocab_size: int) -> L
     """
     if backbone in MINI_BACKBONES:
         model = mini_model(family_of(backbone), vocab_size, config)
-    elif backbone in PUBLISHED_SIZES:
-        model = _untrained_model(PUBLISHED_SIZES[backbone], config)
     else:
-        check_weights(backbone)
-        model = _pretrained_model(backbone, config)
+        model = _model_of(backbone, config)
     _check_size(backbone, model.config, config, vocab_size)
     check_attention(backbone, config)
     model = with_attention(model, config)
@@ -80,32 +78,40 @@ def load_tokenizer(name: str, *, texts: Callable[[], Iterable[str]]) -> PreTrain
 
     Raises:
         ValueError: the folder or the hub has no such tokenizer.
+        Unusable: it has one that cannot be loaded.
     """
     if name in MINI_BACKBONES:
         return word_tokenizer(texts())
-    check_tokenizer(name)
-    with quiet_transformers():
-        place, revision = hub_revision(name)
-        if not is_folder(name):
-            return AutoTokenizer.from_pretrained(place, revision=revision)
-        try:
-            return _tokenizer_in(Path(name))
-        except (OSError, ImportError, ValueError) as error:
-            [line, *_] = str(error).splitlines() or [type(error).__name__]
-            raise ValueError(f"tokenizer {name!r} cannot be loaded: {line}") from error
+    files = check_tokenizer(name)
+    with _unusable("tokenizer", name), quiet_transformers():
+        tokenizer = _tokenizer_of_files(files, *hub_revision(name))
+        if len(tokenizer) <= len(tokenizer.all_special_ids):  # no file that its class reads was there
+            raise ValueError(f"no word in {', '.join(sorted(files))} for a {type(tokenizer).__name__}")
+    return tokenizer
 
 
-def _tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder; of a vocabulary alone, BERT's for `vocab.txt` and ALBERT's for `spiece.model`."""
-    words = folder / "vocab.txt"
-    if any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "config.json")):
-        return AutoTokenizer.from_pretrained(str(folder))
-    if (folder / "spiece.model").is_file():
-        return AlbertTokenizer.from_pretrained(str(folder))
-    if words.is_file():
-        is_cased = any("A" <= word[:1] <= "Z" for word in words.read_text(encoding="utf-8").splitlines())
-        return BertTokenizer.from_pretrained(str(folder), do_lower_case=not is_cased)
-    return AutoTokenizer.from_pretrained(str(folder))
+def _tokenizer_of_files(files: Set[str], place: str, revision: str) -> PreTrainedTokenizerBase:
+    """The tokenizer that files describe; a vocabulary alone, `vocab.txt` or `spiece.model`, is BERT's or ALBERT's."""
+    if files & {"tokenizer.json", "tokenizer_config.json"} or not files & {"vocab.txt", "spiece.model"}:
+        return AutoTokenizer.from_pretrained(place, revision=revision)
+    if "spiece.model" in files:
+        return AlbertTokenizer.from_pretrained(place, revision=revision)
+    uncased = BertTokenizer.from_pretrained(place, revision=revision)
+    if any("A" <= word[:1] <= "Z" for word in uncased.get_vocab()):
+        return BertTokenizer.from_pretrained(place, revision=revision, do_lower_case=False)
+    return uncased
+
+
+@contextlib.contextmanager
+def _unusable(kind: str, name: str) -> Iterator[None]:
+    """Turns errors of what is there into `Unusable`; those of a disk or the hub stay what they are."""
+    try:
+        yield
+    except Exception as error:  # whatever the libraries that read such files raise
+        if isinstance(error, OSError) and (error.errno is not None or is_hub_name(name)):
+            raise
+        [line, *_] = str(error).splitlines() or [type(error).__name__]
+        raise Unusable(f"{kind} {name!r} cannot be loaded: {line}") from error
 
 
 @lru_cache(maxsize=1)
@@ -118,34 +124,36 @@ def fingerprint_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _untrained_model(sizes: Mapping[str, Any], config: TrainingConfig) -> PreTrainedModel:
-    model_config = AutoConfig.for_model(**{**sizes, **dropouts(config)})
-    options = family_options(model_config.model_type)
-    return AutoModel.from_config(model_config, attn_implementation="sdpa", **options)
-
-
-def _pretrained_model(backbone: str, config: TrainingConfig) -> PreTrainedModel:
+def _configuration_of(backbone: str, config: EncoderConfig) -> PreTrainedConfig:
+    """The configuration of a backbone that is not a tiny one, with this dropout."""
+    if backbone in PUBLISHED_SIZES:
+        return AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
+    check_weights(backbone)
     place, revision = hub_revision(backbone)
-    with quiet_transformers():
+    with _unusable("backbone", backbone), quiet_transformers():
         model_config = AutoConfig.from_pretrained(place, revision=revision)
-        model_config.update(dropouts(config))
-        return AutoModel.from_pretrained(
-            place,
-            revision=revision,
-            config=model_config,
-            attn_implementation="sdpa",
-            dtype=torch.float32,
-            weights_only=True,
-            **family_options(model_config.model_type),
-        )
+    model_config.update(dropouts(config))
+    return model_config
+
+
+def _model_of(backbone: str, config: TrainingConfig) -> PreTrainedModel:
+    """The model of a backbone that is not a tiny one: pretrained, or with random weights."""
+    model_config = _configuration_of(backbone, config)
+    options: dict[str, Any] = {**family_options(model_config.model_type), "attn_implementation": "sdpa"}
+    if is_untrained(backbone):
+        return AutoModel.from_config(model_config, **options)
+    place, revision = hub_revision(backbone)
+    options |= {"revision": revision, "dtype": torch.float32, "weights_only": True}
+    with quiet_transformers():
+        return AutoModel.from_pretrained(place, config=model_config, **options)
 
 
 def _check_size(backbone: str, encoder: PreTrainedConfig, config: EncoderConfig, vocab_size: int) -> None:
     positions = encoder.max_position_embeddings - reserved_positions(encoder.model_type, encoder.pad_token_id)
     if config.max_length > positions:
-        raise ValueError(f"max_length is {config.max_length}; backbone {backbone} has {positions} positions")
+        raise Unusable(f"max_length is {config.max_length}; backbone {backbone} has {positions} positions")
     if vocab_size > encoder.vocab_size:
-        raise ValueError(f"the tokenizer has {vocab_size} tokens, backbone {backbone} {encoder.vocab_size} embeddings")
+        raise Unusable(f"the tokenizer has {vocab_size} tokens, backbone {backbone} {encoder.vocab_size} embeddings")
 
 
 # ---- what a pretraining begins with
@@ -164,13 +172,8 @@ def encoder_configuration(backbone: str, config: PretrainingConfig, *, vocab_siz
     if backbone in MINI_BACKBONES:
         with torch.device("meta"):
             encoder = mini_model(family_of(backbone), vocab_size, config).config
-    elif backbone in PUBLISHED_SIZES:
-        encoder = AutoConfig.for_model(**{**PUBLISHED_SIZES[backbone], **dropouts(config)})
     else:
-        check_weights(backbone)
-        place, revision = hub_revision(backbone)
-        encoder = AutoConfig.from_pretrained(place, revision=revision)
-        encoder.update(dropouts(config))
+        encoder = _configuration_of(backbone, config)
     encoder.classifier_dropout_prob = config.classifier_dropout  # as ALBERT names it
     _check_size(backbone, encoder, config, vocab_size)
     check_attention(backbone, config)
@@ -189,8 +192,8 @@ def begin_with(backbone: str, model: PretrainingModel, config: PretrainingConfig
 
 
 def _load_into(backbone: str, encoder: PreTrainedModel) -> None:
-    """A name of sizes leaves them as they were drawn. Whether the encoder has a pooler is its own affair."""
-    if backbone in UNTRAINED:
+    """An untrained one leaves them as they were drawn. Whether the encoder has a pooler is its own affair."""
+    if is_untrained(backbone):
         return
     place, revision = hub_revision(backbone)
     with quiet_transformers():

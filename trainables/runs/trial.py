@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.data.tasks import Task, find_task
 from trainables.schema import Configuration, Typed
+from trainables.sources import Unusable
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
 Selection = Literal["dev", "holdout"]
@@ -155,8 +156,10 @@ class UnreadableState(ValueError):
 
 @contextmanager
 def available() -> Iterator[None]:
-    """Turns errors of data, backbone or start into `Unavailable`: they are not the trial's fault."""
+    """Turns errors of data, backbone or start into `Unavailable`, which other machines may not have; not `Unusable`."""
     try:
         yield
+    except Unusable:
+        raise
     except (ValueError, OSError) as error:
         raise Unavailable(str(error)) from error

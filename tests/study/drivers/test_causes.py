@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -112,6 +113,34 @@ def test_data_that_are_away_are_the_machines_fault_and_the_trial_goes_on_once_th
     assert "Unavailable" in news.failure.traceback and news.failure.host
     (tmp_path / "away").rename(tmp_path / "data")
     assert news_of(trial)[0].report.row.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"spiece.model": "no model"}, "^tokenizer '.*' cannot be loaded: "),
+        ({"config.json": "{"}, "^backbone '.*': config.json is not JSON "),
+        ({"config.json": '{"model_type": "bert", "num_hidden_layers": "many"}'}, "^backbone '.*' cannot be loaded: "),
+        ({"config.json": '{"model_type": "bert", "vocab_size": 5}'}, "^the tokenizer has 7 tokens, backbone .* 5 emb"),
+        ({"config.json": '{"model_type": "gpt2"}'}, "^backbone '.*' is a 'gpt2' model; available: "),
+    ],
+)
+def test_a_backbone_or_tokenizer_that_is_there_and_unusable_is_not_the_machines_fault(changes, error, tmp_path):
+    folder = tmp_path / "backbone"
+    folder.mkdir()
+    words = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "man"])
+    for name, content in ({"config.json": '{"model_type": "bert"}', "vocab.txt": words} | changes).items():
+        (folder / name).write_text(content)
+    (news,) = news_of(assigned(tmp_path, backbone=str(folder)))
+    assert news.failure.cause == "method" and re.match(error, news.failure.error)
+
+
+def test_a_backbone_that_is_away_is_the_machines_fault(tmp_path):
+    (tmp_path / "backbone").mkdir()
+    trial = assigned(tmp_path, backbone=str(tmp_path / "backbone"))
+    (tmp_path / "backbone").rename(tmp_path / "away")
+    (news,) = news_of(trial)
+    assert news.failure.cause == "machine" and "is not a folder" in news.failure.error
 
 
 def test_a_storage_that_is_away_is_not_made_anew(tmp_path):

@@ -44,6 +44,10 @@ def test_only_faults_of_the_method_count(monkeypatch: pytest.MonkeyPatch, tmp_pa
     away = replace(spec, backbone=str(tmp_path / "away"))
     assert smoke_report({"albert/rte": away}, device="cpu", node=None).failures == {}
     monkeypatch.setattr("trainables.albert.build", lambda config, encoder, task: {}["threshold"])
+    (tmp_path / "spiece.model").write_text("no model")
+    unusable = replace(spec, tokenizer=str(tmp_path))
+    (failure,) = smoke_report({"albert/rte": unusable}, device="cpu", node=None).failures.values()
+    assert failure.error.startswith(f"tokenizer '{tmp_path}' cannot be loaded: ")
     (failure,) = smoke_report({"albert/rte": spec}, device="cpu", node="node-a").failures.values()
     assert failure.error.startswith("KeyError: 'threshold' (drivers/test_smoke_steps.py, line ")
     assert failure.cause == "method" and failure.node == "node-a"
