@@ -30,6 +30,7 @@ class SearchSpace:
     method: str  # "palbert", or "palbert:a"
     file: str  # where it is said
     space: Mapping[str, BaseDistribution]  # the tuned fields; none: nothing is searched
+    post_hoc: Mapping[str, BaseDistribution]  # exit settings, chosen on every trained model; in `space` unless fixed
     neutral: Configuration  # fields that its file says nothing of, with the values that change nothing
     own_fixed: Configuration  # every other field of the method's configuration
     fixed_by_task: Mapping[str, Configuration] = field(default_factory=dict)  # task -> fields, laid over `fixed`
@@ -98,14 +99,25 @@ def load(method: str) -> SearchSpace:
     module = _module(base)
     names = [name for name in (*NEEDED, *_OPTIONAL) if name != "FIXED" and hasattr(module, name)]
     said = {name.lower(): getattr(module, name) for name in names}
+    post_hoc = {field: _distribution(values) for field, values in said.get("post_hoc", {}).items()}
+    chosen = {field: values for field, values in post_hoc.items() if field not in module.FIXED}
+    said |= {"post_hoc": post_hoc, "space": {**module.SPACE, **chosen}}
     return SearchSpace(
         method=method,
         file=method_files.files_of(base)[1].path,
-        neutral={field: value for field, value in NEUTRAL.items() if field not in {*module.SPACE, *module.FIXED}},
+        neutral={field: value for field, value in NEUTRAL.items() if field not in {*said["space"], *module.FIXED}},
         own_fixed=module.FIXED,
         variant=module.VARIANTS[variant] if variant else {},
         **said | ({"published": {}} if variant else {}),
     )
+
+
+def _distribution(values: Sequence[Value]) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    if isinstance(values, range):
+        return IntDistribution(values[0], values[-1], step=values.step)
+    return CategoricalDistribution(values)
 
 
 def _module(method: str) -> ModuleType:
@@ -131,13 +143,14 @@ _MAPPINGS = {  # name -> what the values of its mapping are
     "MINI_FIXED": _VALUE,
     "PAPER_GRID": _VALUES,
     "MINI_GRID": _VALUES,
+    "POST_HOC": _VALUES,
     "FIXED_BY_TASK": _FIELDS,
     "VARIANTS": _FIELDS,
     "PUBLISHED": _POINTS,
     "BACKBONE": _TEXT,
     "TOKENIZER": "text or None",
 }
-_OPTIONAL = ("FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
+_OPTIONAL = ("POST_HOC", "FIXED_BY_TASK", "TOKENIZER", "FAMILIES", "SEEDS")
 
 
 def _check_shape(file: MethodFile, module: ModuleType) -> None:
@@ -152,6 +165,10 @@ def _check_shape(file: MethodFile, module: ModuleType) -> None:
         if hasattr(module, name):
             for fault in _faults(name, getattr(module, name), kind):
                 raise ValueError(f"{file.place_of(name)}: {fault}")
+    for name, values in getattr(module, "POST_HOC", {}).items():
+        if not values or name in module.SPACE:
+            wrong = f"{name} is in SPACE too; allowed: one of the two" if values else f"{name} has no values"
+            raise ValueError(f"{file.place_of('POST_HOC')}: POST_HOC: {wrong}")
     seeds = getattr(module, "SEEDS", None)
     if seeds is not None and (type(seeds) is not int or seeds < 1):
         raise ValueError(f"{file.place_of('SEEDS')}: SEEDS is {seeds!r}; allowed: a whole number >= 1")

@@ -1,13 +1,12 @@
 """PABEE search space: the PALBERT paper's grid (arXiv:2204.03276, table 4) and the patience of PABEE's own scripts."""
 
-from optuna.distributions import IntDistribution
-
 from search_spaces import _palbert_paper as paper
 from search_spaces import _random_start as random_start
 from trainables.schema import Configuration, Value
 
+SPACE = paper.SPACE
 # Patience: PABEE's inference script sweeps 3 to 8; the PALBERT paper takes 6.
-SPACE = paper.SPACE | {"patience": IntDistribution(3, 8)}
+POST_HOC = {"patience": range(3, 9)}
 PAPER_GRID = paper.GRID | {"patience": [6]}
 
 # Threshold of agreement on STS-B: hard-coded in the released PALBERT code (PABEE's own default, 0, never agrees).
@@ -16,7 +15,7 @@ FIXED_BY_TASK: dict[str, Configuration] = {"stsb": {"regression_threshold": 0.2}
 BACKBONE = paper.BACKBONE
 
 # The tiny backbones have six layers.
-MINI_SPACE = random_start.SPACE | {"patience": IntDistribution(2, 4)}
+MINI_SPACE = random_start.SPACE
 MINI_GRID = random_start.GRID | {"patience": [3]}
 MINI_FIXED = random_start.FIXED
 

@@ -23,7 +23,8 @@ PAPER_GRID = (
     | {"lambda_learning_rate": [1e-5, 2e-5, 3e-5], "lambda_layer_arch": ["linear_cat"], "num_lambda_layers": [3]}
 )
 
-# Q-exit at the median (section 4.1).
+# Q-exit at the median (section 4.1); --search q=0.3,0.5,0.7 chooses it on every trained model.
+POST_HOC = {"q": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
 FIXED = paper.FIXED | paper.PONDER_FIXED | {"exit": "threshold", "q": 0.5, "sample_draws": None}
 BACKBONE = paper.BACKBONE
 

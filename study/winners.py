@@ -35,7 +35,7 @@ def decided(progress: StudyProgress) -> list[ArmProgress]:
 def searched_values(arm: ArmProgress) -> Configuration:
     """The winner's values of the fields that were searched."""
     assert arm.winner is not None
-    return {name: arm.winner.config[name] for name in arm.arm.space}
+    return {name: arm.winner.config[name] for name in arm.arm.decided}
 
 
 def in_lines(progress: StudyProgress) -> list[str]:

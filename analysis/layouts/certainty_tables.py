@@ -193,7 +193,7 @@ def sources_table(evidence: Evidence) -> Table | None:
 def winners_table(evidence: Evidence) -> Table | None:
     """The values of searched fields that the confirm trials repeat; None if nothing was searched."""
     arms = [(f"{label}/{cell.task}", cell) for label, cell in evidence.cells if cell.arm.space and cell.config]
-    fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.space)
+    fields = dict.fromkeys(name for _, cell in arms for name in cell.arm.decided)
     if not arms:
         return None
     return make_table(
@@ -209,7 +209,7 @@ def winners_table(evidence: Evidence) -> Table | None:
 
 
 def _winning_value(name: str, cell: Cell) -> Entry | None:
-    if name not in cell.arm.space or cell.config is None:
+    if name not in cell.arm.decided or cell.config is None:
         return None
     value = cell.config[name]
     text = f"{value:.3g}" if isinstance(value, float) else str(value)

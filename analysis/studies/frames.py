@@ -132,7 +132,7 @@ class Frames:
     @property
     def _fields(self) -> list[str]:
         """The columns of all fields of configurations."""
-        return [f"config.{name}" for arm in self.study.file.plan.arms for name in (*arm.space, *arm.fixed)]
+        return [f"config.{name}" for arm in self.study.file.plan.arms for name in (*arm.decided, *arm.fixed)]
 
     @property
     def _metrics(self) -> dict[str, str]:

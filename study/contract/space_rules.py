@@ -83,13 +83,14 @@ def config_is_a_training_config(method: Method) -> Iterator[Fault]:
 
 
 def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
-    """SPACE and FIXED have every field of Config, each one of the two"""
+    """SPACE, POST_HOC and FIXED have every field of Config, each one of them, but that FIXED may pin one of POST_HOC"""
     tuned, fixed = set(method.space.space), set(method.space.fixed)
     for field in sorted((tuned | fixed) - method.fields):
-        name, config = "SPACE" if field in tuned else "FIXED", method.place_of(CONFIG)
+        name = "FIXED" if field in fixed else "POST_HOC" if field in method.space.post_hoc else "SPACE"
+        config = method.place_of(CONFIG)
         yield name, f"{name} has {field}, which Config in {config} lacks{nearest_in_words(field, method.fields)}"
     for field in sorted(method.fields - tuned - fixed):
-        yield "FIXED", f"{field} of Config is in neither SPACE nor FIXED"
+        yield "FIXED", f"{field} of Config is in neither SPACE nor POST_HOC nor FIXED"
     for field in sorted(tuned & fixed):
         yield "SPACE", f"{field} is in SPACE and in FIXED; allowed: one of the two"
 

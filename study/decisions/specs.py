@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.decisions.progress import StudyProgress
@@ -20,7 +21,7 @@ def trial_spec(plan: ResolvedPlan, facts: StudyFacts, trial: TrialFacts) -> Tria
     started, start = trial.started, facts.arm(trial.started.arm).start
     is_confirm, arm = trial.phase == "confirm", plan.arm(started.arm)
     spec = spec_of_arm(plan, arm, trial.config, seed=started.seed, reads_dev=is_confirm)
-    return replace(spec, start=start.model if start else None)
+    return replace(spec, post_hoc=UNSET if is_confirm else arm.post_hoc, start=start.model if start else None)
 
 
 def spec_of_arm(

@@ -26,7 +26,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     phase: Phase
     trial: Count  # number within the arm and phase, from 0
     seed: int
-    config: Configuration  # every field of the method's, tuned and fixed
+    config: Configuration  # every field of the method's, tuned and fixed, with the exit setting that was chosen
     start: str | None = None  # key of the trial whose model it began from
     status: Status  # "stopped" is by ASHA, "dropped" by `study.drop`: it counts nowhere
     error: str | None = None  # last line of the error of a failed trial; why a trial was dropped

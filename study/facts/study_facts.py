@@ -360,6 +360,7 @@ class StudyFacts:
         has no score on dev unless dev selects. A failed trial has none.
         """
         last = trial.last
+        config = trial.config if trial.best is None else {**trial.config, **trial.best.row.exit_setting}
         facts = self._shared_facts(trial) | _copied(trial.started, "key", "phase", "trial", "seed", "start")
         facts |= _copied(trial.process, "host", "device", "tokens_digest", "backbone_digest")
         if last is not None:
@@ -374,7 +375,7 @@ class StudyFacts:
             facts |= _copied(reported, "metrics", "mean_layers") | _copied(row, "epoch", "selection_score")
         return Record(
             **facts,
-            config=trial.config,
+            config=config,
             status=event.status,
             error=event.failure.error if event.failure else None,
             epochs=trial.epochs,

@@ -98,7 +98,7 @@ class StudyRuns:
         trial = self.facts.trials[key]
         started, status, arm = trial.started, self.status(trial), self.progress.arm(trial.started.arm)
         is_superseded = trial.phase == "confirm" and trial not in arm.confirm_trials
-        searched = [name for name in arm.arm.space if name in trial.config]  # first: MLflow shows them in this order
+        searched = [name for name in arm.arm.decided if name in trial.config]  # first: MLflow shows them in this order
         on_dev = self.plan.plan.protocol.selection == "dev"
         tags = self._tags("trial", status, arm=started.arm, method=trial.arm.method, task=trial.arm.task)
         tags |= {"phase": started.phase, "trial": str(started.trial)}

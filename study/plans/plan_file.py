@@ -262,7 +262,7 @@ def plan_changes(earlier: ResolvedPlan, later: ResolvedPlan, *, settled: Collect
 
 def _changes_of_arm(before: Arm, after: Arm) -> list[str]:
     """The fields of the configuration with their values or ranges, and then what else numbers are made of."""
-    fields = dict.fromkeys([*before.fixed, *before.space, *after.fixed, *after.space])
+    fields = dict.fromkeys(name for arm in (before, after) for name in (*arm.fixed, *arm.decided))
     pairs = {name: (before.field(name), after.field(name)) for name in fields}
     changed = [
         f"{name} {' against '.join(str(value) if isinstance(value, Range) else json.dumps(value) for value in pair)}"
@@ -270,7 +270,7 @@ def _changes_of_arm(before: Arm, after: Arm) -> list[str]:
         if pair[0] != pair[1]
     ]
     for fact in FACTS_OF_ARM:
-        if fact not in ("space", "fixed"):
+        if fact not in ("space", "fixed", "post_hoc"):
             changed += changes(fact, to_plain(getattr(before, fact)), to_plain(getattr(after, fact)))
     return changed
 

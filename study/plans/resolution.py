@@ -4,10 +4,12 @@ Every value is that of the last layer that has the field:
 
     fixed fields: FIXED, FIXED_BY_TASK, MINI_FIXED, VARIANTS of the method's search space
     tuned fields: SPACE, MINI_SPACE; with the grid sampler PAPER_GRID, MINI_GRID
-    either: the plan's settings, those of all methods, of the method, of the arm (`study.plans.ranges`)
+    exit settings: POST_HOC, likewise; no trial is spent on one, every model is evaluated under all of its values
+    any: the plan's settings, those of all methods, of the method, of the arm (`study.plans.ranges`)
 
 A field that MINI_FIXED, VARIANTS or --set fixes is no longer tuned; one that --search searches is no longer fixed.
-MINI_* apply where the backbone is a tiny random one. What --search-only leaves out has a paper's value.
+MINI_* apply where the backbone is a tiny random one. What --search-only leaves out has a paper's value, and so has an
+exit setting where nothing else is tuned.
 """
 
 from __future__ import annotations
@@ -90,6 +92,7 @@ class Resolution:
 
     fixed: dict[str, Layered[Value]]
     tuned: dict[str, Layered[BaseDistribution]]
+    post_hoc: dict[str, Layered[tuple[Value, ...]]]  # at least two values of each
     first: list[dict[str, Value]]  # tried first
     backbone: Layered[str]
     tokenizer: Layered[str | None]
@@ -172,7 +175,8 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     backbone, tokenizer = lay_backbone(space, kind_of(plan), backbone=plan.backbone, tokenizer=plan.tokenizer)
     is_mini = is_tiny(backbone.value)
     mini_space = {name: value for name, value in space.mini_space.items() if is_mini and name in space.space}
-    tuned = last_of([(f"{space.file} SPACE", space.space), (f"{space.file} MINI_SPACE", mini_space)])
+    layers = [(f"{space.file} SPACE", space.space), (f"{space.file} POST_HOC", space.post_hoc)]
+    tuned = last_of([*layers, (f"{space.file} MINI_SPACE", mini_space)])
     by_hand, searched = _by_hand(plan, space, arm)
     fixed = {
         name: value for name, value in last_of(_fixed_layers(space, task, is_mini)).items() if name in _known(space)
@@ -182,26 +186,30 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     published = () if is_mini else space.published.get(task, ())
     mini_grid = space.mini_grid if is_mini else {}
     grid = last_of([(f"{space.file} PAPER_GRID", space.paper_grid), (f"{space.file} MINI_GRID", mini_grid)])
-    if plan.searched_alone is not UNSET:
-        points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
-        points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
-        left = {name: ranged for name, ranged in tuned.items() if name not in plan.searched_alone}
-        fixed |= {name: _papers_value(name, ranged, points) for name, ranged in left.items()}
-        tuned = {name: ranged for name, ranged in tuned.items() if name not in left}
+    points = [(f"{space.file} PUBLISHED[{task!r}]", point) for point in published[:1]]
+    points += [(layered.origin, {name: layered.value[0]}) for name, layered in grid.items()]
+    left = {} if plan.searched_alone is UNSET else {n: own for n, own in tuned.items() if n not in plan.searched_alone}
+    if tuned.keys() - left.keys() <= space.post_hoc.keys():
+        left = tuned
+    fixed |= {name: _papers_value(name, ranged, points) for name, ranged in left.items()}
+    tuned = {name: ranged for name, ranged in tuned.items() if name not in left}
     published = [point for point in published if all(_holds(tuned[name], point[name]) for name in point.keys() & tuned)]
+    if plan.sampler == "grid":
+        grid |= {
+            name: Layered(_values(name, ranged), ranged.origin) for name, ranged in tuned.items() if name in searched
+        }
+        tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
+    settings = {n: Layered(tuple(_values(n, own)), own.origin) for n, own in tuned.items() if n in space.post_hoc}
+    fixed |= {name: Layered(own.value[0], own.origin) for name, own in settings.items() if len(own.value) == 1}
+    post_hoc = {name: own for name, own in settings.items() if len(own.value) > 1}
+    tuned = {name: ranged for name, ranged in tuned.items() if name not in settings}
     won = [one.values for one in plan.first_of(arm)]
     first = _without_repeats({name: point[name] for name in tuned if name in point} for point in (*won, *published))
     if plan.sampler == "grid":
-        grid |= {
-            name: Layered(_grid_values(name, ranged), ranged.origin)
-            for name, ranged in tuned.items()
-            if name in searched
-        }
-        tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
         first = _grid_points({name: grid[name].value for name in tuned}, first)
     for one in plan.first_of(arm):
         _check_range(one, tuned, arm)
-    return Resolution(fixed, tuned, first, backbone, tokenizer)
+    return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
 
 
 def explain(plan: Plan, method: str, task: str) -> str:
@@ -209,6 +217,9 @@ def explain(plan: Plan, method: str, task: str) -> str:
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
     rows += [(name, str(range_of(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
+    for name, settings in resolution.post_hoc.items():
+        menu = " | ".join(map(json.dumps, settings.value))
+        rows.append((name, f"{menu}, the best of each trained model", settings.origin))
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
     if (precision := plan.search_precision_of(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
         rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
@@ -257,6 +268,7 @@ def _arm(plan: Plan, method: str, task: str, data_fingerprint: str, fingerprint_
         method=method,
         task=task,
         space={name: range_of(layered.value) for name, layered in resolution.tuned.items()},
+        post_hoc={name: layered.value for name, layered in resolution.post_hoc.items()} or UNSET,
         fixed={name: layered.value for name, layered in resolution.fixed.items()},
         first=tuple(resolution.first[:samples]),
         samples=samples,
@@ -287,13 +299,14 @@ def _check_ends(arm: Arm, resolution: Resolution) -> None:
 
     The ranges of its file are checked where that is.
     """
-    for name, layered in resolution.tuned.items():
-        if layered.origin.startswith("--search"):
-            for value in arm.space[name].extremes:
-                try:
-                    trainables.configure(arm.method, {**arm.any_configuration, name: value})
-                except ValueError as error:
-                    raise ValueError(f"{layered.origin}: {error}") from None
+    menus = {name: (own.origin, arm.space[name].extremes) for name, own in resolution.tuned.items()}
+    menus |= {name: (own.origin, [*own.value]) for name, own in resolution.post_hoc.items()}
+    for name, (origin, values) in menus.items():
+        for value in values if origin.startswith("--search") else ():
+            try:
+                trainables.configure(arm.method, {**arm.any_configuration, name: value})
+            except ValueError as error:
+                raise ValueError(f"{origin}: {error}") from None
 
 
 def _repeated(arm: Arm, repeat: int, arms: Collection[Arm]) -> Arm:
@@ -389,13 +402,14 @@ def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
     return range_of(ranged.value).holds(value)
 
 
-def _grid_values(field: str, ranged: Layered[BaseDistribution]) -> Sequence[Value]:
+def _values(field: str, ranged: Layered[BaseDistribution]) -> Sequence[Value]:
+    """Every value of a field that is a point of a grid, or an exit setting."""
     if isinstance(ranged.value, CategoricalDistribution):
         return ranged.value.choices
     if isinstance(ranged.value, IntDistribution):
-        return range(ranged.value.low, ranged.value.high + 1)
+        return range(ranged.value.low, ranged.value.high + 1, ranged.value.step)
     raise ValueError(
-        f"--sampler grid: {field} is {range_of(ranged.value)} ({ranged.origin}), which is no list; allowed: choices "
+        f"{field} is {range_of(ranged.value)} ({ranged.origin}), and each of its values is tried; allowed: choices "
         "(A,B,C), or whole numbers"
     )
 

@@ -109,6 +109,7 @@ class Arm(Typed, frozen=True, kw_only=True):
     task: str
     space: Fact[Mapping[str, Range]]  # tuned; empty: nothing is searched
     fixed: Fact[Configuration]  # the other fields of the method's configuration
+    post_hoc: Fact[Mapping[str, tuple[Value, ...]] | UnsetType] = UNSET  # exit settings: the best is chosen by a search
     first: tuple[Configuration, ...]  # configurations tried first: published ones, or the grid
     samples: int  # search trials wanted
     seeds: tuple[int, ...]  # of the confirm trials
@@ -157,6 +158,16 @@ class Arm(Typed, frozen=True, kw_only=True):
         """Whether more samples would find a point of the space that no search trial has yet."""
         return bool(self.space) and math.prod(allowed.num_values for allowed in self.space.values()) > self.samples
 
+    @property
+    def exit_settings(self) -> Mapping[str, tuple[Value, ...]]:
+        """The exit settings that each search trial's model is evaluated under; none if all are fixed."""
+        return self.post_hoc or {}
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The fields whose values a search decides."""
+        return (*self.space, *self.exit_settings)
+
     def values_of(self, name: str) -> list[Value]:
         """The value of a fixed field; all choices or both ends of a tuned one."""
         return self.space[name].extremes if name in self.space else [self.fixed[name]]
@@ -165,16 +176,16 @@ class Arm(Typed, frozen=True, kw_only=True):
         """The highest value of a field that counts something."""
         return max(value for value in self.values_of(name) if isinstance(value, int))
 
-    def field(self, name: str) -> Range | Value:
+    def field(self, name: str) -> Range | tuple[Value, ...] | Value:
         """The range of a tuned field or the value of a fixed one; `absent` if the arm has no such field."""
-        return self.space[name] if name in self.space else self.fixed.get(name, "absent")
+        return self.space.get(name) or self.exit_settings.get(name) or self.fixed.get(name, "absent")
 
     def fixes(self, name: str, value: Value) -> bool:
         """Whether the field has this value in every configuration of the arm that says nothing else."""
         return name in self.fixed and self.fixed[name] == value and type(self.fixed[name]) is type(value)
 
     def searched(self, point: Configuration) -> Configuration:
-        """The configuration of a search trial with these values of the tuned fields."""
+        """The configuration of a search trial with these values of the tuned fields; its exit settings are open."""
         own = {} if self.search_precision is UNSET else {"precision": self.search_precision}
         return {**self.fixed, **own, **point}
 
@@ -184,7 +195,8 @@ class Arm(Typed, frozen=True, kw_only=True):
 
     @property
     def any_configuration(self) -> Configuration:
-        return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}}
+        settings = {name: values[0] for name, values in self.exit_settings.items()}
+        return {**self.fixed, **{name: allowed.any_value for name, allowed in self.space.items()}, **settings}
 
 
 FACTS_OF_ARM = [name for name, mark in marks_of(Arm).items() if mark == "fact"]
@@ -218,9 +230,13 @@ class ResolvedPlan(Typed, frozen=True, kw_only=True, dict=True):
         return digest(to_plain(self.protocol))
 
     def trial_key(self, arm: Arm, *, phase: str, config: Configuration, seed: int, start: str | None) -> str:
-        """The identity of a trial of the arm: the same key is the same training run; `start` is another trial's."""
+        """The identity of a trial of the arm: the same key is the same training run; `start` is another trial's.
+
+        The menu of exit settings is part of a search trial's, since it decides which epoch is best; no setting is.
+        """
         content = [arm.backbone_fingerprint, arm.tokenizer_fingerprint, arm.data_fingerprint]
-        return digest([self.protocol_hash, arm.method, arm.task, *content, phase, config, seed, start])
+        menu = [arm.exit_settings] if arm.exit_settings and phase == "search" else []
+        return digest([self.protocol_hash, arm.method, arm.task, *content, phase, config, seed, start, *menu])
 
     @property
     def untrained(self) -> list[str]:

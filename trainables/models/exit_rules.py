@@ -6,12 +6,15 @@ dimension is the example, so that rows can be dropped. Probabilities are multipl
 of the layers, as the released PALBERT code does with Python numbers.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from trainables.schema import Configuration, Value
 
 State = dict[str, Tensor]
 
@@ -224,6 +227,27 @@ class Expectation:
         total = state["sum"] + probability[:, None] * answers
         answer = (total if is_score else total.log()).to(logits.dtype)
         return Step(_nobody(logits), answer, {"remaining": remaining, "sum": total})
+
+
+def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
+    """Every combination of one value from each menu; a single empty one if there are no menus."""
+    return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
+
+
+def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
+    """The rule with other values of some of its fields.
+
+    Raises:
+        ValueError: it has no such field.
+    """
+    own: Any = rule
+    for name in setting:
+        if name not in own.__dataclass_fields__:
+            raise ValueError(
+                f"exit {rule.name} has no {name}; it has {', '.join(own.__dataclass_fields__) or 'no field'}"
+            )
+    changed: ExitRule = replace(own, **setting)
+    return changed
 
 
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import math
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from trainables.data.tasks import Task
 from trainables.models.early_exit import EarlyExitModel
 from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
 from trainables.runs.trial import EpochRow, Reported
+from trainables.schema import Configuration
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ class Evaluation:
     draw_metrics: tuple[dict[str, float], ...]  # of each draw
     metrics: dict[str, float]  # mean over the draws; for a sampled exit also its spread and its expectation
     score: float  # mean over the draws
+    exit_setting: Configuration = field(default_factory=dict)  # chosen among several; empty if there was no choice
 
     @property
     def num_layers(self) -> int:
@@ -64,6 +67,7 @@ class Evaluation:
             metrics=self.metrics,
             mean_layers=self.mean_layers,
             num_layers=self.num_layers,
+            exit_setting=self.exit_setting,
             **costs_and_place,
         )
 
@@ -89,6 +93,11 @@ def evaluate(
     if isinstance(rule, Sampled):
         metrics |= {"sample_std": _standard_deviation(scores), **_expected(task, outputs, examples)}
     return Evaluation(outputs, draws, draw_metrics, metrics, float(np.mean(scores)))
+
+
+def best_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The one with the highest score, of equals the one that runs the fewest layers; a score may be NaN."""
+    return max(evaluations, key=lambda own: (own.score if math.isfinite(own.score) else -math.inf, -own.mean_layers))
 
 
 def full_depth_outputs(model: EarlyExitModel, examples: Examples, batch_size: int) -> LayerOutputs:

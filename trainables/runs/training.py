@@ -6,11 +6,12 @@ On a CPU the same spec with the same number of threads gives the same weights bi
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import UNSET
 from msgspec.structs import replace
 from safetensors.torch import save_file
 from torch import Tensor
@@ -32,9 +34,11 @@ from trainables.devices import check_precision, gradients_in
 from trainables.encoders.backbones import backbone_digest, backbone_fingerprint
 from trainables.encoders.loading import load_encoder
 from trainables.models.early_exit import EarlyExitModel
+from trainables.models.exit_rules import LayerOutputs, settings_of, with_setting
 from trainables.runs.evaluation import (
     Evaluation,
     Swept,
+    best_evaluation,
     evaluate,
     full_depth_in_steps,
     result_of,
@@ -58,12 +62,12 @@ from trainables.runs.trial_files import (
     write_model,
     write_state,
 )
-from trainables.schema import from_plain, to_plain
+from trainables.schema import Configuration, from_plain, to_plain
 
 EVALUATION_FACTOR = 4  # examples per step of evaluation, against batch_size: without gradients more fit
 
 # All of a spec but the places where things lie: what makes it the same trial.
-_IDENTITY = ("method", "task", "config", "seed", "selection", "report_dev")
+_IDENTITY = ("method", "task", "config", "post_hoc", "seed", "selection", "report_dev")
 
 
 class TrialData:
@@ -138,11 +142,13 @@ class TrainingRun:
         self.history: list[EpochRow] = []
         self._device = torch.device(device)
         self._task = self.spec.find_task()
-        self._config = trainables.configure(spec.method, spec.config)
+        settings = settings_of(spec.post_hoc or {})
+        self._config = trainables.configure(spec.method, {**spec.config, **settings[0]})
         with available():
             check_precision(self._config.precision, self._device)
         self._data = TrialData(spec, self._task, max_length=self._config.max_length, cache=cache, limit=limit)
         self._model = self._new_model().to(self._device)
+        self._exit_settings = self._that_can_leave(settings)
         self.steps_per_epoch = math.ceil(len(self._data.train) / self._config.batch_size)
         self._words = training_words(self._model, self._data.train, weight_decay=self._config.weight_decay)
         num_steps = self._config.epochs * self.steps_per_epoch
@@ -176,6 +182,7 @@ class TrainingRun:
             if run.best_epoch:
                 run._saved_model = model_folder(folder, run.best_epoch)
                 run._selected_weights, _ = read_model(run._saved_model)
+                run._take_exit(run.history[run.best_epoch - 1].exit_setting)
         return run
 
     @property
@@ -212,10 +219,11 @@ class TrainingRun:
         began = time.monotonic()
         train_loss = yield from self.train_on(self._training_batches(epoch), epoch)
         trained = time.monotonic()
-        evaluation = yield from self._evaluate(self._data.selection, epoch)
+        evaluation = yield from self._evaluate(self._data.selection, epoch, self._exit_settings)
         improved = self._config.select == "last" or evaluation.score > self._best_score  # a tie is no improvement
         if improved:
             self._selected_weights, self._selected_evaluation = _copied(self._model.state_dict()), evaluation
+            self._take_exit(evaluation.exit_setting)
         before = self.history[-1] if self.history else None
         best_epoch = epoch if improved else self.best_epoch
         row = evaluation.row(
@@ -229,6 +237,14 @@ class TrainingRun:
         )
         self.history.append(row)
         return row
+
+    def _that_can_leave(self, settings: list[Configuration]) -> list[Configuration]:
+        """The exit settings under which an example may leave before the last layer; all of them if there is none."""
+        rule, depth = self._model.exit_rule, self._model.encoder.num_layers
+        return [one for one in settings if with_setting(rule, one).earliest(depth) < depth] or settings
+
+    def _take_exit(self, setting: Configuration) -> None:
+        self._model.exit_rule = with_setting(self._model.exit_rule, setting)
 
     def _is_over(self, epochs: int, best_epoch: int) -> bool:
         return epochs >= self._config.epochs or 0 < self._config.stop_after <= epochs - best_epoch
@@ -364,22 +380,29 @@ class TrainingRun:
         order = torch.randperm(len(self._data.train), generator=own_generator(self.spec.seed, "order", epoch))
         return [rows.numpy() for rows in order.split(self._config.batch_size)]
 
-    def _evaluate(self, examples: Examples, epoch: int) -> Generator[None, None, Evaluation]:
+    def _evaluate(
+        self, examples: Examples, epoch: int, exit_settings: Sequence[Configuration] = ({},)
+    ) -> Generator[None, None, Evaluation]:
+        """The best of the evaluations under these settings of the model's exit."""
         with naming_memory_errors(self._config.batch_size):
             size = EVALUATION_FACTOR * self._config.batch_size
             outputs = yield from full_depth_in_steps(self._model, examples, size)
         if not outputs.logits.isfinite().all():
             raise diverged(self._optimiser, "outputs are not finite")
-        evaluation = evaluate(
-            self._model.exit_rule,
-            outputs,
-            self._task,
-            examples,
-            generator=own_generator(self.spec.seed, "exits", epoch),
-        )
+        evaluation = best_evaluation([self._evaluated(outputs, examples, epoch, one) for one in exit_settings])
         if not math.isfinite(evaluation.score):  # finite outputs can be too large for a correlation
             raise diverged(self._optimiser, f"the score is {evaluation.score}")
         return evaluation
+
+    def _evaluated(
+        self, outputs: LayerOutputs, examples: Examples, epoch: int, exit_setting: Configuration
+    ) -> Evaluation:
+        rule, generator = (
+            with_setting(self._model.exit_rule, exit_setting),
+            own_generator(self.spec.seed, "exits", epoch),
+        )
+        evaluation = evaluate(rule, outputs, self._task, examples, generator=generator)
+        return dataclasses.replace(evaluation, exit_setting=exit_setting)
 
     def _new_model(self) -> EarlyExitModel:
         with own_random_numbers(self.spec.seed, "weights", 0, self._device):
@@ -393,7 +416,7 @@ class TrainingRun:
     def _description(self) -> dict[str, Any]:
         selected = self.history[self.best_epoch - 1]
         return {
-            "spec": to_plain(self.spec),
+            "spec": to_plain(replace(self.spec, config={**self.spec.config, **selected.exit_setting}, post_hoc=UNSET)),
             "epoch": selected.epoch,
             "selection_score": selected.selection_score,
             "encoder": json.loads(self._model.encoder.configuration.to_json_string(use_diff=False)),

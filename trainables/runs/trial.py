@@ -5,7 +5,7 @@ No torch: decisions and analysis read the same types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from trainables.configuration import AtLeastOne, Count, NotNegative
 from trainables.data.tasks import Task, find_task
-from trainables.schema import Configuration, Typed
+from trainables.schema import Configuration, Typed, Value
 from trainables.sources import Unusable
 
 Score = Annotated[float, Meta(ge=-1, le=1)]
@@ -28,6 +28,7 @@ class TrialSpec(Typed, frozen=True, kw_only=True):
     method: str
     task: str
     config: Configuration
+    post_hoc: Mapping[str, tuple[Value, ...]] | UnsetType = UNSET  # exit settings that are not in `config`: all tried
     seed: int
     own_task: Task | UnsetType = UNSET  # the task, unless it is one of GLUE
     data: str  # "mini", "hub" or a folder
@@ -78,6 +79,7 @@ class EpochRow(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     eval_seconds: NotNegative
     best_epoch: AtLeastOne  # selected so far: the best one, or this one if the last is selected
     finished: bool = False
+    exit_setting: Configuration = {}  # chosen among the trial's `post_hoc` ones at this epoch, by `selection_score`
 
     @property
     def reported(self) -> Reported:
