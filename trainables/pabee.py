@@ -21,7 +21,7 @@ DEPARTURES = (
     "the learning rate is constant; the original's falls linearly to 0",
     "up to 25 epochs, until 5 pass without improvement; the original's scripts run 5",
     "an epoch is selected; the original judges checkpoints that are saved every so many steps",
-    "a trial is selected under its one patience; the original tries 3 to 8 on every checkpoint",
+    "seeds keep the patience that the search chose or a paper's; the original chooses on each checkpoint",
     "gradients are not clipped; the original's at norm 1",
     "STS-B scores agree within 0.2, as in PALBERT's code; the original's default 0 never agrees",
     "numbers are medians over seeds; the original's scripts run seed 42",

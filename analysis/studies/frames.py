@@ -24,7 +24,7 @@ from trainables.runs.trial import EpochRow
 from trainables.schema import to_plain
 
 Rows = Iterable[Mapping[str, Any]]
-SPREAD = ("config", "metrics", "versions")  # a column for each of their fields
+SPREAD = ("config", "metrics", "versions", "exit_setting")  # a column for each of their fields
 TRIAL = {"key": "str", "arm": "str", "method": "str", "task": "str", "phase": "str", "trial": "int64", "seed": "int64"}
 SEED = {name: TRIAL[name] for name in ("key", "arm", "method", "task", "seed")}
 COUNTS = {"counts": "bool"}

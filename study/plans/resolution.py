@@ -92,7 +92,7 @@ class Resolution:
 
     fixed: dict[str, Layered[Value]]
     tuned: dict[str, Layered[BaseDistribution]]
-    post_hoc: dict[str, Layered[tuple[Value, ...]]]  # at least two values of each
+    post_hoc: dict[str, Layered[tuple[Value, ...]]]  # exit settings, each of at least two values
     first: list[dict[str, Value]]  # tried first
     backbone: Layered[str]
     tokenizer: Layered[str | None]
@@ -196,10 +196,16 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     published = [point for point in published if all(_holds(tuned[name], point[name]) for name in point.keys() & tuned)]
     if plan.sampler == "grid":
         grid |= {
-            name: Layered(_values(name, ranged), ranged.origin) for name, ranged in tuned.items() if name in searched
+            name: Layered(_values(name, ranged, why="--sampler grid"), ranged.origin)
+            for name, ranged in tuned.items()
+            if name in searched
         }
         tuned = {n: Layered(CategoricalDistribution(grid[n].value), grid[n].origin) for n in tuned}
-    settings = {n: Layered(tuple(_values(n, own)), own.origin) for n, own in tuned.items() if n in space.post_hoc}
+    settings = {
+        name: Layered(tuple(_values(name, ranged, why="an exit setting")), ranged.origin)
+        for name, ranged in tuned.items()
+        if name in space.post_hoc
+    }
     fixed |= {name: Layered(own.value[0], own.origin) for name, own in settings.items() if len(own.value) == 1}
     post_hoc = {name: own for name, own in settings.items() if len(own.value) > 1}
     tuned = {name: ranged for name, ranged in tuned.items() if name not in settings}
@@ -219,7 +225,7 @@ def explain(plan: Plan, method: str, task: str) -> str:
     rows += [(name, str(range_of(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
     for name, settings in resolution.post_hoc.items():
         menu = " | ".join(map(json.dumps, settings.value))
-        rows.append((name, f"{menu}, the best of each trained model", settings.origin))
+        rows.append((name, f"{menu}, tried on every search trial's model", settings.origin))
     fixed = {name: layered.value for name, layered in resolution.fixed.items()}
     if (precision := plan.search_precision_of(fixed, is_searched=bool(resolution.tuned))) is not UNSET:
         rows.append(("precision of search trials", json.dumps(precision), "--search-precision"))
@@ -402,15 +408,15 @@ def _holds(ranged: Layered[BaseDistribution], value: Value) -> bool:
     return range_of(ranged.value).holds(value)
 
 
-def _values(field: str, ranged: Layered[BaseDistribution]) -> Sequence[Value]:
-    """Every value of a field that is a point of a grid, or an exit setting."""
+def _values(field: str, ranged: Layered[BaseDistribution], *, why: str) -> Sequence[Value]:
+    """Every value of a field, which has to be finite in number; `why` begins the error."""
     if isinstance(ranged.value, CategoricalDistribution):
         return ranged.value.choices
     if isinstance(ranged.value, IntDistribution):
         return range(ranged.value.low, ranged.value.high + 1, ranged.value.step)
     raise ValueError(
-        f"{field} is {range_of(ranged.value)} ({ranged.origin}), and each of its values is tried; allowed: choices "
-        "(A,B,C), or whole numbers"
+        f"{why}: {field} is {range_of(ranged.value)} ({ranged.origin}), which is no list; allowed: choices (A,B,C), "
+        "or whole numbers"
     )
 
 

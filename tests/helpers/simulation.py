@@ -38,7 +38,9 @@ def report(trial: TrialFacts, epoch: int, *, epoch_gpu_seconds: float = 1.0) -> 
     """What the trial reports after an epoch; every other cost is one per epoch."""
     is_last = epoch == epochs_of(trial)
     costs = {"train_examples": epoch, "train_seconds": epoch, "eval_seconds": epoch}
-    row = replace(row_of(epoch, curve(trial, epoch), finished=is_last), **costs)
+    menus = trial.arm.exit_settings if trial.phase == "search" else {}
+    setting = {name: values[int(len(values) * unit(trial.key, epoch))] for name, values in menus.items()}
+    row = replace(row_of(epoch, curve(trial, epoch), finished=is_last), **costs, exit_setting=setting)
     outcome = outcome_of(row, model=f"/models/{trial.key}") if is_last else None
     return report_of(row, outcome=outcome, wall_seconds=epoch, gpu_seconds=epoch * epoch_gpu_seconds)
 

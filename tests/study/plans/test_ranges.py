@@ -39,11 +39,14 @@ def fault_of(capsys, *arguments: str) -> str:
 
 
 def test_a_range_is_searched_where_the_method_s_file_has_another_or_fixes_the_field():
-    plan = plan_from("--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "q=0..1")
-    searched = {name: str(range_of(found(plan).tuned[name].value)) for name in ("learning_rate", "batch_size", "q")}
-    assert searched == {"learning_rate": "3e-05 to 0.0003 log", "batch_size": "16 | 8", "q": "0.0 to 1.0"}
-    assert not {"batch_size", "q"} & {*found(plan).fixed}
-    assert found(plan).tuned["q"].origin == "--search q"
+    plan = plan_from(
+        "--search", "learning_rate=3e-5..3e-4:log", "--search", "batch_size=16,8", "--search", "epsilon=0.01..0.1"
+    )
+    names = ("learning_rate", "batch_size", "epsilon")
+    searched = {name: str(range_of(found(plan).tuned[name].value)) for name in names}
+    assert searched == {"learning_rate": "3e-05 to 0.0003 log", "batch_size": "16 | 8", "epsilon": "0.01 to 0.1"}
+    assert not {"batch_size", "epsilon"} & {*found(plan).fixed}
+    assert found(plan).tuned["epsilon"].origin == "--search epsilon"
 
 
 def test_a_setting_of_a_method_leaves_other_methods_and_variants_alone():

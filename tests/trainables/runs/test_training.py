@@ -238,6 +238,44 @@ def test_stop_after_zero_runs_all_epochs(cache):
     assert len(run.history) == 4
 
 
+OPEN = {"patience": (1, 2, 3, 4)}  # of four layers: 3 and 4 never leave early
+
+
+def open_spec(**changes):
+    spec = spec_of("pabee", config={"num_hidden_layers": 4, "epochs": 3, "learning_rate": 2e-3}, post_hoc=OPEN)
+    return replace(spec, config={name: value for name, value in spec.config.items() if name not in OPEN}, **changes)
+
+
+def test_each_epoch_takes_the_best_exit_setting_of_its_model(cache):
+    run = run_to_the_end(open_spec(), cache)
+    rows = {t: run_to_the_end(spec_of("pabee", config=open_spec().config | {"patience": t}), cache) for t in (1, 2)}
+    for epoch, row in enumerate(run.history):
+        pinned = {t: rows[t].history[epoch] for t in (1, 2)}
+        best = max(pinned, key=lambda t: (pinned[t].selection_score, -pinned[t].mean_layers))
+        assert row.exit_setting == {"patience": best}
+        assert (row.selection_score, row.mean_layers) == (pinned[best].selection_score, pinned[best].mean_layers)
+
+
+def test_settings_that_cannot_leave_early_are_not_tried(cache):
+    assert TrainingRun(open_spec(), cache=cache)._exit_settings == [{"patience": 1}, {"patience": 2}]
+
+
+@pytest.mark.parametrize("selection", ["dev", "holdout"])
+def test_chosen_exit_setting_is_reported_and_kept_with_the_model(selection, cache, tmp_path):
+    run = run_to_the_end(open_spec(selection=selection), cache)
+    chosen = run.history[run.best_epoch - 1].exit_setting
+    run.save(tmp_path / "state")
+    run.write_model(tmp_path / "model")
+    trained = load_trained(tmp_path / "model")
+    assert trained.config.patience == trained.model.exit_rule.patience == chosen["patience"]
+    resumed = TrainingRun.resume(tmp_path / "state", cache=cache)
+    assert resumed.outcome().reported == run.outcome().reported
+    stored = run.outcome(predictions=tmp_path / "predictions.npz").reported
+    with np.load(tmp_path / "predictions.npz") as file:
+        at = file["sweep_setting"].tolist().index(chosen["patience"])
+        assert (file["sweep_score"][at], file["sweep_mean_layers"][at]) == (stored.score, stored.mean_layers)
+
+
 LAST = {"select": "last", "learning_rate": 1e-12, "epochs": 3}  # no epoch is better than the first
 
 
