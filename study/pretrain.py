@@ -54,7 +54,9 @@ _NAME = "NAME_OR_FOLDER"
 class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
-    objective: Annotated[str, argument("|".join(objectives.available()), "what is learnt")]
+    objective: Annotated[
+        str, argument("|".join(recipes.available()), "what is learnt; behind a colon another recipe for it")
+    ]
     corpus: Annotated[str, option(_CORPUS, "mini|mini-shuffled|hub:NAME|FOLDER")]
     to: Annotated[str, option("a new folder, or one to continue", "FOLDER")]
     backbone: Annotated[str | None, option(_BACKBONE, _NAME)] = None
@@ -72,7 +74,7 @@ class Options(Typed, frozen=True, kw_only=True):
 class Request:
     """A pretraining as it was asked for, with the origin of every value."""
 
-    objective: str
+    recipe: recipes.Recipe
     corpus: str
     seed: int
     fields: Mapping[str, Layered[Value]]
@@ -83,7 +85,9 @@ class Request:
     @property
     def config(self) -> PretrainingConfig:
         """The configuration, checked; ValueError for a value that is not allowed."""
-        return objectives.configure(self.objective, {name: layered.value for name, layered in self.fields.items()})
+        return objectives.configure(
+            self.recipe.objective, {name: layered.value for name, layered in self.fields.items()}
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,11 +133,10 @@ def resolve(options: Options) -> Request:
     Raises:
         ValueError: no such objective; --set names a field that it does not have.
     """
-    objective = resolve_name(options.objective, objectives.available(), what="objective")
-    recipe = recipes.load(objective)
+    recipe = recipes.load(resolve_name(options.objective, recipes.available(), what="objective"))
     given = dict(read_setting(text) for text in options.set)
     if absent := [name for name in given if name not in recipe.fixed]:
-        raise no_such_field(f"--set {absent[0]}", absent[0], objective, recipe.fixed)
+        raise no_such_field(f"--set {absent[0]}", absent[0], recipe.objective, recipe.fixed)
     kind = "mini" if corpora.is_generated(options.corpus) else "paper"
     if options.backbone is not None:
         backbones.check_spelling(options.backbone)
@@ -150,7 +153,7 @@ def resolve(options: Options) -> Request:
         ]
     )
     return Request(
-        objective=objective,
+        recipe=recipe,
         corpus=corpora.seen_from_anywhere(options.corpus),
         seed=options.seed,
         fields=fields,
@@ -169,12 +172,8 @@ def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[Pretrain
     Raises:
         ValueError: something is missing or does not fit, or the folder holds another pretraining.
     """
-    config, corpus, backbone, tokenizer = (
-        request.config,
-        request.corpus,
-        request.backbone.value,
-        request.tokenizer.value,
-    )
+    recipe, config, corpus = request.recipe, request.config, request.corpus
+    backbone, tokenizer = request.backbone.value, request.tokenizer.value
     corpora.check_corpus(corpus)
     pins = {} if earlier is None else _pins(earlier)
     corpus_found = pins.get(corpus) or corpora.corpus_fingerprint(corpus)
@@ -182,7 +181,7 @@ def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[Pretrain
     tokenizer_found = tokenizer and (pins.get(tokenizer) or backbones.backbone_fingerprint(tokenizer, kind="tokenizer"))
     values = {name: getattr(config, name) for name in request.fields}  # `0`, for a share, becomes 0.0
     spec = PretrainingSpec(
-        objective=request.objective,
+        objective=recipe.objective,
         corpus=corpora.pinned(corpus, corpus_found),
         config=values,
         seed=request.seed,
@@ -190,22 +189,22 @@ def prepare(request: Request, earlier: PretrainingFile | None) -> tuple[Pretrain
         tokenizer=tokenizer and backbones.pinned(tokenizer, tokenizer_found or ""),
     )
     backbones.check_backbone(spec.backbone, spec.tokenizer)
-    families = objectives.load(request.objective).FAMILIES
-    objectives.check_family(request.objective, backbones.family_of(spec.backbone), *families)
+    families = objectives.load(recipe.objective).FAMILIES
+    objectives.check_family(recipe.objective, backbones.family_of(spec.backbone), *families)
     backbones.check_attention(spec.backbone, config)
-    backbones.check_positions(spec.backbone, config.max_length, of=request.objective)
+    backbones.check_positions(spec.backbone, config.max_length, of=recipe.name)
     corpora.check_pairs(corpus, config.packing)
     began_tiny = is_tiny(backbone)
     file = PretrainingFile(
         made=Pretraining(
-            objective=request.objective,
+            objective=recipe.name,
             corpus=corpus,
             corpus_fingerprint=corpus_found,
             backbone=backbone,
             is_tiny=began_tiny,
             settings=request.settings,
             batch_size=config.batch_size,
-            departures=pretraining_departures(request.objective, request.settings, is_tiny=began_tiny),
+            departures=pretraining_departures(recipe, request.settings, is_tiny=began_tiny),
         ),
         config=values,
         seed=request.seed,
@@ -312,7 +311,7 @@ def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *,
     config, output = request.config, sys.stdout
     print(
         on_screen(
-            f"{request.objective} on corpus {request.corpus}: {config.steps:,} steps of {config.batch_size} examples",
+            f"{request.recipe.name} on corpus {request.corpus}: {config.steps:,} steps of {config.batch_size} examples",
             output,
         )
     )

@@ -1,30 +1,39 @@
 """How an encoder is pretrained: one file per objective, data only; nothing is searched.
 
 A file has `FIXED`, every field of the objective's `Config` as its source has it, `MINI_FIXED`, which is laid over it on
-a tiny random backbone, and `BACKBONE` and `TOKENIZER` by profile, as search spaces have them.
+a tiny random backbone, `BACKBONE` and `TOKENIZER` by profile, as search spaces have them, and `DEPARTURES`, one line
+for each difference from the original, those that weigh most first. `VARIANTS` are other recipes of the same objective,
+`mlm:bert-small`: of each the fields of `Recipe` in which it differs.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from types import ModuleType
 
+from trainables import VARIANT, objectives
 from trainables.schema import Configuration
 from trainables.spelling import no_such
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What one objective's file says."""
+    """What a file says of its objective, or of one of its variants."""
 
-    objective: str
+    name: str  # "mlm", or "mlm:bert-small"
     file: str  # where it is said
     fixed: Configuration  # every field
     mini_fixed: Configuration  # on a tiny random backbone, laid over `fixed`
     backbone: Mapping[str, str]  # "mini" and "paper" -> backbone
     tokenizer: Mapping[str, str | None]  # the same -> its tokenizer, where that lies elsewhere
+    departures: tuple[str, ...]
+
+    @property
+    def objective(self) -> str:
+        """The name without the variant."""
+        return self.name.partition(VARIANT)[0]
 
     def configuration(self, *, mini: bool) -> Configuration:
         """Every field, for a tiny random backbone or for a real one."""
@@ -32,26 +41,34 @@ class Recipe:
 
 
 def available() -> list[str]:
-    """Names of all objectives that have a recipe, in alphabetical order."""
-    files = [file for folder in __path__ for file in Path(folder).glob("[!_]*.py")]
-    return sorted(file.stem.replace("_", "-") for file in files)
+    """Names of all recipes: of each objective, in alphabetical order, and behind it its variants."""
+    names = ((objective, _module(objective)) for objective in objectives.available())
+    return [name for own, module in names for name in (own, *(f"{own}{VARIANT}{key}" for key in module.VARIANTS))]
 
 
-def load(objective: str) -> Recipe:
-    """The recipe of an objective.
+def load(name: str) -> Recipe:
+    """The recipe of an objective, or of one of its variants.
 
     Raises:
         ValueError: none has this name.
     """
-    if objective not in available():
-        raise no_such("objective", objective, available())
-    name = objective.replace("-", "_")
-    module = importlib.import_module(f"search_spaces.objectives.{name}")
-    return Recipe(
-        objective=objective,
-        file=f"search_spaces/objectives/{name}.py",
+    if name not in available():
+        raise no_such("objective", name, available())
+    objective, _, variant = name.partition(VARIANT)
+    module = _module(objective)
+    recipe = Recipe(
+        name=name,
+        file=f"search_spaces/objectives/{module.__name__.rpartition('.')[2]}.py",
         fixed=module.FIXED,
         mini_fixed=module.MINI_FIXED,
         backbone=module.BACKBONE,
-        tokenizer=getattr(module, "TOKENIZER", {}),
+        tokenizer=module.TOKENIZER,
+        departures=module.DEPARTURES,
     )
+    if not variant:
+        return recipe
+    return replace(recipe, file=f"{recipe.file} VARIANTS[{variant!r}]", **module.VARIANTS[variant])
+
+
+def _module(objective: str) -> ModuleType:
+    return importlib.import_module(f"search_spaces.objectives.{objective.replace('-', '_')}")

@@ -1,4 +1,10 @@
-"""ALECTRA-small's pretraining (shoarora/lmtuners, train_alectra_small.py, and the card of its model on the hub)."""
+"""ALECTRA-small's pretraining (shoarora/lmtuners at 86f31ba, train_alectra_small.py, and its model's card on the hub).
+
+Its README tried three: ALBERT twice, which it reports; a BERT generator, which "didn't perform"; and ALBERT twice with
+tied encoders, which it "found to hurt performance".
+"""
+
+from typing import Any
 
 from search_spaces.objectives import _mini as mini
 from trainables.schema import Value
@@ -31,6 +37,8 @@ FIXED: dict[str, Value] = {
     "conv_kernel_size": None,
     "precision": "bfloat16",
     "discriminator_weight": 50.0,
+    "generator_family": "albert",
+    "tie_encoder": False,
     "generator_hidden_size": 256,
     "generator_layers": 3,
     "generator_heads": 1,
@@ -39,3 +47,37 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-albert", "paper": "alectra-small"}
 TOKENIZER = {"paper": "google-bert/bert-base-uncased"}
+_SHARED_DEPARTURES = (
+    "two random lines of one document; the original's are of one file of its data",
+    "full_layer_layer_norm.weight has no weight decay; the original's list of exceptions misses its name",
+    "5 % of the documents are held out; the original's split holds out 20 % of the files",
+    "bfloat16; the original in float32",
+)
+DEPARTURES = (
+    "the embeddings are really tied, 5,633,724 parameters; the original clones them and trains 9,557,180",
+    *_SHARED_DEPARTURES,
+)
+_OF_VARIANTS = "batch, steps and learning rate are those of the reported model; its README has none for this one"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bert-generator": {
+        "fixed": FIXED | {"generator_family": "bert", "generator_hidden_size": 128, "generator_intermediate_size": 256},
+        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # as wide as the embeddings, which are shared
+        "departures": (
+            "not the reported model, whose generator is an ALBERT",
+            _OF_VARIANTS,
+            "the embeddings are really tied, 5,191,996 parameters; the original clones them and trains 13,022,268",
+            *_SHARED_DEPARTURES,
+        ),
+    },
+    "tied-encoders": {
+        "fixed": FIXED | {"tie_encoder": True},
+        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32, "generator_intermediate_size": 64},
+        "departures": (
+            "not the reported model, whose encoders are apart (the script's default is tie_encoder=True)",
+            _OF_VARIANTS,
+            "the discriminator keeps its 4 heads; the original's has its generator's one, and 4 by its configuration",
+            "the embeddings are really tied, 4,843,964 parameters; the original clones them and trains 8,767,420",
+            *_SHARED_DEPARTURES,
+        ),
+    },
+}

@@ -1,6 +1,9 @@
 """ELECTRA-small's pretraining (arXiv:2003.10555, appendix A; google-research/electra, configure_pretraining.py)."""
 
+from typing import Any
+
 from search_spaces.objectives import _mini as mini
+from search_spaces.objectives import alectra_rtd as alectra
 from trainables.schema import Value
 
 FIXED: dict[str, Value] = {
@@ -39,3 +42,30 @@ FIXED: dict[str, Value] = {
 MINI_FIXED: dict[str, Value] = mini.FIXED | mini.GENERATOR
 BACKBONE = {"mini": "mini-electra", "paper": "electra-small"}
 TOKENIZER = {"paper": "google/electra-small-discriminator"}
+DEPARTURES = (
+    "the corpus is the one that is asked for; the original's small model has OpenWebText",
+    "masked places are drawn without replacement; the original's may be drawn twice",
+    "a line that follows the second segment stays in it; the original's may go back to the first",
+    "5 % of the documents are held out; the original trains on all",
+    "weights start from a normal distribution; the original cuts it at two deviations",
+    "samples are drawn by the inverse distribution function; the original's by Gumbel noise, of the same distribution",
+    "bfloat16; the original in float32",
+)
+VARIANTS: dict[str, dict[str, Any]] = {
+    # shoarora/lmtuners at 86f31ba, experiments/disc_lm_small/train_electra_small.py, and the card of its model on the
+    # hub: BERT twice, with embeddings as wide as the layers.
+    "lmtuners": {
+        "fixed": {field: alectra.FIXED[field] for field in FIXED}
+        | {"generator_hidden_size": 256, "generator_intermediate_size": 256},
+        "mini_fixed": MINI_FIXED | {"generator_hidden_size": 32},  # as wide as the embeddings, which are shared
+        "backbone": {"mini": "mini-bert", "paper": "bert-small"},
+        "tokenizer": alectra.TOKENIZER,
+        "departures": (
+            "embeddings and the generator's output are really tied, 18,609,724 parameters; the original clones them "
+            "and trains 34,270,268",
+            "two random lines of one document; the original's are of one file of its data",
+            "5 % of the documents are held out; the original's split holds out 20 % of the files",
+            "bfloat16; the original in float32",
+        ),
+    },
+}

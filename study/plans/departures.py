@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 import trainables
+from search_spaces.objectives import Recipe
 from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
 from study.plans.ranges import is_searched, shorten
 from study.plans.resolved_plan import Arm, ResolvedPlan, untrained_backbones
-from trainables import objectives
 from trainables.schema import Configuration
 
 SEEDS_OF_PAPERS = 5  # PALBERT, section 4.1; lmtuners
@@ -42,15 +42,15 @@ def departures_in_words(plan: ResolvedPlan) -> list[str]:
     return ["where this is not what the papers and their code did:", *wrapped_lines] if wrapped_lines else []
 
 
-def pretraining_departures(objective: str, settings: Configuration, *, is_tiny: bool) -> tuple[str, ...]:
-    """The objective's; they are of its published recipe, which tiny random backbones lack."""
-    lines = (OF_TINY_RECIPE,) if is_tiny else objectives.departures(objective)
+def pretraining_departures(recipe: Recipe, settings: Configuration, *, is_tiny: bool) -> tuple[str, ...]:
+    """The recipe's; tiny random backbones have another."""
+    lines = (OF_TINY_RECIPE,) if is_tiny else recipe.departures
     by_hand = f"set by hand, whatever is said of these fields here: {', '.join(settings)}"
     return (*lines, *([by_hand] if settings else []))
 
 
 def _of_pretraining(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
-    """Those of the objective that a backbone was pretrained for here, by its name."""
+    """Those of the recipe that a backbone was pretrained by here, by its name."""
     return {made.objective: made.departures for arm in arms if (made := arm.pretraining) is not UNSET}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import search_spaces.objectives
 from study.plans.pretrained_backbone import PretrainingFile, write_pretraining
 from study.plans.resolved_plan import Pretraining
-from trainables import objectives
+from trainables import base_method, objectives
 from trainables.encoders.word_vocabulary import word_model
 from trainables.pretraining_configuration import PretrainingConfig, PretrainingSpec
 
@@ -32,23 +32,23 @@ def random_documents(number: int = 60, *, seed: int = 0) -> list[list[str]]:
     return [[" ".join(draw.choices(WORDS, k=length)) for length in document] for document in lengths]
 
 
-def pretraining_values(objective: str, **changes: Any) -> dict[str, Any]:
-    """The configuration of an objective for a tiny backbone, with short epochs and changes."""
-    recipe = search_spaces.objectives.load(objective)
+def pretraining_values(recipe: str, **changes: Any) -> dict[str, Any]:
+    """The configuration of a recipe for a tiny backbone, with short epochs and changes."""
+    own = search_spaces.objectives.load(recipe)
     short = {"steps": 4, "steps_per_epoch": 2, "batch_size": 8, "warmup_steps": 1, "max_length": 32}
-    return {**recipe.configuration(mini=True), **short, **changes}
+    return {**own.configuration(mini=True), **short, **changes}
 
 
-def pretraining_config(objective: str = "mlm", **changes: Any) -> PretrainingConfig:
+def pretraining_config(recipe: str = "mlm", **changes: Any) -> PretrainingConfig:
     """The same, checked."""
-    return objectives.configure(objective, pretraining_values(objective, **changes))
+    return objectives.configure(base_method(recipe), pretraining_values(recipe, **changes))
 
 
-def pretraining_spec(objective: str, corpus: str, *, seed: int = 1, **changes: Any) -> PretrainingSpec:
+def pretraining_spec(recipe: str, corpus: str, *, seed: int = 1, **changes: Any) -> PretrainingSpec:
     """A run of two epochs of two steps."""
-    backbone = search_spaces.objectives.load(objective).backbone["mini"]
-    values = pretraining_values(objective, **changes)
-    return PretrainingSpec(objective=objective, corpus=corpus, config=values, seed=seed, backbone=backbone)
+    backbone = search_spaces.objectives.load(recipe).backbone["mini"]
+    values = pretraining_values(recipe, **changes)
+    return PretrainingSpec(objective=base_method(recipe), corpus=corpus, config=values, seed=seed, backbone=backbone)
 
 
 def pretrained_folder(

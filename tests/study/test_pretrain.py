@@ -45,7 +45,8 @@ def refused(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, electra-rtd, mlm"),
+        (["xlnet"], "no objective named 'xlnet'; available: albert-mlm, alectra-rtd, alectra-rtd:bert-generator, "),
+        (["mlm:bert"], "no objective named 'mlm:bert'; available: "),
         (["mlm", "--corpus", "/nowhere"], "corpus '/nowhere' is not a folder; allowed: mini, mini-shuffl"),
         (["mlm", "--corpus", "hub:"], "corpus 'hub:' names no data set; write hub:NAME"),
         (["mlm", "--corpus", "hub:owner/name"], "corpus 'hub:owner/name' "),
@@ -67,7 +68,7 @@ def refused(capsys, *arguments: str) -> str:
             ["mlm", "--attention", "nystrom", "--backbone", "mini-sharebert"],
             "'mini-sharebert' is a 'sharebert' model; available for: albert, bert, electra",
         ),
-        (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: electra"),
+        (["electra-rtd", "--backbone", "mini-albert"], "no model of family 'albert'; available: bert, electra"),
         (["mlm", "--backbone", "mini-albrt"], "no backbone is named 'mini-albrt'; near it are mini-albert"),
         (["mlm", "--backbone", "owner/name"], "backbone 'owner/name' "),
         (["mlm", "--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one: "),

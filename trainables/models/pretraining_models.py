@@ -206,21 +206,23 @@ class ReplacedTokenModel(PretrainingModel):
         shared: tuple[str, ...],
         discriminator_weight: float,
     ) -> None:
-        """Shares what is named of the embeddings, and ties the generator's output to the table of words.
+        """Shares what is named, and ties the generator's output to the table of words.
 
         Args:
             generator: a masked language model.
             discriminator: a model with one logit for every token, or two classes of which the second is `replaced`.
-            shared: modules of both embeddings, e.g. `word_embeddings`.
+            shared: modules of both encoders, e.g. `embeddings.word_embeddings`.
+
+        Raises:
+            ValueError: the generator has other sizes there.
         """
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
         self.discriminator_weight = discriminator_weight
-        ours: Any = generator.base_model.embeddings
-        for name in shared:
-            setattr(ours, name, getattr(discriminator.base_model.embeddings, name))
+        for path in shared:
+            _share(path, generator.base_model, discriminator.base_model)
         output: Any = generator.get_output_embeddings()
-        output.weight = ours.word_embeddings.weight
+        output.weight = generator.get_input_embeddings().weight
 
     @property
     def kept(self) -> PreTrainedModel:
@@ -263,6 +265,19 @@ class ReplacedTokenModel(PretrainingModel):
         if answers.ndim == 3:  # two classes: the logit of the second against the first
             answers = answers[..., 1] - answers[..., 0]
         return answers, tokens != batch["original_ids"], batch["attention_mask"].bool()
+
+
+def _share(path: str, ours: nn.Module, theirs: nn.Module) -> None:
+    """Replaces the parameters of a module within `ours` by those of the same module within `theirs`."""
+    for module_path, module in theirs.get_submodule(path).named_modules(prefix=path):
+        for name, parameter in module.named_parameters(recurse=False):
+            own = getattr(ours.get_submodule(module_path), name)
+            if own.shape != parameter.shape:
+                raise ValueError(
+                    f"the generator cannot share {module_path} of {tuple(parameter.shape)}, its own is "
+                    f"{tuple(own.shape)}; allowed: a generator_hidden_size and a generator_intermediate_size that fit"
+                )
+            setattr(ours.get_submodule(module_path), name, parameter)
 
 
 @torch.no_grad()

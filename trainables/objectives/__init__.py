@@ -1,9 +1,9 @@
 """What an encoder is pretrained for: one file per objective, over shared parts. Importing this imports nothing heavy.
 
 An objective is a file here that has a twin of the same name in `search_spaces/objectives/`; `-` in its name is `_` in
-the file's. The file has `DEPARTURES`, a `Config`, `FAMILIES` (of the backbones that it has models for), `ORDER`
-(whether a pair's segments are swapped at random) and `build(config, encoder)`, which draws the weights from PyTorch's
-global generator; `encoder` is the configuration of `transformers` of the encoder that is to be pretrained.
+the file's. The file has a `Config`, `FAMILIES` (of the backbones that it has models for), `ORDER` (whether a pair's
+segments are swapped at random) and `build(config, encoder)`, which draws the weights from PyTorch's global generator;
+`encoder` is the configuration of `transformers` of the encoder that is to be pretrained.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def available() -> list[str]:
 
 
 def load(objective: str) -> ModuleType:
-    """The module of an objective: its `Config`, `build` and `DEPARTURES`.
+    """The module of an objective.
 
     Raises:
         ValueError: none has this name.
@@ -51,15 +51,6 @@ def configure(objective: str, values: Configuration) -> PretrainingConfig:
     from trainables.schema import from_plain
 
     return from_plain(load(objective).Config, values, where=objective)
-
-
-def departures(objective: str) -> tuple[str, ...]:
-    """All differences between an objective here and its original, one line each, those that weigh most first.
-
-    Raises:
-        ValueError: none has this name.
-    """
-    return load(objective).DEPARTURES
 
 
 def check_family(objective: str, family: str, *wanted: str) -> None:

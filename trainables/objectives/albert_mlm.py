@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
 FAMILIES = ("albert",)
 ORDER: Order = "random"
-DEPARTURES = (
-    "the corpus is the one that is asked for; the original's is Wikipedia with books",
-    "no pair crosses documents; the original gives a chunk of one sentence a second segment of another document",
-    "masks and orders are drawn anew at every step; the original's are drawn once, in 40 copies",
-    "a word is what the tokenizer's splitting makes one; the original begins a word at pieces with a leading space",
-    "an n-gram does not cross the border of segments and none is part of another; the original's may",
-    "weights start from a normal distribution; the original cuts it at two deviations",
-)
 
 
 class Config(PretrainingConfig, frozen=True, kw_only=True):

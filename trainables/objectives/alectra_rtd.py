@@ -1,16 +1,16 @@
-"""ALECTRA's replaced token detection: ELECTRA's with ALBERT's encoders. shoarora/lmtuners, train_alectra_small.py.
+"""ALECTRA's replaced token detection: ELECTRA's with an ALBERT. shoarora/lmtuners at 86f31ba, train_alectra_small.py.
 
-The input embeddings are tied and the projections behind them are not, as its README says is best. Tables of words,
-positions and segments are one object in both.
+The input embeddings are tied and the projections behind them are not, as its README says is best. Its two other
+variants are fields: a BERT as the generator, and ALBERTs whose layers have the same weights.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from trainables.objectives import check_family
-from trainables.objectives.electra_rtd import generator_sizes
+from trainables.objectives.electra_rtd import TABLES, with_generator
 from trainables.pretraining_configuration import ReplacedTokenConfig
 
 if TYPE_CHECKING:
@@ -19,32 +19,38 @@ if TYPE_CHECKING:
     from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_models import PretrainingModel
 
-SHARED = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 FAMILIES = ("albert",)
 ORDER: Order = "kept"
-DEPARTURES = (
-    "the embeddings are really tied, 5,633,724 parameters; the original clones them and trains 9,557,180",
-    "two random lines of one document; the original's are of one file of its data",
+_OF_BOTH = (
+    "vocab_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "pad_token_id",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
 )
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
-    """Nothing beyond what both replaced token objectives share."""
+    """The generator, as the original's options have it."""
+
+    generator_family: Literal["albert", "bert"]  # a BERT's hidden states are as wide as the embeddings
+    tie_encoder: bool  # the generator's layers have the discriminator's weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tie_encoder and self.generator_family != "albert":
+            raise ValueError(f"tie_encoder is true; allowed where generator_family is {self.generator_family}: false")
 
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """The model of one run, with new weights."""
-    from transformers import AlbertForMaskedLM, AlbertForTokenClassification
-
-    from trainables.models.pretraining_models import ReplacedTokenModel
+    from transformers import BertConfig
 
     check_family("alectra-rtd", encoder.model_type, *FAMILIES)
-    smaller, two_classes = deepcopy(encoder), deepcopy(encoder)
-    smaller.update(generator_sizes(config))
-    two_classes.num_labels = 2  # original, replaced
-    return ReplacedTokenModel(
-        AlbertForMaskedLM._from_config(smaller, attn_implementation="sdpa"),
-        AlbertForTokenClassification._from_config(two_classes, attn_implementation="sdpa"),
-        shared=SHARED,
-        discriminator_weight=config.discriminator_weight,
-    )
+    if config.generator_family == "bert":
+        generator: PreTrainedConfig = BertConfig(**{name: getattr(encoder, name) for name in _OF_BOTH})
+    else:
+        generator = deepcopy(encoder)
+    shared = (*TABLES, "encoder.albert_layer_groups") if config.tie_encoder else TABLES
+    return with_generator(generator, encoder, config, shared=shared)

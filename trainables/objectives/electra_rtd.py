@@ -2,12 +2,15 @@
 
 google-research/electra at 8a46635: run_pretraining.py, pretrain/pretrain_helpers.py, build_pretraining_dataset.py.
 Generator and discriminator share the tables of words, positions and segments, and the embeddings' normalisation.
+
+On a BERT it is that of lmtuners (shoarora/lmtuners at 86f31ba, train_electra_small.py): the discriminator has two
+classes for each token, and only the tables are shared.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainables.objectives import check_family
 from trainables.pretraining_configuration import ReplacedTokenConfig
@@ -18,15 +21,9 @@ if TYPE_CHECKING:
     from trainables.corpora.pretraining_batches import Order
     from trainables.models.pretraining_models import PretrainingModel
 
-SHARED = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
-FAMILIES = ("electra",)
+FAMILIES = ("bert", "electra")
 ORDER: Order = "kept"
-DEPARTURES = (
-    "masked places are drawn without replacement; the original's may be drawn twice",
-    "a line that follows the second segment stays in it; the original's may go back to the first",
-    "weights start from a normal distribution; the original cuts it at two deviations",
-    "samples are drawn by the inverse distribution function; the original's by Gumbel noise, of the same distribution",
-)
+TABLES = tuple(f"embeddings.{kind}_embeddings" for kind in ("word", "position", "token_type"))
 
 
 class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
@@ -35,26 +32,35 @@ class Config(ReplacedTokenConfig, frozen=True, kw_only=True):
 
 def build(config: Config, encoder: PreTrainedConfig) -> PretrainingModel:
     """The model of one run, with new weights."""
-    from transformers import ElectraForMaskedLM, ElectraForPreTraining
+    check_family("electra-rtd", encoder.model_type, *FAMILIES)
+    shared = (*TABLES, "embeddings.LayerNorm") if encoder.model_type == "electra" else TABLES
+    return with_generator(deepcopy(encoder), encoder, config, shared=shared)
+
+
+def with_generator(
+    generator: PreTrainedConfig, encoder: PreTrainedConfig, config: ReplacedTokenConfig, *, shared: tuple[str, ...]
+) -> PretrainingModel:
+    """A model with new weights.
+
+    Args:
+        generator: the generator's configuration, which gets the sizes of `config`.
+        encoder: the discriminator's configuration.
+        shared: modules of both encoders that have the same weights.
+    """
+    from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 
     from trainables.models.pretraining_models import ReplacedTokenModel
 
-    check_family("electra-rtd", encoder.model_type, *FAMILIES)
-    smaller = deepcopy(encoder)
-    smaller.update(generator_sizes(config))
+    generator.hidden_size = config.generator_hidden_size
+    generator.num_hidden_layers = config.generator_layers
+    generator.num_attention_heads = config.generator_heads
+    generator.intermediate_size = config.generator_intermediate_size
+    discriminator = deepcopy(encoder)
+    discriminator.num_labels = 2  # original, replaced; ELECTRA's own model for it has one logit
+    kind: Any = AutoModelForPreTraining if encoder.model_type == "electra" else AutoModelForTokenClassification
     return ReplacedTokenModel(
-        ElectraForMaskedLM._from_config(smaller, attn_implementation="sdpa"),
-        ElectraForPreTraining._from_config(encoder, attn_implementation="sdpa"),
-        shared=SHARED,
+        AutoModelForMaskedLM.from_config(generator, attn_implementation="sdpa"),
+        kind.from_config(discriminator, attn_implementation="sdpa"),
+        shared=shared,
         discriminator_weight=config.discriminator_weight,
     )
-
-
-def generator_sizes(config: ReplacedTokenConfig) -> dict[str, int]:
-    """What a generator's configuration has of its own; the embeddings are as wide as the discriminator's."""
-    return {
-        "hidden_size": config.generator_hidden_size,
-        "num_hidden_layers": config.generator_layers,
-        "num_attention_heads": config.generator_heads,
-        "intermediate_size": config.generator_intermediate_size,
-    }

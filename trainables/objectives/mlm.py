@@ -1,6 +1,6 @@
 """Masked language modelling alone, for any family: what BERT (arXiv:1810.04805) has without next sentence prediction.
 
-lmtuners' BERT-small baseline and ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) are pretrained so.
+ShareBERT (AAAI 2024; jchenghu/sharebert, pretraining/) and BERT-small of lmtuners have it, each by a recipe of its own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 FAMILIES = ("albert", "bert", "electra", "roberta", "sharebert")
 ORDER: Order = "kept"
-DEPARTURES = (
-    "the corpus is the one that is asked for; the originals' (ShareBERT, BERT) is Wikipedia with books",
-    "masks are drawn anew at every step; the originals' are drawn once, in 5 (ShareBERT) or 10 (BERT) copies",
-    "a segment is running text of one document; BERT's examples are pairs for next sentence prediction",
-    "weights start from a normal distribution; BERT's cuts it at two deviations",
-)
 
 
 class Config(PretrainingConfig, frozen=True, kw_only=True):

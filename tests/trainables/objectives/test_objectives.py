@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 import torch
 from helpers.corpora import pretraining_config, pretraining_values
+from helpers.masked_batches import VOCABULARY, batch_of, inputs, totals_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AlbertConfig, AutoConfig, ElectraConfig
+from transformers import AlbertConfig, AutoConfig
 
-import search_spaces.objectives
-from trainables import objectives
+from search_spaces import objectives as recipes
+from trainables import base_method, objectives
 from trainables.corpora.pretraining_batches import IGNORED
-from trainables.models.pretraining_models import Totals, filled
+from trainables.encoders.loading import encoder_configuration
+from trainables.models.pretraining_models import filled
 
-VOCABULARY = 50
 SIZES = {
     "vocab_size": VOCABULARY,
     "embedding_size": 8,
@@ -29,42 +30,22 @@ SIZES = {
     "attention_probs_dropout_prob": 0.0,
     "classifier_dropout_prob": 0.0,
 }
-FAMILIES = {"albert-mlm": AlbertConfig, "alectra-rtd": AlbertConfig, "electra-rtd": ElectraConfig}
-REPLACED = ("electra-rtd", "alectra-rtd")
+RECIPES = recipes.available()
+TWO_CLASSES = ("alectra-rtd", "alectra-rtd:bert-generator", "alectra-rtd:tied-encoders", "electra-rtd:lmtuners")
+REPLACED = ("electra-rtd", *TWO_CLASSES)
+WIDTHS = {  # of the generator
+    "alectra-rtd:bert-generator": {"generator_hidden_size": 8},
+    "alectra-rtd:tied-encoders": {"generator_hidden_size": 16, "generator_intermediate_size": 32},
+    "electra-rtd:lmtuners": {"generator_hidden_size": 16},
+}
 
 
-def model_of(objective: str, seed: int = 0, **changes):
-    """A small model of an objective, in evaluation mode."""
+def model_of(recipe: str, seed: int = 0, **changes):
+    """A small model of a recipe, in evaluation mode."""
     torch.manual_seed(seed)
-    config = pretraining_config(objective, **changes)
-    return objectives.load(objective).build(config, FAMILIES.get(objective, AlbertConfig)(**SIZES)).eval()
-
-
-def batch_of(size: int = 6, length: int = 12, seed: int = 0) -> dict[str, torch.Tensor]:
-    """Random tokens with padding, of which some are to be predicted."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(5, VOCABULARY, (size, length), generator=generator)
-    lengths = torch.randint(5, length + 1, (size, 1), generator=generator)
-    inside = torch.arange(length) < lengths
-    chosen = inside & (torch.rand(size, length, generator=generator) < 0.3)
-    chosen[:, 1] = True
-    return {
-        "input_ids": torch.where(chosen, 4, tokens).masked_fill(~inside, 0),
-        "original_ids": tokens.masked_fill(~inside, 0),
-        "attention_mask": inside.long(),
-        "token_type_ids": (torch.arange(length) > 3).long().expand(size, -1) * inside,
-        "labels": tokens.masked_fill(~chosen, IGNORED),
-        "noise": torch.rand(size, length, generator=generator),
-        "sentence_order": torch.randint(2, (size,), generator=generator),
-    }
-
-
-def totals_of(batch) -> Totals:
-    return Totals.of({name: value.numpy() for name, value in batch.items()})
-
-
-def inputs(batch, **others):
-    return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")} | others
+    config = pretraining_config(recipe, **WIDTHS.get(recipe, {}), **changes)
+    family = recipes.load(recipe).backbone["mini"].removeprefix("mini-")
+    return objectives.load(base_method(recipe)).build(config, AutoConfig.for_model(family, **SIZES)).eval()
 
 
 def test_masked_words_and_order_cost_what_transformers_says() -> None:
@@ -92,8 +73,9 @@ def test_replaced_tokens_cost_what_transformers_says() -> None:
     torch.testing.assert_close(model.loss(batch, totals_of(batch)), generated.loss + 50 * theirs)
 
 
-def test_two_classes_cost_what_transformers_says() -> None:
-    model, batch = model_of("alectra-rtd"), batch_of()
+@pytest.mark.parametrize("recipe", TWO_CLASSES)
+def test_two_classes_cost_what_transformers_says(recipe: str) -> None:
+    model, batch = model_of(recipe), batch_of()
     generated = model.generator(**inputs(batch, labels=batch["labels"]))
     tokens = filled(batch, generated.logits[batch["labels"] != IGNORED])
     labels = (tokens != batch["original_ids"]).long().masked_fill(batch["attention_mask"] == 0, IGNORED)
@@ -101,7 +83,7 @@ def test_two_classes_cost_what_transformers_says() -> None:
     torch.testing.assert_close(model.loss(batch, totals_of(batch)), generated.loss + 50 * theirs)
 
 
-@pytest.mark.parametrize("objective", objectives.available())
+@pytest.mark.parametrize("objective", RECIPES)
 def test_parts_of_a_batch_add_up_to_it(objective: str) -> None:
     model, batch = model_of(objective), batch_of()
     totals = totals_of(batch)
@@ -109,7 +91,7 @@ def test_parts_of_a_batch_add_up_to_it(objective: str) -> None:
     torch.testing.assert_close(sum(model.loss(part, totals) for part in parts), model.loss(batch, totals))
 
 
-@pytest.mark.parametrize("objective", objectives.available())
+@pytest.mark.parametrize("objective", RECIPES)
 def test_what_padding_holds_changes_nothing(objective: str) -> None:
     model, batch = model_of(objective), batch_of()
     garbage = {name: batch[name].masked_fill(batch["attention_mask"] == 0, 7) for name in ("input_ids", "original_ids")}
@@ -169,42 +151,61 @@ def test_samples_follow_the_generator() -> None:
 
 
 def test_pretraining_models_have_the_published_sizes() -> None:
-    small = {"hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 1024}
-    encoders = {
-        "albert-mlm": AlbertConfig(vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072),
-        "electra-rtd": ElectraConfig(vocab_size=30522, embedding_size=128, **small),
-        "alectra-rtd": AlbertConfig(vocab_size=30522, embedding_size=128, max_position_embeddings=128, **small),
-    }
     sizes = {}
     with torch.device("meta"):
-        for objective, encoder in encoders.items():
-            config = objectives.configure(objective, search_spaces.objectives.load(objective).fixed)
-            model = objectives.load(objective).build(config, encoder)
-            sizes[objective] = [count(part) for part in (model, *model.children())]
+        for name in (recipe for recipe in RECIPES if recipe != "mlm"):
+            recipe = recipes.load(name)
+            config = objectives.configure(recipe.objective, recipe.fixed)
+            encoder = encoder_configuration(recipe.backbone["paper"], config, vocab_size=30_000)
+            model = objectives.load(recipe.objective).build(config, encoder)
+            sizes[name] = [count(part) for part in (model, *model.children())]
     assert sizes == {
         "albert-mlm": [11_813_810, 11_813_810],
         "electra-rtd": [14_196_219, 4_620_026, 13_549_057],
+        "electra-rtd:lmtuners": [18_609_724, 9_131_578, 17_325_058],
         "alectra-rtd": [5_633_724, 4_810_170, 4_747_010],
+        "alectra-rtd:bert-generator": [5_191_996, 4_368_442, 4_747_010],
+        "alectra-rtd:tied-encoders": [4_843_964, 4_810_170, 4_747_010],
+        "mlm:bert-small": [17_421_370, 17_421_370],
     }
+
+
+@pytest.mark.parametrize("name", TWO_CLASSES)
+def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -> None:
+    recipe = recipes.load(name)
+    config = objectives.configure(recipe.objective, recipe.fixed)
+    with torch.device("meta"):
+        encoder = encoder_configuration(recipe.backbone["paper"], config, vocab_size=30_000)
+        model = objectives.load(recipe.objective).build(config, encoder)
+    original = sum(count(part) for part in model.children())
+    if model.generator.config.model_type == "bert":  # the scripts clone its output too
+        original += model.generator.get_input_embeddings().weight.numel()
+    if name == "alectra-rtd:tied-encoders":  # these are one object there too
+        original -= count(model.discriminator.albert.encoder.albert_layer_groups)
+    words = "".join(recipe.departures)
+    assert f"really tied, {count(model):,} parameters; the original clones them and trains {original:,}" in words
 
 
 def count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("objective", objectives.available())
+@pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("mini", [True, False])
-def test_a_recipe_fills_the_configuration_exactly(objective: str, mini: bool) -> None:
-    values = search_spaces.objectives.load(objective).configuration(mini=mini)
-    assert set(values) == set(objectives.load(objective).Config.__struct_fields__)
-    assert msgspec.to_builtins(objectives.configure(objective, values)) == dict(values)
+def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None:
+    recipe = recipes.load(name)
+    values = recipe.configuration(mini=mini)
+    assert set(values) == set(objectives.load(recipe.objective).Config.__struct_fields__)
+    assert msgspec.to_builtins(objectives.configure(recipe.objective, values)) == dict(values)
 
 
 def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
-    assert search_spaces.objectives.available() == objectives.available()
-    for objective in objectives.available():
-        assert objectives.departures(objective)
-    for load in (objectives.load, search_spaces.objectives.load):
+    assert list(dict.fromkeys(base_method(name) for name in RECIPES)) == objectives.available()
+    for name in RECIPES:
+        lines = recipes.load(name).departures
+        assert lines and len(set(lines)) == len(lines)
+        assert any("held out" in line for line in lines) and any(line.startswith("bfloat16; ") for line in lines)
+    for load in (objectives.load, recipes.load):
         with pytest.raises(ValueError, match="no objective named 'sop'; available: albert-mlm, alectra-rtd, "):
             load("sop")
 
@@ -229,5 +230,7 @@ def test_what_an_objective_cannot_use_is_refused() -> None:
         pretraining_config("albert-mlm", packing="full")
     with pytest.raises(ValueError, match="generator_heads is 3; allowed: a divisor of generator_hidden_size"):
         pretraining_config("electra-rtd", generator_heads=3)
-    with pytest.raises(ValueError, match="objective electra-rtd has no model of family 'albert'; available: electra"):
+    with pytest.raises(ValueError, match="tie_encoder is true; allowed where generator_family is bert: false"):
+        pretraining_config("alectra-rtd:bert-generator", tie_encoder=True)
+    with pytest.raises(ValueError, match="objective electra-rtd has no model of family 'albert'; available: bert, ele"):
         objectives.load("electra-rtd").build(pretraining_config("electra-rtd"), AlbertConfig(**SIZES))
