@@ -1,11 +1,20 @@
-"""The journal of a study, a file that survives a power cut, and the lock that keeps launches apart."""
+"""The journal of a study, a file that survives a power cut, and what keeps two launches from writing to it.
+
+A launch locks the journal itself. Where locks mean nothing (a share mounted without them), its lease beside the journal
+shows that it lives; and whoever finds lines of somebody else in the journal writes no more.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -14,25 +23,93 @@ from study.facts.events import FILE, READER, Event, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
+from trainables.atomic_files import write_bytes
+from trainables.schema import Typed
 
+LEASE = "launch.lease"
+BEAT_SECONDS = 5.0
+SILENT_SECONDS = 15.0  # without a beat, after which a launch on another machine is dead
 _LOCK_ATTEMPTS = 10
+
+
+class Lease(Typed, frozen=True, kw_only=True):
+    """The launch that has a study. While it lives, it touches the file that holds this."""
+
+    host: str
+    boot: str  # of the kernel, and the process numbers that count there; "" if the system does not have them
+    pid: int
+    started: str  # when the process did, in the kernel's words: numbers of processes come again
+    since: str
+
+    @classmethod
+    def of_this_process(cls) -> Lease:
+        host, pid = socket.gethostname(), os.getpid()
+        return cls(host=host, boot=_boot(), pid=pid, started=_started(pid), since=to_second(utc_now()))
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        return bool(self.boot) and (self.host, self.boot) == (socket.gethostname(), _boot())
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether it is of another process of this machine, and that lives."""
+        return self.is_of_this_machine and self.pid != os.getpid() and _started(self.pid) == self.started
+
+
+def _boot() -> str:
+    """The number of the kernel's start, and of the space of its process numbers: each container has its own."""
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process started, in ticks of the kernel; "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def read_lease(folder: Path) -> Lease | None:
+    """The lease of a study folder; None if there is none, or it is being written."""
+    try:
+        return msgspec.json.decode((folder / LEASE).read_bytes(), type=Lease)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 class StudyLock:
     """Held by one launch per study folder; the kernel lets go of it when the process dies."""
 
     def __init__(self, folder: Path):
-        self._descriptor = os.open(folder / "launch.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        if not self._taken():
-            holder = os.read(self._descriptor, 200).decode(errors="replace").strip()
-            os.close(self._descriptor)
-            who = holder or "holder unknown"
-            raise ValueError(f"study {folder} is being run by another launch: {who}; allowed: wait for its end")
-        os.ftruncate(self._descriptor, 0)
-        since = to_second(utc_now())
-        os.pwrite(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}".encode(), 0)
+        """Locks the journal and leaves a lease.
 
-    def _taken(self) -> bool:
+        Raises:
+            ValueError: another launch has the study, or its file system has no locks.
+        """
+        self._path = folder / LEASE
+        self._descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            is_taken = self._taken(folder)
+            lease = read_lease(folder)
+            if not is_taken or (lease is not None and self._lives(lease)):
+                who = lease or "holder unknown"
+                raise ValueError(f"study {folder} is being run by another launch: {who}; allowed: wait for its end")
+            self._lease = msgspec.json.encode(Lease.of_this_process())
+            write_bytes(self._path, self._lease)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+        self._thread.start()
+
+    def _taken(self, folder: Path) -> bool:
         """Whether the lock is ours now. `lock_holder` takes it for a moment to look, so once is not enough."""
         for _ in range(_LOCK_ATTEMPTS):
             try:
@@ -40,22 +117,87 @@ class StudyLock:
                 return True
             except BlockingIOError:
                 time.sleep(0.02)
+            except OSError as error:
+                raise ValueError(
+                    f"{folder} is on {_file_system(folder)}, which cannot lock files ({error.strerror}); allowed: "
+                    "--out with a folder of another file system, or this one mounted with locks (NFS: without nolock)"
+                ) from None
         return False
 
+    def _lives(self, lease: Lease) -> bool:
+        """Whether the launch of a lease still runs, though its lock could be taken."""
+        if lease.is_of_this_machine:
+            return lease.runs_here
+        print(f"waiting {SILENT_SECONDS:g} s for a sign of the launch of {lease}", file=sys.stderr, flush=True)
+        before, end = self._last_beat(), time.monotonic() + SILENT_SECONDS
+        while time.monotonic() < end:
+            time.sleep(min(1.0, SILENT_SECONDS / 10))
+            if self._last_beat() != before:
+                return self._path.exists()
+        return False
+
+    def _last_beat(self) -> int:
+        try:
+            with self._path.open("rb") as file:  # opening it has a network's file system ask the server
+                return os.fstat(file.fileno()).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(BEAT_SECONDS):
+            with suppress(OSError):  # the disk is full or away
+                if self._path.exists():
+                    os.utime(self._path)
+                else:
+                    write_bytes(self._path, self._lease)
+
     def release(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
+
+
+def _file_system(folder: Path) -> str:
+    """Kind and place of the file system of a folder: `nfs4 at /home`."""
+    with suppress(OSError):
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+        above = [(len(place), f"{kind} at {place}") for place, kind in mounts if folder.resolve().is_relative_to(place)]
+        return max(above)[1]
+    return "a file system"
 
 
 def lock_holder(folder: Path) -> str | None:
     """The launch that runs the study now, in words; None if none does."""
+    lease = read_lease(folder)
     try:
-        with (folder / "launch.lock").open("rb") as file:
+        with (folder / FILE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return (folder / "launch.lock").read_text().strip() or "a launch that is just starting"
-    except FileNotFoundError:
+        return str(lease) if lease else "a launch that is just starting"
+    except OSError:  # no journal, or no locks
         pass
-    return None
+    return str(lease) if lease and lease.runs_here else None
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Ctrl-C and SIGTERM take effect after the block, not in it; only the main thread ever gets them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in numbers:
+            signal.signal(number, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 class Journal:
@@ -81,10 +223,11 @@ class Journal:
         return max(utc_now(), self.facts.time)
 
     def append(self, *events: Event) -> None:
-        """Makes events safe on disk, all at once, and then facts."""
-        self._events_file.append_lines([msgspec.json.encode(event) for event in events])
-        for event in events:
-            self.facts.apply(event)
+        """Makes events safe on disk, all at once, and then facts; no signal comes in between."""
+        with undivided():
+            self._events_file.append_lines([msgspec.json.encode(event) for event in events])
+            for event in events:
+                self.facts.apply(event)
 
     def close(self) -> None:
         """Lets other launches have the study."""

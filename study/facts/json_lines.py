@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from trainables.atomic_files import flush
+from trainables.atomic_files import flush, write_bytes
 from trainables.schema import Reader
 
 
@@ -27,13 +27,18 @@ class AppendOnlyFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         flush(path.parent)
         self._cut_torn_tail()
+        self._size = os.fstat(self._descriptor).st_size
 
     def append_lines(self, lines: Sequence[bytes]) -> None:
-        """Rows as JSON, without the ends of their lines; all are synced at once."""
+        """Rows as JSON, without the ends of their lines; all are synced at once.
+
+        Raises:
+            ValueError: a line could not be read again, or the file is no longer what this process has left.
+        """
         for line in lines:
             self._reader.read(line, where=f"{self.path}, a new line")
+        self._check_untouched()
         content = b"".join(line + b"\n" for line in lines)
-        end = os.fstat(self._descriptor).st_size
         try:
             written = os.write(self._descriptor, content)
             if written != len(content):
@@ -42,8 +47,21 @@ class AppendOnlyFile:
                 )
             os.fdatasync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, end)
+            os.ftruncate(self._descriptor, self._size)
             raise
+        self._size += written
+
+    def _check_untouched(self) -> None:
+        """Passes if nobody else has written to the file or put it away; one that was deleted is written again."""
+        now = os.fstat(self._descriptor)
+        if now.st_nlink and now.st_size != self._size:
+            raise ValueError(f"{self.path}: another process has written to it; this one writes no more")
+        if not now.st_nlink:
+            if not self.path.exists():
+                write_bytes(self.path, os.pread(self._descriptor, self._size, 0))
+            raise ValueError(
+                f"{self.path} was deleted or replaced meanwhile; the same command continues with what is there"
+            )
 
     def close(self) -> None:
         os.close(self._descriptor)

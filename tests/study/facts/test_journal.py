@@ -1,19 +1,23 @@
 """Files that survive a power cut: pytest tests/study/facts/test_journal.py"""
 
+import errno
 import fcntl
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from helpers.journals import MadeJournal, failure_of, report_of, reported, row_of
+from msgspec.structs import replace
 
-from study.facts.events import SearchClosed, TrialRetried, read_events
-from study.facts.journal import Journal
+from study.facts.events import LaunchEnded, SearchClosed, TrialRetried, read_events
+from study.facts.journal import Journal, Lease, lock_holder
 from study.facts.study_facts import read_facts
 from trainables.atomic_files import write_json
 
@@ -108,10 +112,123 @@ def test_a_second_launch_is_told_who_holds_the_study(tmp_path):
 
 def test_a_look_at_who_holds_the_study_does_not_keep_a_launch_out(tmp_path):
     Journal(tmp_path).close()
-    with (tmp_path / "launch.lock").open("rb") as look:
+    with (tmp_path / "events.jsonl").open("rb") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
         threading.Timer(0.05, fcntl.flock, (look, fcntl.LOCK_UN)).start()
         Journal(tmp_path).close()
+
+
+@pytest.fixture
+def silent_soon(monkeypatch):
+    """A launch on another machine is dead after a second without a sign."""
+    monkeypatch.setattr("study.facts.journal.SILENT_SECONDS", 1.0)
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """A file system that grants every lock to everybody, as NFS does that is mounted without them."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+
+
+@pytest.fixture
+def other_launch(tmp_path):
+    """A process that has the study of `tmp_path` open."""
+    code = (
+        "import sys; from study.facts.journal import Journal; from pathlib import Path;"
+        f"journal = Journal(Path({str(tmp_path)!r})); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"open\n"
+        yield process
+        process.kill()
+
+
+def test_second_launch_is_refused_where_locks_mean_nothing(tmp_path, no_locks, other_launch):
+    message = f"is being run by another launch: process {other_launch.pid} on"
+    with pytest.raises(ValueError, match=message):
+        Journal(tmp_path)
+    assert lock_holder(tmp_path).startswith(f"process {other_launch.pid} on")
+    other_launch.kill()
+    other_launch.wait()
+    assert lock_holder(tmp_path) is None
+    Journal(tmp_path).close()
+
+
+def test_second_launch_is_refused_when_the_lease_was_deleted(tmp_path, other_launch):
+    (tmp_path / "launch.lease").unlink()
+    with pytest.raises(ValueError, match="is being run by another launch: holder unknown"):
+        Journal(tmp_path)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_lease_of_another_machine_holds_while_it_is_touched(tmp_path, no_locks, silent_soon, monkeypatch, lives):
+    there = replace(Lease.of_this_process(), host="elsewhere")
+    monkeypatch.setattr("study.facts.journal.BEAT_SECONDS", 0.1)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(Lease, "of_this_process", lambda: there)
+        journal = Journal(tmp_path)
+    if lives:
+        with pytest.raises(ValueError, match=rf"another launch: process {os.getpid()} on elsewhere since"):
+            Journal(tmp_path)
+        journal.close()
+    else:
+        journal._lock._is_over.set()  # as if it was killed: its lease stays
+        journal._lock._thread.join()
+        Journal(tmp_path).close()
+
+
+def test_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with pytest.raises(
+        ValueError, match=r"is on \w+ at /\S*, which cannot lock files \(Function not implemented\); allowed: "
+    ):
+        Journal(tmp_path)
+
+
+def test_nothing_is_added_to_lines_of_another_process(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append(counted(journal, 1))
+    with (tmp_path / "events.jsonl").open("ab") as other:
+        other.write(msgspec.json.encode(counted(journal, 2)) + b"\n")
+    with pytest.raises(ValueError, match=r"events.jsonl: another process has written to it; this one writes no more"):
+        journal.append(counted(journal, 3))
+    journal.close()
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_deleted_journal_is_written_again(tmp_path):
+    journal = Journal(tmp_path)
+    journal.append(counted(journal, 1))
+    (tmp_path / "events.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"events.jsonl was deleted or replaced meanwhile"):
+        journal.append(counted(journal, 2))
+    journal.close()
+    assert numbers(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_during_a_flush_leaves_disk_and_memory_alike(tmp_path, monkeypatch, number):
+    """Ctrl-C while a slow disk flushes an event: it takes effect once the event is a fact."""
+    flush = os.fdatasync
+    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        made = MadeJournal(tmp_path)
+        made.begin()
+        journal = Journal(tmp_path)
+        with monkeypatch.context() as slow:
+            slow.setattr(os, "fdatasync", lambda descriptor: (flush(descriptor), signal.raise_signal(number)))
+            with pytest.raises(KeyboardInterrupt):
+                journal.append(LaunchEnded(time=journal.now(), launch=1, status="interrupted"))
+        assert journal.facts.last_launch == read_facts(tmp_path).last_launch
+        assert journal.facts.last_launch.ended is not None
+        assert signal.getsignal(number) is signal.default_int_handler
+        journal.close()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def test_an_end_that_stands_twice_counts_once_and_another_is_refused(tmp_path):
