@@ -31,6 +31,7 @@ from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
 from study.storage.addresses import is_uri
 from study.storage.trial_places import lies_now
+from trainables.atomic_files import is_unfinished
 from trainables.schema import Typed, to_plain
 
 PICTURES = "pictures"
@@ -199,8 +200,10 @@ def _files_drift(folder: Path, files: Mapping[str, bytes], *, made_by: str) -> l
 
 
 def _surplus(folder: Path, names: Mapping[str, bytes] | set[str]) -> list[str]:
-    present = sorted(path for path in folder.iterdir() if path.name not in names) if folder.is_dir() else []
-    return [f"{path} is a file that nothing here makes; stale, or written by somebody else" for path in present]
+    """Files that nothing here makes, beside those of these names and what the next write removes."""
+    present = sorted(folder.iterdir()) if folder.is_dir() else []
+    surplus = [path for path in present if path.name not in names and not is_unfinished(path)]
+    return [f"{path} is a file that nothing here makes; stale, or written by somebody else" for path in surplus]
 
 
 # ---- differences in words

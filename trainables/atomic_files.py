@@ -1,16 +1,19 @@
 """Files that are written whole or not at all, and survive a power cut. Standard library only.
 
 All have the mode of a file that is simply opened here, whatever wrote them: `safetensors` would let nobody else read.
+What a process that was killed has left unfinished, the next one that writes the same removes.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -20,11 +23,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         unfinished.touch()
-        mode = unfinished.stat().st_mode
-        write(unfinished)
-        _give_mode(unfinished, mode)
-        flush(unfinished)
-        os.replace(unfinished, path)
+        with _held(unfinished, path.name):
+            mode = unfinished.stat().st_mode
+            write(unfinished)
+            _give_mode(unfinished, mode)
+            flush(unfinished)
+            os.replace(unfinished, path)
         flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -56,15 +60,16 @@ def write_folder(folder: Path, fill: Callable[[Path], object]) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
-        mode = _mode_of_files_in(unfinished)
-        fill(unfinished)
-        for path in unfinished.rglob("*"):
-            if path.is_file():
-                _give_mode(path, mode)
-            flush(path)
-        with suppress(FileNotFoundError):
-            os.replace(folder, replaced)
-        os.replace(unfinished, folder)
+        with _held(unfinished, folder.name):
+            mode = _mode_of_files_in(unfinished)
+            fill(unfinished)
+            for path in unfinished.rglob("*"):
+                if path.is_file():
+                    _give_mode(path, mode)
+                flush(path)
+            with suppress(FileNotFoundError):
+                os.replace(folder, replaced)
+            os.replace(unfinished, folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
     shutil.rmtree(replaced, ignore_errors=True)
@@ -77,15 +82,49 @@ def add_files(folder: Path, fill: Callable[[Path], object]) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
-        mode = _mode_of_files_in(unfinished)
-        fill(unfinished)
-        for path in sorted(unfinished.iterdir()):
-            _give_mode(path, mode)
-            flush(path)
-            os.replace(path, folder / path.name)
+        with _held(unfinished, "files"):
+            mode = _mode_of_files_in(unfinished)
+            fill(unfinished)
+            for path in sorted(unfinished.iterdir()):
+                _give_mode(path, mode)
+                flush(path)
+                os.replace(path, folder / path.name)
         flush(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # on a full disk it would be in the way
+
+
+def is_unfinished(path: Path, of: str | None = None) -> bool:
+    """Whether it is what a write leaves that was killed; one of the file or folder `of` this name, if one is given."""
+    name = r".+" if of is None else re.escape(of)
+    return re.fullmatch(rf"\.{name}\.\d+(\.replaced)?", path.name) is not None
+
+
+@contextmanager
+def _held(unfinished: Path, name: str) -> Iterator[None]:
+    """Marks it as being written while this process lives, and removes what others have left of the same name."""
+    with _locked(unfinished):
+        for left in unfinished.parent.iterdir():
+            if left != unfinished and is_unfinished(left, of=name):
+                with suppress(OSError), _locked(left) as is_ours:  # of a process that lives, it is not
+                    if is_ours:
+                        shutil.rmtree(left) if left.is_dir() else left.unlink()
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether the file or folder is locked for this process: not by another one, nor where there are no locks."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_locked = True
+    except OSError:
+        is_locked = False
+    try:
+        yield is_locked
+    finally:
+        os.close(descriptor)
 
 
 def _mode_of_files_in(folder: Path) -> int:

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -112,7 +111,5 @@ def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> 
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{entry}.lock"):
             if not entry.is_dir():
-                for left in cache.glob(f".{entry.name}.*"):
-                    shutil.rmtree(left)
                 write_folder(entry, fill)
     return entry
