@@ -1,12 +1,14 @@
 """The places that data, corpora and backbones come from: the Hugging Face hub, and files of this machine."""
 
 import hashlib
+import json
 import math
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from trainables.atomic_files import write_folder
 
 HUB_SECONDS = 5  # to wait for the hub's answer
 _OFFLINE_SECONDS = 60  # until a hub that did not answer is tried again: a trial may run for days
+_DIGESTS = "digests.json"  # of the files of an entry of the cache
 _next_attempt = 0.0  # on the monotonic clock
 
 
@@ -97,19 +100,60 @@ def _hash(file: Path, size: int, modified: int) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder of tokenised data of all trials and studies of a machine, unless a caller chooses another."""
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "glue-exit-study"
+    """The folder of tokenised data of all trials and studies of a machine, unless a caller chooses another.
+
+    The first of $XDG_CACHE_HOME, ~/.cache and the temporary folder that can be written.
+
+    Raises:
+        OSError: none can.
+    """
+    user = os.getuid()
+    chosen, home = os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~/.cache")  # noqa: PTH111  # without a home, as it is
+    places = [Path(place) / "glue-exit-study" for place in (chosen, home) if place and Path(place).is_absolute()]
+    places.append(Path(tempfile.gettempdir()) / f"glue-exit-study-{user}")
+    for number, place in enumerate(places):
+        with suppress(OSError):
+            place.mkdir(mode=0o700 if place == places[-1] else 0o777, parents=True, exist_ok=True)
+            if os.access(place, os.W_OK) and (place != places[-1] or place.stat().st_uid == user):
+                if number:
+                    _say_once(f"{places[0]} cannot be written; tokenised data are in {place}")
+                return place
+    raise PermissionError(f"no place for tokenised data: none of {', '.join(map(str, places))} can be written")
+
+
+@cache
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def cached_folder(cache: Path, content: str, fill: Callable[[Path], object]) -> Path:
     """The entry of this content: there, or made by `fill` and put there. One process makes it while others wait.
 
-    What a killed process left half-written is never taken for an entry.
+    An entry has the digests of its files. One that is not what it was is made anew.
     """
     entry = cache / hashlib.sha256(content.encode()).hexdigest()[:32]
-    if not entry.is_dir():
+    if not _is_whole(entry):
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{entry}.lock"):
-            if not entry.is_dir():
-                write_folder(entry, fill)
+            if not _is_whole(entry):
+                if (entry / _DIGESTS).exists():
+                    print(f"{entry} was damaged; its tokens are made anew", file=sys.stderr)
+                write_folder(entry, lambda folder: _fill_with_digests(folder, fill))
     return entry
+
+
+def _fill_with_digests(folder: Path, fill: Callable[[Path], object]) -> None:
+    fill(folder)
+    (folder / _DIGESTS).write_text(json.dumps(_digests(folder)))
+
+
+def _is_whole(entry: Path) -> bool:
+    """Whether an entry of the cache is there, and is what was put there."""
+    try:
+        return _digests(entry) == json.loads((entry / _DIGESTS).read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return {file.name: hash_of_file(file) for file in sorted(folder.iterdir()) if file.name != _DIGESTS}

@@ -1,6 +1,9 @@
 """python -m pytest tests/trainables/data/test_examples.py"""
 
 import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from trainables.data.examples import Examples, tokenise
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
 from trainables.encoders.loading import fingerprint_tokenizer
+from trainables.sources import cache_folder
 
 RTE, SST2, STSB = TASKS["rte"], TASKS["sst2"], TASKS["stsb"]
 
@@ -119,6 +123,56 @@ def test_half_written_entry_is_not_taken_for_one(tmp_path: Path) -> None:
     (unfinished / "lengths.npy").unlink()
     assert tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path).tokens.tolist() == tokens
     assert not unfinished.exists()
+
+
+def _flip_a_byte(entry: Path) -> None:
+    content = bytearray((entry / "tokens.npy").read_bytes())
+    content[-1] ^= 1
+    (entry / "tokens.npy").write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a flipped byte": _flip_a_byte,
+    "truncated": lambda entry: os.truncate(entry / "tokens.npy", 200),
+    "emptied": lambda entry: os.truncate(entry / "lengths.npy", 0),
+    "a part removed": lambda entry: (entry / "token_types.npy").unlink(),
+    "without digests": lambda entry: (entry / "digests.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_entry_is_made_anew(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    def tokens() -> list[int]:
+        return tokenise(RTE, "dev", "mini", word_tokenizer(), max_length=64, cache=tmp_path).tokens.tolist()
+
+    right = tokens()
+    (entry,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    damage(entry)
+    assert tokens() == right
+    assert tokens() == right
+
+
+def test_cache_is_where_it_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "chosen"))
+    assert cache_folder() == tmp_path / "chosen" / "glue-exit-study"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "glue-exit-study"
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    last = tmp_path / f"glue-exit-study-{os.getuid()}"
+    assert cache_folder() == cache_folder() == last
+    assert last.stat().st_mode & 0o777 == 0o700
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"{tmp_path}/file/glue-exit-study cannot be written; tokenised data are in {last}"
+    assert len(lines) == 2
+    last.rmdir()
+    last.touch()
+    with pytest.raises(PermissionError, match=r"no place for tokenised data: none of .* can be written"):
+        cache_folder()
 
 
 def _builder(cache: Path) -> tuple[bool, list[int]]:
