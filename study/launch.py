@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room, local_gpus
 from study.command_line import guarded
-from study.decisions.machine_faults import PATIENCE_SECONDS, Faults
+from study.decisions.machine_faults import Faults
 from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
 from study.drivers.driver import end_unsettled
@@ -634,10 +634,7 @@ def _broken_off(scheduler: Scheduler) -> list[str]:
         return []
     trials = scheduler.facts.under_way.values()
     lines = [f"set aside: {describe_retries(t)}" for t in trials if scheduler.faults.is_set_aside(t.key)]
-    if scheduler.faults.patience_is_over:
-        minutes = f"{PATIENCE_SECONDS / 60:g}"
-        lines.append(f"no trial got on for {minutes} minutes, none has failed by that: {scheduler.faults.last_error}")
-    return lines
+    return [*lines, *filter(None, [scheduler.faults.surrender])]
 
 
 def _conclude(scheduler: Scheduler, folder: Path, said: str, options: LaunchOptions) -> int:

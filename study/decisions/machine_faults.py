@@ -10,11 +10,13 @@ trained; what failed before that is judged by it:
   one that has other code or data than the launch;
 - where the last that was heard of every node is a fault, all wait, twice as long each time, then one trial tries;
 - a trial that broke off on a node that is lost, is not to blame for that;
-- after `PATIENCE_SECONDS` in which no trial got on, the launch gives up. No trial has failed by any of this.
+- after `PATIENCE_SECONDS` in which no trial got on, the launch gives up; after `LASTING_PAUSES` before any trial got
+  on, if all faults are one that no waiting mends, such as a folder that cannot be written. No trial fails by this.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -26,6 +28,8 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 LEFT_OUT_SECONDS = 600.0
 PATIENCE_SECONDS = 600.0
+LASTING_PAUSES = 4  # time enough for every node to be heard of
+_LASTING = re.compile(r"^(PermissionError|ImportError|ModuleNotFoundError)\b|Read-only file system")
 DEFAULT_MAX_FAILURES = 3
 
 
@@ -61,6 +65,7 @@ class Faults:
         self._in_a_row: list[tuple[str, Failure]] = []  # since any trial got on
         self._since = 0.0  # when the first of these came
         self._pauses, self._paused_until = 0, 0.0
+        self._has_got_on = False  # any trial, in this launch
 
     def add(self, key: str, failure: Failure, *, running: int, time: str) -> list[NodeLeftOut | StudyPaused]:
         """Takes in that the trial broke off while `running` others go on; what follows for its node and the study."""
@@ -84,6 +89,7 @@ class Faults:
     def got_on(self, key: str, node: str | None) -> None:
         """Takes in that the trial trained an epoch on the node."""
         self._trials.pop(key, None)
+        self._has_got_on = True
         self._nodes.add(node)
         self._broken.pop(node or "", None)
         self._suspects = set(self._broken)
@@ -125,13 +131,20 @@ class Faults:
         return self._clock() >= self._paused_until and (self._pauses < 2 or running == 0)
 
     @property
-    def patience_is_over(self) -> bool:
-        return bool(self._in_a_row) and self._clock() - self._since >= PATIENCE_SECONDS
+    def surrender(self) -> str | None:
+        """Why nothing more is tried in this launch; None while something is."""
+        if not self._in_a_row:
+            return None
+        if self._clock() - self._since >= PATIENCE_SECONDS:
+            return f"no trial got on for {PATIENCE_SECONDS / 60:g} minutes, none has failed by that: {self._last_error}"
+        is_lasting = len({failure.error for _, failure in self._in_a_row}) == 1 and _LASTING.search(self._last_error)
+        if is_lasting and not self._has_got_on and self._pauses >= LASTING_PAUSES:
+            return f"every trial meets the same fault, and no waiting mends it: {self._last_error}"
+        return None
 
     @property
-    def last_error(self) -> str | None:
-        """Of the faults in a row."""
-        return self._in_a_row[-1][1].error if self._in_a_row else None
+    def _last_error(self) -> str:
+        return self._in_a_row[-1][1].error
 
     def avoided_by(self, key: str) -> frozenset[str]:
         """The nodes that the trial should not run on, if there is another."""

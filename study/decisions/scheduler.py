@@ -122,7 +122,7 @@ class Scheduler:
         if self.running or not under_way:
             return False
         is_stuck = all(map(self.faults.is_set_aside, under_way)) and self.faults.room(running=0)
-        return self.faults.patience_is_over or is_stuck
+        return self.faults.surrender is not None or is_stuck
 
     def report(self, key: str, report: Report, *, node: str | None = None) -> Literal["continue", "stop"]:
         """Takes in one epoch of a trial. Known ones change nothing: a trial that came back repeats its own.

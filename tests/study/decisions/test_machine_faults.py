@@ -135,11 +135,11 @@ def test_patience_is_over_after_ten_minutes_in_which_no_trial_got_on():
     launch = Launch()
     launch.breaks("x", "a")
     launch.seconds += PATIENCE_SECONDS - 1
-    assert not launch.faults.patience_is_over
+    assert launch.faults.surrender is None
     launch.seconds += 1
-    assert launch.faults.patience_is_over
+    assert launch.faults.surrender == "no trial got on for 10 minutes, none has failed by that: boom"
     launch.faults.got_on("y", "b")
-    assert not launch.faults.patience_is_over
+    assert launch.faults.surrender is None
 
 
 def test_too_little_memory_is_final_after_as_many_retries_as_are_allowed_and_a_lost_disk_never():
@@ -164,3 +164,41 @@ def test_a_node_with_other_code_is_left_out_at_once_and_looked_at_afresh_when_it
     launch.seconds += LEFT_OUT_SECONDS
     launch.faults.nodes_due(time=NOW)
     assert launch.faults.differing == set() and launch.breaks("y", "a") == []
+
+
+LASTING = [
+    "PermissionError: [Errno 13] Permission denied: '/data'",
+    "OSError: [Errno 30] Read-only file system: '/home'",
+]
+
+
+@pytest.mark.parametrize("error", [*LASTING, "ImportError: libcuda.so: cannot open shared object file"])
+def test_launch_surrenders_to_one_lasting_fault_before_any_trial_got_on(error):
+    seconds, pauses = 0.0, []
+    faults = Faults(clock=lambda: seconds)
+    while faults.surrender is None:
+        assert seconds < 60
+        pauses += faults.add("x", failure_of("machine", error=error), running=0, time=NOW)
+        seconds += pauses[-1].seconds if pauses else 1
+    assert faults.surrender == f"every trial meets the same fault, and no waiting mends it: {error}"
+    assert len(pauses) == 4
+
+
+@pytest.mark.parametrize("errors", [["OSError: [Errno 28] No space left on device"], LASTING])
+def test_launch_waits_for_faults_that_may_pass_or_differ(errors):
+    seconds = 0.0
+    faults = Faults(clock=lambda: seconds)
+    for number in range(8):
+        seconds += LONGEST_PAUSE_SECONDS
+        error = errors[number % len(errors)]
+        assert faults.add("x", failure_of("machine", error=error), running=0, time=NOW) or number == 0
+        assert faults.surrender is None
+
+
+def test_launch_waits_for_a_lasting_fault_once_a_trial_got_on():
+    launch = Launch()
+    for _ in range(8):
+        launch.seconds += LONGEST_PAUSE_SECONDS
+        for node in ("a", "b"):
+            launch.faults.add("x", failure_of("machine", error=LASTING[0], node=node), running=0, time=NOW)
+        assert launch.faults.surrender is None
