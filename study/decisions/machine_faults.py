@@ -29,7 +29,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 LEFT_OUT_SECONDS = 600.0
 PATIENCE_SECONDS = 600.0
 LASTING_PAUSES = 4  # time enough for every node to be heard of
-_LASTING = re.compile(r"^(PermissionError|ImportError|ModuleNotFoundError)\b|Read-only file system")
+_LASTING = re.compile(r"^(ImportError|ModuleNotFoundError)\b|\[Errno (1|13|30)\]")  # EPERM, EACCES, EROFS
 DEFAULT_MAX_FAILURES = 3
 
 
