@@ -187,17 +187,16 @@ def undivided() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for number in numbers:
-            signal.signal(number, lambda number, _: came.append(number))
+        for number in before:
+            signal.signal(number, lambda late, _: came.append(late))
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for late in came:
+            signal.raise_signal(late)
 
 
 class Journal:
