@@ -14,7 +14,7 @@ ARGS ?=
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
-.PHONY: study test fast-test long-test cluster-test lint fix table results soak release
+.PHONY: study test fast-test long-test cluster-test lint fix table results soak release docs
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
@@ -57,6 +57,10 @@ soak: $(WITH_TOOLS)
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.kills --kills 50 --driver local
 	PYTHONPATH=.:tests .venv/bin/python -m helpers.faults --faults 35 --driver local
+
+# The docs as a site in build/site; a dead link is an error.
+docs: $(WITH_TOOLS)
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 
 # Wheel and source archive of this version, and the test that looks into them.
 release: $(WITH_TOOLS)

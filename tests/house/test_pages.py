@@ -68,3 +68,11 @@ def test_every_decision_that_is_cited_is_there() -> None:
     sources = [path for path in ROOT.rglob("*") if path.suffix in (".py", ".md") and not installed & {*path.parts}]
     cited = {anchor for path in sources for anchor in re.findall(r"decisions\.md#([\w-]+)", path.read_text())}
     assert cited <= set(anchors)
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_that_the_code_prints() -> None:
+    packages = ("analysis", "search_spaces", "study", "trainables")
+    code = "".join(path.read_text() for package in packages for path in (ROOT / package).rglob("*.py"))
+    joined = re.sub(r'"\s*\n\s*f?"', "", code)  # a text that goes over two lines
+    shown = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
+    assert len(shown) >= 20 and [message for message in shown if message not in joined] == []

@@ -1,0 +1,102 @@
+"""Pages of the site that are made from other files: README, changelog, contributing, and the methods from their code.
+
+A hook of MkDocs (`mkdocs.yml`); `python docs/site/pages.py` prints the page of the methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # MkDocs runs hooks without the folder that they are about
+
+import search_spaces  # noqa: E402
+from trainables import method_files  # noqa: E402
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from optuna.distributions import BaseDistribution
+
+MOVED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The files of docs/ with those that are made here."""
+    from mkdocs.structure.files import File
+
+    made = {page: as_in_docs((ROOT / name).read_text()) for name, page in MOVED.items()} | {
+        "methods.md": methods_page()
+    }
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """A page of docs/ with its links to the files that have moved."""
+    for name, page in MOVED.items():
+        markdown = markdown.replace(f"](../{name}", f"]({page}")
+    return markdown
+
+
+def as_in_docs(text: str) -> str:
+    """A page of the repository's root with its links as seen from docs/."""
+    for name, page in MOVED.items():
+        text = text.replace(f"]({name}", f"]({page}")
+    return re.sub(r"\]\(docs/", "](", text)
+
+
+def methods_page() -> str:
+    """One section per method: what it is, its departures, its settings and the paper's grid."""
+    sections = [
+        "# Methods and exit rules",
+        "Generated from `trainables/` and `search_spaces/`. Published numbers of each method stand in its tables and "
+        "in `analysis/published.csv`; `study.launch --dry-run --explain METHOD/TASK` prints where a value comes from.",
+        *(section for name in method_files.names() for section in method_sections(name)),
+        "## Exit rules",
+        *exit_rules(),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def method_sections(name: str) -> Iterator[str]:
+    module = method_files.files_of(name)[0].load()
+    space = search_spaces.load(name)
+    yield f"## {name}"
+    yield inspect.getdoc(module) or ""
+    if variants := search_spaces.variants(name):
+        yield f"Variants: {', '.join(f'`{variant}`' for variant in variants)}."
+    lines = ["| field | value or range | the paper's grid |", "| --- | --- | --- |"]
+    for field, distribution in space.space.items():
+        grid = ", ".join(map(str, space.paper_grid.get(field, ())))
+        lines.append(f"| `{field}` | {range_of(distribution)} | {grid} |")
+    lines += [f"| `{field}` | {value} | |" for field, value in sorted(space.fixed.items())]
+    yield "\n".join(lines)
+    yield "Departures from the paper or its code:"
+    yield "\n".join(f"- {departure}" for departure in module.DEPARTURES)
+
+
+def range_of(distribution: BaseDistribution) -> str:
+    """`1e-05 to 0.001, log`, or the choices."""
+    if isinstance(choices := getattr(distribution, "choices", None), tuple):
+        return ", ".join(map(str, choices))
+    low, high = getattr(distribution, "low", None), getattr(distribution, "high", None)
+    return f"{low} to {high}{', log' if getattr(distribution, 'log', False) else ''}"
+
+
+def exit_rules() -> Iterator[str]:
+    from trainables.models import exit_rules as rules
+
+    for name, rule in inspect.getmembers(rules, inspect.isclass):
+        if rule.__module__ == rules.__name__ and not name.startswith("_"):
+            yield f"### {name}\n\n{inspect.getdoc(rule) or ''}"
+
+
+if __name__ == "__main__":
+    print(methods_page())

@@ -1,0 +1,43 @@
+"""The docs as a site: built strictly, complete, and readable without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.places import PATIENCE_SECONDS, ROOT
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_page_of_the_docs_is_built(site):
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert {*pages, "index", "changelog", "contributing", "methods"} <= {path.stem for path in site.glob("*.html")}
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    for page in site.glob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|img)[^>]* src=\"(http[^\"]+)|<link[^>]* rel=\"stylesheet\"[^>]* href=\"(http[^\"]+)",
+            page.read_text(),
+        )
+        assert loaded == [], page.name
+
+
+def test_the_methods_page_has_the_departures_and_exit_rules_of_the_code(site):
+    text = (site / "methods.html").read_text()
+    assert "at most 25 epochs, as in the code; the paper names no limit" in text and "Patience" in text
