@@ -45,6 +45,7 @@ from study.launch_options import (
     check_options,
     default_driver,
     is_installed,
+    origins_of_settings,
     plan_from,
     settings_of,
 )
@@ -334,7 +335,7 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         names = [arm.name for arm in resolved.arms if not arm.repeat]
         known = [f"{method}/{task}" for method in method_files.names() for task in trainable_tasks()]
         method, _, task = resolve_name(options.explain, names, what="arm of this study", known=known).partition("/")
-        print(explain(resolved.asked, method, task))
+        print(explain(resolved.asked, method, task, origins=origins_of_settings(options, resolved.asked)))
         return 0
     if options.toml:
         print(plan_as_toml(resolved.asked), end="")

@@ -28,6 +28,7 @@ from study.plans.ranges import (
     Choices,
     Interval,
     Setting,
+    in_option,
     is_searched,
     joined,
     lay_over,
@@ -340,9 +341,7 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
     Raises:
         ValueError: one is no setting, or a field is both fixed and searched.
     """
-    words: dict[str, Value] = {} if options.attention is None else {**ATTENTION[options.attention]}
-    if options.epochs is not None:
-        words["epochs"] = options.epochs
+    words = {field: value for field, (_, value) in _words(options).items()}
     pairs = [read_setting(text, "--set") for text in options.settings]
     fixed = {_meant_key(key, f"--set {key}"): value for key, value in pairs}
     searched = dict[str, Choices | Interval]()
@@ -355,6 +354,26 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
             raise ValueError(f"--search {text}: {fault}") from None
     said = joined(fixed, searched)
     return {**{field: value for field, value in words.items() if field not in searched}, **said}
+
+
+def _words(options: StudyOptions) -> dict[str, tuple[str, Value]]:
+    """The fields that --attention and --epochs fix: the option, and the value."""
+    epochs: dict[str, tuple[str, Value]] = {} if options.epochs is None else {"epochs": ("--epochs", options.epochs)}
+    if options.attention is None:
+        return epochs
+    named = f"--attention {options.attention}"
+    return {field: (named, value) for field, value in ATTENTION[options.attention].items()} | epochs
+
+
+def origins_of_settings(options: StudyOptions, plan: Plan) -> dict[str, str]:
+    """The option or file that each setting of the plan really came from, by the option that says the same."""
+    said, words = settings_of(replace(options, epochs=None, attention=None)), _words(options)
+    file = f"--plan {options.plan}" if options.plan else f"--continue {options.continue_study}"
+    return {
+        in_option(key, setting): words[key][0] if key in words else f"{file}: {key}"
+        for key, setting in plan.settings.items()
+        if key not in said
+    }
 
 
 def _meant_key(key: str, named: str) -> str:

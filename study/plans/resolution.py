@@ -218,8 +218,12 @@ def resolve_configuration(plan: Plan, method: str, task: str) -> Resolution:
     return Resolution(fixed, tuned, post_hoc, first, backbone, tokenizer)
 
 
-def explain(plan: Plan, method: str, task: str) -> str:
-    """Every field of the arm's configuration with its value or range and where that comes from, a line each."""
+def explain(plan: Plan, method: str, task: str, *, origins: Mapping[str, str]) -> str:
+    """Every field of the arm's configuration with its value or range and where that comes from, a line each.
+
+    Args:
+        origins: what stands for an option that says the same and was not given.
+    """
     resolution = resolve_configuration(plan, method, task)
     rows = [(name, json.dumps(layered.value), layered.origin) for name, layered in resolution.fixed.items()]
     rows += [(name, str(range_of(layered.value)), layered.origin) for name, layered in resolution.tuned.items()]
@@ -246,6 +250,7 @@ def explain(plan: Plan, method: str, task: str) -> str:
         first.append(f"  sampler: {describe_sampler(plan.sampler, samples, plan.early_stopping)}")
     fields = resolution.fixed.keys() | resolution.tuned.keys()
     notes = [f"  {line}" for line in trainables.departures(method) if fields & {*line.split()}]
+    rows = [(name, value, origins.get(origin, origin)) for name, value, origin in rows]
     return "\n".join([f"{method}/{task}", *in_columns(rows), *first, *notes])
 
 

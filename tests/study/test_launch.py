@@ -231,11 +231,28 @@ def test_explaining_an_arm_says_of_each_value_where_it_comes_from(tmp_path):
     arguments = ["--task", "rte", "--set", "beta=0.5", "--epochs", "3", "--explain", "palbert/rte"]
     done = run(*arguments, "--dry-run", "--out", str(tmp_path))
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert "beta 0.5 --set beta" in lines and "epochs 3 --set epochs" in lines
+    assert "beta 0.5 --set beta" in lines and "epochs 3 --epochs" in lines
     assert "batch_size 32 search_spaces/palbert.py MINI_FIXED" in lines
     assert "learning_rate 0.001 to 0.002 log search_spaces/palbert.py MINI_SPACE" in lines
     assert 'lambda_layer_arch "linear" | "linear_cat" | "linear_diff" | "rnn" search_spaces/palbert.py SPACE' in lines
     assert "backbone mini-albert search_spaces/palbert.py BACKBONE['mini']" in lines
+
+
+def test_an_explained_value_names_the_option_or_the_file_that_was_given(tmp_path, capsys):
+    file = tmp_path / "plan.toml"
+    file.write_text('tasks = ["rte"]\n[set]\nepochs = 7\nbatch_size = 8\n')
+    explained = ["--plan", str(file), "--dry-run", "--explain", "palbert/rte"]
+    assert (
+        launch.main([*explained, "--attention", "nystrom", "--set", "num_landmarks=16", "--set", "batch_size=4"]) == 0
+    )
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {
+        f"epochs 7 --plan {file}: epochs",
+        "batch_size 4 --set batch_size",
+        'attention "nystrom" --attention nystrom',
+        "conv_kernel_size 33 --attention nystrom",
+        "num_landmarks 16 --set num_landmarks",
+    } <= {*lines}
 
 
 @pytest.mark.skipif(not SHARED_GLUE.exists(), reason="the real GLUE files are not beside the repository")
