@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.places import ROOT
 
-from study import launch, pretrain
+import trainables
+from study import launch, launch_options, pretrain, submit
 from study.launch_options import build_parser, plan_from
 from study.plans.resolution import resolve_configuration
+from trainables import objectives
+from trainables.encoders.word_vocabulary import word_model
 
 PAGE = (ROOT / "docs" / "coming_from.md").read_text()
 COMMANDS = [
     line.split()[2:] for block in re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()
 ]
+PARSERS = [module.build_parser() for module in (launch_options, pretrain, submit)]
 LAUNCHES = [words[1:] for words in COMMANDS if words[0] == "study.launch"]
 
 # What the commands of the READMEs say, in this order, as far as a field here means it.
@@ -59,8 +65,55 @@ def test_launch_has_the_values_of_the_repository_and_searches_nothing(
     assert not found.tuned or method == "electra-small"
 
 
-@pytest.mark.parametrize("words", [words[1:] for words in COMMANDS if words[0] == "study.pretrain"], ids=" ".join)
-def test_pretraining_can_be_planned(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+PRETRAININGS = [words[1:] for words in COMMANDS if words[0] == "study.pretrain"]
+SHAREBERT = {"learning_rate": 1e-3, "batch_size": 4000, "gradient_accumulation": 16, "steps": 23_000,
+             "warmup_steps": 1380, "schedule": "linear", "gradient_clip": 0.5, "weight_decay": 0.01,
+             "optimizer": "adamw", "adam_beta2": 0.98, "adam_epsilon": 1e-6, "hidden_dropout": 0.1}  # fmt: skip
+# What the scripts of the repositories say, by objective and backbone.
+WANTED_PRETRAININGS: dict[tuple[str, str], dict[str, Any]] = {
+    ("alectra-rtd", "alectra-small"): {"learning_rate": 2e-3, "batch_size": 512, "steps": 500_000,
+                                       "warmup_steps": 40_000, "optimizer": "lamb_clamped", "weight_decay": 0.01},
+    ("mlm", "sharebert-small"): SHAREBERT,
+    ("mlm", "sharebert-base"): SHAREBERT,
+    ("albert-mlm", "albert-base"): {"learning_rate": 1e-4, "batch_size": 1024, "gradient_accumulation": 128,
+                                    "steps": 125_000, "mask_probability": 0.15, "attention": "nystrom",
+                                    "conv_kernel_size": 33, "schedule": "constant", "max_length": 512},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", PRETRAININGS, ids=" ".join)
+def test_pretraining_has_the_values_of_the_repository(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    request = pretrain.resolve(pretrain.build_parser().options(words))
+    wanted = WANTED_PRETRAININGS.get((request.objective, request.backbone.value), {})
+    assert {name: request.fields[name].value for name in wanted} == wanted
     here = " ".join("mini" if word.startswith("hub:") else word for word in words)
     without_hub = here.replace("--backbone sharebert-base --tokenizer google-bert/bert-base-uncased", "").split()
     assert pretrain.main([*without_hub, "--dry-run"]) == 0
+
+
+def test_every_pretraining_that_is_compared_is_a_command() -> None:
+    requests = [pretrain.resolve(pretrain.build_parser().options(words)) for words in PRETRAININGS]
+    assert {*WANTED_PRETRAININGS} <= {(request.objective, request.backbone.value) for request in requests}
+
+
+@pytest.mark.parametrize(("width", "layers"), [(768, 6), (1024, 24), (2048, 24)])
+def test_the_sizes_of_another_repository_can_be_pretrained(width: int, layers: int, tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.M | re.S)
+    sizes = {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": layers}
+    (tmp_path / "hps").mkdir()
+    (tmp_path / "hps" / "config.json").write_text(json.dumps(json.loads(text) | sizes))
+    (tmp_path / "words").mkdir()
+    word_model(["a man sleeps"]).save(str(tmp_path / "words" / "tokenizer.json"))
+    own = ["--backbone", str(tmp_path / "hps"), "--tokenizer", str(tmp_path / "words"), "--attention", "nystrom"]
+    assert pretrain.main(["albert-mlm", "--corpus", "mini", "--to", str(tmp_path / "to"), *own, "--dry-run"]) == 0
+
+
+def test_the_tables_name_options_and_fields_that_exist() -> None:
+    flags = {flag for parser in PARSERS for action in parser._actions for flag in action.option_strings}
+    fields = {name for method in trainables.available() for name in trainables.load(method).Config.__struct_fields__}
+    fields |= {name for each in objectives.available() for name in objectives.load(each).Config.__struct_fields__}
+    here = " ".join(line.split(" | ", 1)[1] for line in PAGE.splitlines() if line.startswith("| `"))
+    code = re.findall(r"`([^`]+)`", here)
+    assert {word for text in code for word in text.split() if word.startswith("--")} <= flags
+    named = {word.partition("=")[0].removeprefix("--set ") for word in code if "_" in word and "/" not in word}
+    assert named - {"CUDA_VISIBLE_DEVICES", "linear_cat", "linear_diff"} <= fields
