@@ -36,6 +36,10 @@ FIXED: dict[str, Value] = {
 }
 FIXED_BY_TASK: dict[str, Configuration] = {"rte": {"epochs": 10}, "stsb": {"epochs": 10}}
 
+# The README of lmtuners, below: its ELECTRA-small (shoarora/electra-small-owt) is a BERT that is loaded as
+# `BertForSequenceClassification`, and the rest is "taken from the appendix in Clark 2020".
+VARIANTS: dict[str, Configuration] = {"lmtuners": {"head": "pooled", "weight_decay": 0.0, "schedule": "linear"}}
+
 BACKBONE = {"mini": "mini-electra", "paper": "google/electra-small-discriminator"}
 FAMILIES = ("electra", "bert")  # lmtuners' ELECTRA-small is a BERT
 

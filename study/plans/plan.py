@@ -180,15 +180,21 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT and PABEE
+NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE and lmtuners
+    "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",
+    "d_loss_weight": "discriminator_weight",
     "exit_criteria": "exit",
+    "generator_type": "generator_family",
     "hidden_dropout_prob": "hidden_dropout",
     "lambda_lr": "lambda_learning_rate",
     "lambda_p": "prior_lambda",
     "lr": "learning_rate",
+    "lr_schedule": "schedule",
     "max_grad_norm": "gradient_clip",
     "max_seq_length": "max_length",
+    "max_steps": "steps",
+    "mlm_prob": "mask_probability",
     "num_train_epochs": "epochs",
     "num_warmup_steps": "warmup_steps",
     "pabee_patience": "patience",

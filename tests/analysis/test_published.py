@@ -96,14 +96,26 @@ def test_a_backbone_without_owner_or_with_a_commit_is_the_published_one(tmp_path
 
 
 def test_a_part_of_a_name_is_no_backbone_of_electra_s_table(tmp_path):
-    records = arm("electra-small", "sst2", [0.9] * 5)
+    records = arm("electra-small", "sst2", [0.9] * 5, config=config_of("electra-small") | {"head": "pooled"})
     made = table(write_study(tmp_path, records, backbone="shoarora/electra-small-owt"), "electra")
     assert beneath(made, "electra-small") == ["published ELECTRA-Small-OWT (ours, 17M)"]
 
 
+def test_lmtuners_electra_stands_beside_a_pooled_head_alone(tmp_path):
+    heads = {"electra-small": "first_token", "electra-small:lmtuners": "pooled"}
+    configs = {method: config_of("electra-small") | {"head": head} for method, head in heads.items()}
+    records = [row for method, config in configs.items() for row in arm(method, "sst2", [0.9] * 5, config=config)]
+    made = table(write_study(tmp_path / "both", records, backbone="shoarora/electra-small-owt"), "electra")
+    assert beneath(made, "electra-small") == []
+    assert beneath(made, "electra-small:lmtuners") == ["published ELECTRA-Small-OWT (ours, 17M)"]
+    made = table(write_study(tmp_path / "one", records[:5], backbone="shoarora/electra-small-owt"), "electra")
+    assert "with head pooled; here first_token" in apart(made, "ELECTRA-Small-OWT (ours, 17M)")[0]
+
+
 def test_a_cell_with_another_start_stands_apart_and_the_others_beside(tmp_path):
     backbone = "shoarora/electra-small-owt"
-    records = arm("electra-small", "sst2", [0.88] * 5) + arm("electra-small", "rte", [0.6] * 5)
+    config = config_of("electra-small") | {"head": "pooled"}
+    records = [row for task in ("sst2", "rte") for row in arm("electra-small", task, [0.8] * 5, config=config)]
     made = table(write_study(tmp_path, records, backbone=backbone), "electra")
     line = next(line for line in made.lines if line.label == "published ELECTRA-Small-OWT (ours, 17M)")
     assert set(line.entries) == {"parameters", "sst2"}

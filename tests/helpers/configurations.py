@@ -13,7 +13,7 @@ def values_of(method: str, task: str = "rte") -> dict[str, Any]:
     """Every field of the method's configuration on the task."""
     space = search_spaces.load(method)
     first = {field: menu[0] for field, menu in space.paper_grid.items()}
-    return {**space.fixed, **space.fixed_by_task.get(task, {}), **first}
+    return {**space.fixed, **space.fixed_by_task.get(task, {}), **first, **space.variant}
 
 
 def config_of(method: str, task: str = "rte", **changes: Any) -> TrainingConfig:

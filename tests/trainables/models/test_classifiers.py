@@ -3,7 +3,7 @@
 import pytest
 import torch
 from helpers.configurations import config_of
-from transformers import AutoConfig
+from transformers import AutoConfig, BertConfig, BertForSequenceClassification
 from transformers.models.electra.modeling_electra import ElectraClassificationHead
 from transformers.models.roberta.modeling_roberta import RobertaClassificationHead
 
@@ -67,6 +67,19 @@ def test_electra_s_pooled_head_is_that_of_transformers():
     other.load_state_dict(model.state_dict())
     batch = batch_of([0, 1])
     assert torch.equal(model.all_exits(batch).logits, other.all_exits(batch).logits)
+
+
+def test_lmtuners_electra_is_read_as_by_bert_for_sequence_classification(tmp_path):
+    """As the README loads it: the pooler is the checkpoint's."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    other = BertForSequenceClassification(BertConfig(vocab_size=30, max_position_embeddings=16, **sizes)).eval()
+    other.base_model.save_pretrained(tmp_path)
+    model, _ = model_of("electra-small:lmtuners", str(tmp_path))
+    model.classifier.load_state_dict(other.classifier.state_dict())
+    batch = batch_of([0, 1])
+    theirs = other(batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    torch.testing.assert_close(model.all_exits(batch).logits[-1], theirs)
+    assert all(parameter.requires_grad for parameter in model.encoder.pooler.parameters())
 
 
 @pytest.mark.parametrize(
