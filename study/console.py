@@ -27,6 +27,7 @@ COMMANDS = {
         "what is done, running, failed and missing, of a study or of all in a folder",
     ),
     "tables": ("analysis.tables", "regenerate the tables of studies"),
+    "compare": ("analysis.compare", "test the differences of methods by predictions from any program"),
     "explain": ("analysis.explain", "from a cell to its runs"),
     "verify": ("analysis.verify", "recompute every number"),
     "report": ("analysis.report", "one HTML page about a study"),

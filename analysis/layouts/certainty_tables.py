@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from analysis.layouts.evidence import Evidence, Measure, make_table, mark_meanings, over_seeds
+from analysis.layouts.evidence import Evidence, Measure, make_table, mark_meanings, of_studies, over_seeds
 from analysis.layouts.paper_tables import Pair, pairs_with_published, verdict_notes
 from analysis.layouts.table import (
     DIFFERENCE,
@@ -21,6 +21,8 @@ from analysis.layouts.table import (
     Line,
     Style,
     Table,
+    fill,
+    headings,
 )
 from analysis.statistics import comparisons
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
@@ -86,57 +88,69 @@ COMPARISONS: list[Column[Comparison | OverTasks]] = [
 
 def comparisons_table(evidence: Evidence) -> Table | None:
     """The difference of every method to the baseline, by task and over all tasks; None without a test."""
-    baseline, compared = evidence.baseline, [one for one in evidence.comparisons if one.family == "baseline"]
+    table = with_baseline(evidence.comparisons, evidence.baseline)
+    return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
+
+
+def comparisons_of_others_table(evidence: Evidence) -> Table | None:
+    """The pairs without the baseline; None if there are none that can be tested."""
+    table = without_baseline(evidence.comparisons, evidence.baseline)
+    return table and of_studies(evidence, replace(table, title=f"{table.title}{{data}}"))
+
+
+def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
+    """The comparisons with the baseline, by task and over all tasks; None if there are none."""
+    compared = [one for one in compared if one.family == "baseline"]
     turned = [_turned(one) if one.row == baseline else one for one in compared]
     means = comparisons.over_tasks(compared, baseline)
     subjects: list[tuple[str, Comparison | OverTasks]] = []
-    for row in evidence.rows:
-        subjects += [(_pair_in_words(one), one) for one in turned if one.row == row.label]
-        if (mean := means.get(row.label)) is not None:
-            subjects.append((f"{row.label} - {baseline}, mean over {mean.tasks} tasks", mean))
+    for row in dict.fromkeys(one.row for one in turned):
+        subjects += [(_pair_in_words(one), one) for one in turned if one.row == row]
+        if (mean := means.get(row)) is not None:
+            subjects.append((f"{row} - {baseline}, mean over {mean.tasks} tasks", mean))
     if not subjects:
         return None
-    return make_table(
-        evidence,
-        "comparisons",
-        title=f"Comparisons with {baseline}{{data}}",
+    return Table(
+        name="comparisons",
+        title=f"Comparisons with {baseline}",
         first_column="pair",
-        columns=COMPARISONS,
-        subjects=subjects,
+        columns=headings(COMPARISONS),
+        lines=fill(COMPARISONS, subjects),
         marks=mark_meanings(baseline),
         caption=(
             "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
             f"t-test with a bootstrapped example variance). Holm is over the {counted(len(compared), 'comparison')} "
             f"with {baseline}{', and apart over the means, whose intervals hold all together' if means else ''}."
         ),
-        further={
+        sidecar={
+            "comparisons": [one.to_json() for one in compared],
             "over_tasks": [
                 {"row": row, "baseline": baseline, "difference": vars(own.test)}
                 | {"adjusted_p_value": own.adjusted_p_value, "tasks": own.tasks}
                 for row, own in means.items()
-            ]
+            ],
         },
     )
 
 
-def comparisons_of_others_table(evidence: Evidence) -> Table | None:
-    """The pairs without the baseline; None if there are none that can be tested."""
-    others = [one for one in evidence.comparisons if one.family == "others"]
+def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
+    """The other comparisons; None if there are none."""
+    others = [one for one in compared if one.family == "others"]
     if not others:
         return None
-    return make_table(
-        evidence,
-        "comparisons_of_others",
-        title=f"Comparisons without {evidence.baseline}{{data}}" if evidence.baseline else "Comparisons{data}",
+    return Table(
+        name="comparisons_of_others",
+        title=f"Comparisons without {baseline}" if baseline else "Comparisons",
         first_column="pair",
-        columns=COMPARISONS,
-        subjects=[(_pair_in_words(one), one) for one in others],
+        columns=headings(COMPARISONS),
+        lines=fill(COMPARISONS, [(_pair_in_words(one), one) for one in others]),
         caption=f"They mark nothing; Holm is over these {counted(len(others), 'comparison')}.",
+        sidecar={"comparisons": [one.to_json() for one in others]},
     )
 
 
 def _pair_in_words(one: Comparison) -> str:
-    return f"{one.row} - {one.other}, {TASKS[one.task].title}"
+    return f"{one.row} - {one.other}, {TASKS[one.task].title if one.task in TASKS else one.task}"
 
 
 def _turned(one: Comparison) -> Comparison:

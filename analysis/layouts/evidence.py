@@ -109,22 +109,29 @@ def make_table(
     then `lines` made elsewhere. `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell,
     `further` is the rest of the sidecar, `others` are fields of `Table`.
     """
-    has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
-    is_untrained = any(study.file.plan.untrained for study in evidence.studies)
-    data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
-    seeds = seeds_in_words(evidence.studies, evidence.rows)
-    filled_title = title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
     filled = [*fill(columns, subjects), *task_lines(evidence, measures), *lines]
-    return Table(
+    table = Table(
         name=name,
-        title=filled_title[0].upper() + filled_title[1:],
+        title=title,
         columns=headings(columns) or task_columns(evidence.studies, PAPER_TASKS),
         lines=[line for line in filled if line.entries],
         caption=caption,
         notes=list(notes),
-        sidecar=_sidecar(evidence, facts) | dict(further),
+        sidecar=dict(further),
         **others,
     )
+    return of_studies(evidence, table, facts)
+
+
+def of_studies(evidence: Evidence, table: Table, facts: Callable[[Cell], dict[str, Any]] = lambda _: {}) -> Table:
+    """The table with its title filled in, and in its sidecar what it was made of."""
+    has_glue = any(cell.task in TRAINABLE_TASKS for _, cell in evidence.cells)
+    is_untrained = any(study.file.plan.untrained for study in evidence.studies)
+    data = " on mini-GLUE" * evidence.on_mini + ", untrained backbone" * is_untrained
+    seeds = seeds_in_words(evidence.studies, evidence.rows)
+    title = table.title.format(glue="GLUE " * has_glue, data=data, seeds=seeds)
+    sidecar = _sidecar(evidence, facts) | table.sidecar
+    return replace(table, title=title[0].upper() + title[1:], sidecar=sidecar)
 
 
 def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]:

@@ -219,7 +219,8 @@ def _matthews(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) 
 
 
 def _pearson(weights: np.ndarray, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    x, y = predictions - predictions.mean(axis=1, keepdims=True), labels - labels.mean()
+    x, y = predictions.astype(float), labels.astype(float)  # scores of models have 24 bits
+    x, y = x - x.mean(axis=1, keepdims=True), y - y.mean()
     mean_x, mean_y = _means(weights, x), _means(weights, y[None])
     covariance = _means(weights, x * y) - mean_x * mean_y
     variances = (_means(weights, x**2) - mean_x**2) * (_means(weights, y[None] ** 2) - mean_y**2)

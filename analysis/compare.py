@@ -1,0 +1,119 @@
+"""Tests the differences of methods by their predictions, from whichever program these are.
+
+python -m analysis.compare FILE ... [--baseline METHOD] [--metric [TASK=]METRIC] [--out FOLDER]
+
+A file has a row for each answer: the columns method, task, seed, example, label and answer. Test, intervals, power and
+Holm's correction are those of a study's tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from analysis.layouts.certainty_tables import with_baseline, without_baseline
+from analysis.layouts.rendering import render
+from analysis.layouts.table import POINTS_RANGE, Entry, Line, Table
+from analysis.statistics.comparisons import compare
+from analysis.statistics.samples import Place, Sample, resample
+from analysis.studies.given_predictions import COLUMNS, ENDINGS, meant_metric, read_answers
+from analysis.tables import table_files
+from study.command_line import Parser, argument, guarded, option
+from study.facts.plain_words import counted, for_screen
+from study.storage.addresses import make_writable
+from study.storage.output_places import check_folder
+from trainables.atomic_files import write_text
+from trainables.data.metrics import metric_words
+from trainables.schema import Typed
+from trainables.spelling import resolve_name
+
+
+def compared_tables(paths: Sequence[Path], metrics: Mapping[str, str], baseline: str | None = None) -> list[Table]:
+    """The mean scores, the comparisons with the baseline, and the other comparisons; without those that are empty.
+
+    Raises:
+        ValueError: the files cannot be compared, or the baseline is in none of them.
+    """
+    samples = resample(read_answers(paths, metrics))
+    if baseline is not None:
+        baseline = resolve_name(baseline, dict.fromkeys(method for method, _ in samples), what="method in these files")
+    compared = compare(samples, baseline)
+    if not compared:
+        raise ValueError("there is nothing to compare; allowed: two or more methods on one task")
+    tables = [_scores(samples), with_baseline(compared, baseline), without_baseline(compared, baseline)]
+    return [table for table in tables if table is not None]
+
+
+def _scores(samples: Mapping[Place, Sample]) -> Table:
+    """The mean scores with their intervals."""
+    tasks = {task: sample.answers[0].task for (_, task), sample in samples.items()}
+    seeds = max(len(sample.scores) for sample in samples.values())
+    entries: dict[str, dict[str, Entry]] = {}
+    for (method, task), sample in samples.items():
+        interval, number = sample.mean_interval, len(sample.scores)
+        mean = POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
+        entries.setdefault(method, {})[task] = replace(mean, n=number, off_protocol=number != seeds)
+    scored = ", ".join(f"{task.title} by {metric_words(task)}" for task in tasks.values())
+    return Table(
+        name="scores",
+        title=f"Mean scores over {seeds} seeds",
+        columns={name: task.title for name, task in tasks.items()},
+        lines=[Line(method, line) for method, line in entries.items()],
+        caption=f"Points, with 95 % intervals over seeds and examples; {scored}.",
+        notes=[
+            f"{method} on {task}: {equal} of {counted(number, 'pair')} of seeds answer alike to every example; a seed "
+            "that changes nothing is no repetition"
+            for (method, task), sample in samples.items()
+            if (equal := equal_pairs(sample))
+            for number in [len(sample.scores) * (len(sample.scores) - 1) // 2]
+        ],
+    )
+
+
+def equal_pairs(sample: Sample) -> int:
+    """The number of pairs of seeds with the same answers."""
+    return sum(np.array_equal(one.answers, other.answers) for one, other in combinations(sample.answers, 2))
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    files: Annotated[list[str], argument("FILE", f"rows of {', '.join(COLUMNS)}; ends in {', '.join(ENDINGS)}")]
+    baseline: Annotated[str | None, option("the method that the others are tested against", "METHOD")] = None
+    metric: Annotated[list[str], option("of a task, or of all; default: GLUE's own", "[TASK=]METRIC")] = []
+    out: Annotated[str | None, option("writes the tables there, in every format and with all digits", "FOLDER")] = None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return guarded("analysis.compare", lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = build_parser().options(argv)
+    metrics = {}
+    for text in options.metric:
+        task, _, metric = text.rpartition("=")
+        metrics[task] = meant_metric(metric)
+    if options.out is not None:
+        check_folder("--out", Path(options.out))
+    tables = compared_tables([Path(name) for name in options.files], metrics, options.baseline)
+    print(for_screen("\n".join(render(table, "md") for table in tables), sys.stdout), end="")
+    if options.out is not None:
+        make_writable(options.out)
+        for name, text in (file for table in tables for file in table_files(table).items()):
+            write_text(Path(options.out) / name, text)
+    return 0
+
+
+def build_parser() -> Parser[Options]:
+    return Parser(Options, "analysis.compare", "Test the differences of methods by their predictions.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Reads predictions that any program wrote: a row for each answer, as CSV, TSV, JSON Lines or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from analysis.studies.stored_predictions import Answers
+from trainables.data.tasks import TASKS, Task
+from trainables.spelling import is_same_name, resolve_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAMES = ("method", "task", "seed", "split", "draw", "example")  # say whose answer it is, and to what
+WITHOUT = {"split": "", "draw": ""}  # columns that a file may lack, and what they say then
+COLUMNS = ("method", "task", "seed", "example", "label", "answer")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+METRICS = {name: name for name in ("accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman")} | {
+    "mcc": "matthews"
+}
+OF_TWO_CLASSES = ("f1", "matthews")
+OF_NUMBERS = ("pearson", "spearman")
+
+
+def meant_metric(name: str) -> str:
+    """The metric of this name.
+
+    Raises:
+        ValueError: no metric has this name.
+    """
+    return METRICS[resolve_name(name, METRICS, what="metric")]
+
+
+def read_answers(paths: Sequence[Path], metrics: Mapping[str, str]) -> dict[tuple[str, str], list[Answers]]:
+    """The answers of every seed, by method and task, in these files together.
+
+    Args:
+        metrics: task -> metric, where it is not GLUE's; "" stands for all other tasks.
+
+    Raises:
+        ValueError: a file cannot be read, or its rows do not fit together.
+    """
+    import pandas as pd
+
+    rows = pd.concat([_read(path) for path in paths], ignore_index=True)
+    rows["task"] = rows["task"].map({name: _task_name(name) for name in rows["task"].unique()})
+    metrics = {_task_name(name): metric for name, metric in metrics.items()}
+    if unknown := [name for name in metrics if name and name not in {*rows["task"]}]:
+        raise ValueError(f"--metric {unknown[0]}={metrics[unknown[0]]}: allowed: {', '.join(rows['task'].unique())}")
+    answered = {}
+    for name, own in rows.groupby("task", sort=False):
+        task = _task(str(name), metrics.get(str(name), metrics.get("")), list(own["split"].unique()))
+        for method, seeds in _answers(task, own).items():
+            answered[method, task.name] = seeds
+    return answered
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """The rows of a file. Names are texts; labels and answers are numbers where all of a column are."""
+    import pandas as pd
+
+    texts = dict.fromkeys(NAMES, "str")
+    table = partial(pd.read_csv, dtype=texts, na_values=[""], keep_default_na=False, low_memory=False)
+    readers: dict[str, Callable[..., Any]] = {
+        ".csv": table,
+        ".tsv": partial(table, sep="\t"),
+        ".jsonl": partial(pd.read_json, lines=True, dtype=False, precise_float=True),
+        ".parquet": pd.read_parquet,
+    }
+    if not path.is_file() or path.suffix not in readers:
+        raise ValueError(f"{path}: allowed: a file that ends in {', '.join(readers)}")
+    try:
+        rows: pd.DataFrame = readers[path.suffix](path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
+    if missing := [name for name in COLUMNS if name not in rows]:
+        raise ValueError(f"{path} lacks the column {missing[0]}; it has {', '.join(map(str, rows.columns))}")
+    for name in COLUMNS:
+        if len(empty := np.flatnonzero(rows[name].isna())):
+            raise ValueError(f"{path}: {name} is missing in {len(empty)} of {len(rows)} rows, first in {empty[0] + 1}")
+    rows = rows.assign(**{name: text for name, text in WITHOUT.items() if name not in rows})
+    return rows[[*NAMES, "label", "answer"]].astype(texts)
+
+
+def _task_name(name: str) -> str:
+    """The name as GLUE's task has it, if it is one."""
+    return next((known for known in TASKS if is_same_name(known, name)), name)
+
+
+def _task(name: str, metric: str | None, splits: Sequence[str]) -> Task:
+    """GLUE's task of this name, or one that is scored by `metric`."""
+    if metric is not None:
+        own = Task(name=name, title=name, text_columns=(), labels=(), metrics=(), file_columns=())
+        return replace(TASKS.get(name, own), metrics=(metric,), dev_splits=("dev",))
+    if name not in TASKS:
+        menu = ", ".join(METRICS)
+        raise ValueError(f"{name} is no task of GLUE; --metric {name}=METRIC says how it is scored, by {menu}")
+    task = TASKS[name]
+    if len(task.dev_splits) > 1 and {*splits} != {*task.dev_splits}:
+        has, both = ", ".join(filter(None, splits)) or "no split", " and ".join(task.dev_splits)
+        raise ValueError(f"{name} has {has}; allowed: {both} in a column split, or --metric {name}=accuracy")
+    return task
+
+
+def _answers(task: Task, rows: pd.DataFrame) -> dict[str, list[Answers]]:
+    """The answers of the seeds of each method, all to the same examples in one order, however the rows are ordered."""
+    rows = _numbered(task, rows)
+    examples = rows.drop_duplicates("position")
+    ids, labels = examples["example"].to_numpy(), examples["label"].to_numpy()
+    if len(other := np.flatnonzero(rows["label"].to_numpy() != labels[rows["position"]])):
+        raise ValueError(f"{task.name}: example {rows['example'].iloc[other[0]]} has more than one label")
+    splits = examples["split"].to_numpy(str) if len(task.dev_splits) > 1 else np.repeat(task.dev_splits, len(ids))
+    found: dict[str, list[Answers]] = {}
+    for (method, seed), own in rows.groupby(["method", "seed"], sort=False):
+        answers = _of_one_model(f"{method} on {task.name}, seed {seed}", own, ids)
+        found.setdefault(str(method), []).append(Answers(task, ids, splits, labels, answers))
+    if alone := [method for method, seeds in found.items() if len(seeds) < 2]:
+        raise ValueError(f"{alone[0]} on {task.name} has one seed; allowed: at least two, whose spread a test needs")
+    return found
+
+
+def _numbered(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their labels and answers as numbers, in the order of examples, which `position` counts from 0."""
+    import pandas as pd
+
+    labels, answers = _as_numbers(task, rows)
+    number = pd.to_numeric(rows["example"], errors="coerce")
+    rows = rows.assign(label=labels, answer=answers, number=number)
+    rows = rows.sort_values(["split", "number", "example"], kind="stable")
+    return rows.assign(position=rows.groupby(["split", "example"], sort=False).ngroup())
+
+
+def _of_one_model(who: str, rows: pd.DataFrame, ids: np.ndarray) -> np.ndarray:
+    """The answers of a seed of a method, (draws, n)."""
+    if len(again := rows[rows.duplicated(["draw", "position"])]):
+        raise ValueError(f"{who}: example {again['example'].iloc[0]} stands twice; a column draw tells draws apart")
+    answers = rows.pivot(index="draw", columns="position", values="answer").reindex(columns=range(len(ids)))
+    if len(missing := np.flatnonzero(answers.isna().any())):
+        raise ValueError(
+            f"{who}: {len(missing)} of {len(ids)} examples are missing, first {ids[missing[0]]}; allowed: the same "
+            "examples for every seed of every method"
+        )
+    return answers.to_numpy()
+
+
+def _as_numbers(task: Task, rows: pd.DataFrame) -> np.ndarray:
+    """Labels and answers as scores or classes, (2, rows); a text that names no class of the task is another class."""
+    import pandas as pd
+
+    classes = {name: number for number, name in enumerate(task.labels)}
+    named = pd.concat([rows["label"], rows["answer"]]).astype(object).map(lambda value: classes.get(value, value))
+    numbers = np.array(pd.to_numeric(named, errors="coerce"), dtype=float)
+    texts = np.isnan(numbers)
+    if {*OF_NUMBERS} & {*task.metrics}:
+        allowed, words = np.isfinite(numbers), "a number"
+    elif {*OF_TWO_CLASSES} & {*task.metrics}:
+        allowed, words = np.isin(numbers, (0, 1)), ", ".join(["0", "1", *task.labels])
+    else:
+        allowed, words = texts | (numbers % 1 == 0), "a class: a whole number or a text"
+        numbers[texts] = numbers[~texts].min(initial=0.0) - 1 - pd.factorize(named[texts].astype(str))[0]
+    if len(wrong := np.flatnonzero(~allowed)):
+        column, row = ("label", "answer")[wrong[0] // len(rows)], rows.iloc[wrong[0] % len(rows)]
+        who = f"{row['method']} on {task.name}, seed {row['seed']}, example {row['example']}"
+        raise ValueError(f"{who}: {column} is {row[column]}; allowed for {' and '.join(task.metrics)}: {words}")
+    return numbers.reshape(2, -1)
