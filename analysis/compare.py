@@ -24,7 +24,7 @@ from analysis.statistics.comparisons import compare
 from analysis.statistics.samples import Place, Sample, resample
 from analysis.studies.given_predictions import COLUMNS, ENDINGS, meant_metric, read_answers
 from analysis.tables import table_files
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.facts.plain_words import counted, for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
@@ -90,12 +90,7 @@ class Options(Typed, frozen=True, kw_only=True):
     out: Annotated[str | None, option("writes the tables there, in every format and with all digits", "FOLDER")] = None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return guarded("analysis.compare", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
+def run(options: Options) -> int:
     metrics = {}
     for text in options.metric:
         task, _, metric = text.rpartition("=")
@@ -111,9 +106,7 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "analysis.compare", "Test the differences of methods by their predictions.")
-
+main = Command("analysis.compare", Options, "Test the differences of methods by their predictions.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

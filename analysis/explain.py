@@ -9,14 +9,13 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from typing import Annotated
 
 from analysis.layouts.notes import pretraining_in_words, provenance
 from analysis.layouts.table import POINTS
 from analysis.studies.cells import Cell, cell_of
 from analysis.studies.load import Study, load_study
-from study.command_line import Parser, argument, guarded
+from study.command_line import Command, argument
 from study.facts import events
 from study.facts.json_lines import read_lines
 from study.facts.plain_words import counted, to_second
@@ -110,19 +109,12 @@ class Options(Typed, frozen=True, kw_only=True):
     cell: Annotated[str, argument("METHOD/TASK")]
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "analysis.explain", "From a cell to its runs.")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return guarded("analysis.explain", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
+def run(options: Options) -> int:
     print(explain(load_study(options.study), options.cell), end="")
     return 0
 
+
+main = Command("analysis.explain", Options, "From a cell to its runs.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +29,7 @@ from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_files
-from study.command_line import Parser, argument, guarded
+from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
@@ -238,18 +237,12 @@ class Options(Typed, frozen=True, kw_only=True):
     study: Annotated[str, argument("runs/NAME")]
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "analysis.report", "One HTML page about a study.")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return guarded("analysis.report", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    print(write_report(Path(build_parser().options(argv).study)))
+def run(options: Options) -> int:
+    print(write_report(Path(options.study)))
     return 0
 
+
+main = Command("analysis.report", Options, "One HTML page about a study.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,7 +19,7 @@ from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.selection import select
 from analysis.layouts.table import Table
 from analysis.studies.load import Study, load_studies
-from study.command_line import Parser, argument, guarded, option, read_pair
+from study.command_line import Command, argument, option, read_pair
 from study.facts.plain_words import for_screen
 from study.storage.addresses import make_writable
 from study.storage.output_places import check_folder
@@ -128,13 +127,8 @@ class Options(Typed, frozen=True, kw_only=True):
         return bool(self.rows or self.tasks or self.names or self.bold)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the tables are made, 1 if a cell is incomplete and that was to be an error, 2 for bad usage."""
-    return guarded("analysis.tables", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     try:
         return _print_cut(options) if options.is_cut else _write(options)
     except IncompleteTablesError as error:
@@ -173,9 +167,7 @@ def _cut(dev: Table, options: Options) -> Table:
     return select(dev, rows=rows, tasks=tasks, names=names, bold_best=options.bold == "best")
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "analysis.tables", "Regenerate the tables of studies.")
-
+main = Command("analysis.tables", Options, "Regenerate the tables of studies.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

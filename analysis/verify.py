@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions
 from analysis.tables import make_tables, table_files
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
 from study.facts.record import Record
@@ -251,13 +251,8 @@ class Options(Typed, frozen=True, kw_only=True):
     separate: Annotated[bool, option("they were made with --separate")] = False
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if all agrees, 1 on any drift, 2 if a folder is no study."""
-    return guarded("analysis.verify", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     folders = [Path(name) for name in options.studies]
     if options.separate and options.tables is None:
         raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
@@ -297,9 +292,7 @@ def _agreement(folder: Path) -> str:
     return f"{', '.join(present)} and tables agree{unchecked}; journal {journal_digest(folder).describe()}"
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "analysis.verify", "Compute anew what studies claim.", epilog=NOT_HELD)
-
+main = Command("analysis.verify", Options, "Compute anew what studies claim.", run, epilog=NOT_HELD)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -35,8 +35,8 @@ from study.drivers.provenance import provenance
 from study.facts.events import FILE, Event, Report
 from study.facts.journal import Journal
 from study.facts.study_facts import StudyFacts, TrialFacts
+from study.launch import main as study_launch
 from study.launch import plan_file, plan_from, resolve_in
-from study.launch_options import build_parser
 from study.plans.plan_file import write_plan
 from trainables.data.tasks import find_task
 
@@ -185,7 +185,7 @@ def made_study(folder: Path, *, trials: int, epochs: int, arms: tuple[str, ...] 
 
     Trials of `MANY` end after three epochs at the earliest, as if nothing improved any more.
     """
-    options = build_parser().options(asked_for(folder, trials=trials, epochs=epochs, arms=arms))
+    options = study_launch.parser().options(asked_for(folder, trials=trials, epochs=epochs, arms=arms))
     plan, _ = plan_from(options)
     resolved = resolve_in(folder, plan, None)
     journal, code = MemoryJournal(), provenance()

@@ -7,12 +7,12 @@ its methods against the same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated
 
 import trainables
-from study.command_line import Parser, argument, guarded
+from study.command_line import Command, argument
 from study.contract import space_rules
 from study.facts.plain_words import counted
 from study.plans.resolution import fits
@@ -27,13 +27,8 @@ class Options(Typed, frozen=True, kw_only=True):
     folder: Annotated[str, argument("FOLDER", "of your own methods, each NAME.py and NAME_space.py")]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if all methods of the folder keep every rule, 1 if one is broken, 2 if the folder has no methods."""
-    return guarded("study.check_method", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     methods = method_files.read_methods(options.folder, named="FOLDER")
     method_files.include(methods)
     faults = 0
@@ -50,10 +45,6 @@ def _main(argv: Sequence[str] | None) -> int:
         faults += len(broken)
     print("every rule holds" if not faults else counted(faults, "fault"))
     return 1 if faults else 0
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.check_method", "Holds your own methods against all that every method must do.")
 
 
 def check(method: str) -> Iterator[tuple[str, str | None]]:
@@ -99,6 +90,8 @@ def _fault_of(method: str, look: Callable[[], object]) -> str | None:
         return method_files.describe_error(error, method)
     return found if isinstance(found, str) else None
 
+
+main = Command("study.check_method", Options, "Holds your own methods against all that every method must do.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

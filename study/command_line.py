@@ -8,7 +8,7 @@ its help; the parser is made from these:
         seeds: Annotated[AtLeastOne | None, option("confirm trials per arm", "K")] = None
         json: Annotated[bool, option("the answer as JSON")] = False
 
-    options = Parser(Options, "study.status", "Shows what is done.").options(argv)
+    main = Command("study.status", Options, "Shows what is done.", run)  # run(options) returns the exit status
 """
 
 from __future__ import annotations
@@ -184,6 +184,24 @@ class Parser(argparse.ArgumentParser, Generic[T]):
         except ValueError as error:
             field, _, fault = str(error).removeprefix("--: ").partition(" ")
             raise ValueError(f"--{field.replace('_', '-')} {fault}") from None
+
+
+@dataclass(frozen=True)
+class Command(Generic[T]):
+    """A command: called with the arguments of a command line, it returns the exit status."""
+
+    name: str  # the module that `python -m` runs
+    kind: type[T]  # the struct of its options
+    description: str
+    run: Callable[[T], int]  # from the options to the exit status; 2 is bad usage, a ValueError
+    epilog: str | None = None
+    after_interrupt: str = ""  # as of `guarded`
+
+    def parser(self) -> Parser[T]:
+        return Parser(self.kind, self.name, " ".join(self.description.split()), epilog=self.epilog)
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        return guarded(self.name, lambda: self.run(self.parser().options(argv)), after_interrupt=self.after_interrupt)
 
 
 class _ShowHelp(argparse.Action):

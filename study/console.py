@@ -66,7 +66,7 @@ def build_parser(command: str | None = None) -> Parser[Typed]:
 
 
 def _parser_of(*, module: str | None, prog: str, **_: object) -> Parser[Any]:
-    parser = Parser(Typed, prog, "") if module is None else importlib.import_module(module).build_parser()
+    parser = Parser(Typed, prog, "") if module is None else importlib.import_module(module).main.parser()
     methods = [name for method in search_spaces.available() for name in (method, *search_spaces.variants(method))]
     arms = [f"{method}/{task}" for method in methods for task in TRAINABLE_TASKS]
     parser.complete(

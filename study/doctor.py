@@ -15,7 +15,7 @@ import tempfile
 import time
 import tomllib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from study.command_line import Parser, guarded, option
+from study.command_line import Command, option
 from study.drivers.provenance import provenance, versions
 from study.facts.attestation import Provenance, other_code
 from study.facts.plain_words import counted
@@ -325,13 +325,8 @@ def _small_file(folder: Path) -> Iterator[str]:
         path.unlink()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 ready, 1 faults, 2 bad usage."""
-    return guarded("study.doctor", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     faults = 0
     if options.address is not None:
         check_address(options.address)
@@ -354,9 +349,7 @@ def _findings(options: Options, storage: str, tracking: str | None) -> Iterator[
         yield from check_tracking(tracking)
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.doctor", "Is this machine, or every node of a Ray cluster, ready for a study?")
-
+main = Command("study.doctor", Options, "Is this machine, or every node of a Ray cluster, ready for a study?", run)
 
 if __name__ == "__main__":
     sys.exit(main())

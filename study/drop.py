@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.decisions.progress import last_progress
 from study.facts.events import TrialDropped
 from study.facts.journal import Journal
@@ -34,13 +34,8 @@ class Options(Typed, frozen=True, kw_only=True):
     undo: Annotated[bool, option("count the trial again")] = False
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the trial is dropped, or counts again; 2 if it cannot be, and nothing has changed."""
-    return guarded("study.drop", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     reason = " ".join((options.because or "").split())
     if bool(reason) == options.undo:
         raise ValueError("allowed: --because with a reason, or --undo")
@@ -87,9 +82,7 @@ def _ended_trial(records: Sequence[Record], key: str) -> Record:
     raise ValueError(f"{wrong} the key {key!r}; available: {named or 'none'}")
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.drop", __doc__ or "")
-
+main = Command("study.drop", Options, __doc__ or "", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 from study.chosen_models import ModelChoice, chosen_model
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.plans.resolved_plan import Pretraining
@@ -54,13 +54,8 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the model is exported, 2 if that cannot be done."""
-    return guarded("study.export", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     check_new_folder("--to", Path(options.to))
     folder = Path(os.path.realpath(options.to))
     record = chosen_model(Path(options.study), options)
@@ -71,10 +66,6 @@ def _main(argv: Sequence[str] | None) -> int:
     loaded_as = export(record, folder, study=study, data=plan.asked.data, pretraining=made)
     print(f"wrote {folder}: {loaded_as}, {record.arm}, seed {record.seed}, trial {record.key}")
     return 0
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.export", " ".join((__doc__ or "").split("\n\n")))
 
 
 def export(
@@ -247,6 +238,8 @@ def _table(rows: dict[str, str]) -> Iterator[str]:
     yield from ("| what | value |", "| --- | --- |")
     yield from (f"| {name} | {value} |" for name, value in rows.items())
 
+
+main = Command("study.export", Options, __doc__ or "", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,7 +23,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from study.cluster.resources import Nodes, Resources, ThisMachine, check_room, local_gpus
-from study.command_line import guarded
+from study.command_line import Command
 from study.decisions.machine_faults import Faults
 from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
@@ -39,9 +39,10 @@ from study.facts.study_facts import StudyFacts, read_facts
 from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, answer
 from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
+    DESCRIPTION,
+    EPILOG,
     OUT,
     LaunchOptions,
-    build_parser,
     check_options,
     default_driver,
     is_installed,
@@ -103,16 +104,11 @@ class Study(NamedTuple):
     unchecked: tuple[str, ...]  # in a dry run: names that the hub was to be asked for, and could not be
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    continues = "; what is on disk is whole, the same command continues"
-    return guarded("study.launch", lambda: _main(argv), after_interrupt=continues)
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
+def run(options: LaunchOptions) -> int:
+    """0 if the study is complete, 1 if cells are missing or the launch was interrupted, 2 for bad usage."""
     check_options(options)
-    run = dry_run if options.dry_run else run_study
-    return run(open_study(options), options)
+    study = open_study(options)
+    return dry_run(study, options) if options.dry_run else run_study(study, options)
 
 
 def open_study(options: LaunchOptions) -> Study:
@@ -699,6 +695,15 @@ def _continued(folder: Path, options: LaunchOptions, more: str) -> str:
     given = [f"--{name} {shlex.quote(masked(str(value)))}" for name, value in where.items() if value is not None]
     return " ".join([python(), "-m study.launch --continue", shlex.quote(str(folder)), more, *given])
 
+
+main = Command(
+    "study.launch",
+    LaunchOptions,
+    DESCRIPTION,
+    run,
+    epilog=EPILOG,
+    after_interrupt="; what is on disk is whole, the same command continues",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,7 +17,7 @@ from search_spaces import meant_method
 from search_spaces._every_method import ATTENTION
 from study import profiles
 from study.cluster.resources import local_gpus
-from study.command_line import Grouped, Parser, option, read_pair, read_setting
+from study.command_line import Grouped, option, read_pair, read_setting
 from study.drivers.watchdog import IDLE_HOURS
 from study.first_from import read_winners
 from study.own_packages import PACKAGES, check_own
@@ -202,10 +202,6 @@ class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
     )
     toml: Annotated[bool, option("with --dry-run: the plan alone, as a file for --plan")] = False
     json: Annotated[bool, option("the answer as JSON on standard output")] = False
-
-
-def build_parser() -> Parser[LaunchOptions]:
-    return Parser(LaunchOptions, "study.launch", DESCRIPTION, epilog=EPILOG)
 
 
 def check_options(options: LaunchOptions) -> None:

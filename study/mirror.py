@@ -13,14 +13,13 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
 from filelock import FileLock, Timeout
 
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress
 from study.facts import events
 from study.facts.events import EpochReported
@@ -213,13 +212,8 @@ class Options(Typed, frozen=True, kw_only=True):
     patience: Annotated[NotNegative, option("wait for a server that is away (%(default)s)", "SECONDS")] = 60.0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if all is mirrored, 1 if the store was away or the study is being mirrored, 2 for bad usage."""
-    return guarded("study.mirror", lambda: _main(argv), after_interrupt="; nothing is lost, mirror again later")
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     folder = Path(options.folder)
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
@@ -259,9 +253,13 @@ def register_models(mirrored: Mirror, *, include: str | None = None) -> None:
         print(f"registered {model.name} version {model.version} (trial {model.key})", flush=True)
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.mirror", "Mirrors a study into MLflow, while it runs or afterwards.")
-
+main = Command(
+    "study.mirror",
+    Options,
+    "Mirrors a study into MLflow, while it runs or afterwards.",
+    run,
+    after_interrupt="; nothing is lost, mirror again later",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from study.chosen_models import ModelChoice, chosen_model
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.facts.plain_words import counted
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
@@ -49,13 +49,8 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the file is answered, 2 if that cannot be done."""
-    return guarded("study.predict", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     if options.to is not None:
         check_new_file("--to", Path(options.to))
     with _trained(options) as trained:
@@ -73,10 +68,6 @@ def _main(argv: Sequence[str] | None) -> int:
         print(f"layers run: {mean_layers:.2f} of {layers} on average, by {_exit(trained)}", file=facts)
         print(*_latencies(trained, examples), sep="\n", file=facts)
     return 0
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.predict", " ".join((__doc__ or "").split("\n\n")))
 
 
 def label_text(task: Task, value: float) -> str:
@@ -177,6 +168,8 @@ def _exit(trained: TrainedModel) -> str:
     rule = trained.model.exit_rule
     return f"exit {rule.name}" if rule.setting is None else f"exit {rule.name} {rule.setting:.3g}"
 
+
+main = Command("study.predict", Options, __doc__ or "", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from search_spaces import objectives as recipes
 from search_spaces._every_method import ATTENTION
 from study.cluster.resources import local_gpus
-from study.command_line import Parser, argument, guarded, option, read_setting
+from study.command_line import Command, argument, option, read_setting
 from study.facts.events import utc_now
 from study.facts.plain_words import clock, columns, on_screen, wrapped
 from study.mlflow_mirror.tracking import default_uri
@@ -90,13 +90,8 @@ class Request:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the backbone is finished, 1 if the pretraining was interrupted or failed, 2 for bad usage."""
-    return guarded("study.pretrain", lambda: _main(argv), after_interrupt="; the same command continues")
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     if options.probe and not options.dry_run:
         raise ValueError("--probe measures what would run and is ignored without --dry-run; add --dry-run")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])
@@ -118,10 +113,6 @@ def _main(argv: Sequence[str] | None) -> int:
         print(on_screen(f"study.pretrain: {error}", sys.stderr), file=sys.stderr)
         return 1
     return 0
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.pretrain", " ".join((__doc__ or "").split("\n\n")))
 
 
 def resolve(options: Options) -> Request:
@@ -334,6 +325,8 @@ def _describe(request: Request, spec: PretrainingSpec, file: PretrainingFile, *,
         print(f"about {clock(measure(spec))} on this machine in one process, by a few steps")
     print("nothing was run")
 
+
+main = Command("study.pretrain", Options, __doc__ or "", run, after_interrupt="; the same command continues")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.facts.record import Record, records_as_lines
 from study.facts.study_facts import TrialFacts, read_facts
@@ -122,13 +122,8 @@ class Options(Typed, frozen=True, kw_only=True):
     tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}, or none; {TRACKING_DEFAULT}", "URI")] = None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if every export is written, 1 if the report or the tracking store failed, 2 if the folder is no study."""
-    return guarded("study.rebuild", lambda: _main(argv), after_interrupt="; nothing is lost, rebuild again later")
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     folder = Path(options.folder)
     plan, facts = require_plan(folder).plan, read_facts(folder)
     if not facts.launches:
@@ -148,9 +143,13 @@ def _mirror(folder: Path, uri: str | None) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.rebuild", "Writes every export of a study again, from its plan and its journal.")
-
+main = Command(
+    "study.rebuild",
+    Options,
+    "Writes every export of a study again, from its plan and its journal.",
+    run,
+    after_interrupt="; nothing is lost, rebuild again later",
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.decisions.progress import StudyProgress, last_progress
 from study.drivers.steps_file import read_steps
 from study.facts.events import FILE
@@ -71,13 +71,8 @@ class Status(Typed, frozen=True, kw_only=True):
     complete: bool
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the study is complete, or all are, 1 if something is missing or failed, 2 if the folder is no study."""
-    return guarded("study.status", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     folder = Path(options.folder)
     if studies := studies_in(folder):
         return _tell_all(studies, as_json=options.json)
@@ -90,10 +85,6 @@ def _main(argv: Sequence[str] | None) -> int:
     else:
         _print(progress, status, options.folder)
     return 0 if status.complete else 1
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.status", "What of a study is done, running, stopped, failed and missing.")
 
 
 def studies_in(folder: Path) -> list[Path]:
@@ -247,6 +238,8 @@ def _ledger_table(entries: list[Spent]) -> Table:
         table.add_row(spent.arm, spent.phase, *counts, clock(spent.wall_seconds), clock(spent.gpu_seconds))
     return table
 
+
+main = Command("study.status", Options, "What of a study is done, running, stopped, failed and missing.", run)
 
 if __name__ == "__main__":
     sys.exit(main())

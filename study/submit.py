@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 import trainables
 from study.chosen_models import best_of, confirmed_models, with_model_as_it_lies
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.facts.record import Record
 from study.facts.study_facts import read_records
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
@@ -75,13 +75,8 @@ class Options(Typed, frozen=True, kw_only=True):
     out: Annotated[str | None, option("default: submission.zip in the study's folder", "FILE")] = None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the submission is written, 2 if that cannot be done."""
-    return guarded("study.submit", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     folder = Path(options.study)
     plan = require_plan(folder).plan
     best = best_models(plan, read_records(folder), options.method, folder)
@@ -101,10 +96,6 @@ def _main(argv: Sequence[str] | None) -> int:
     elif kind_of(plan.asked.data) == "mini":
         print(f"warning: {out} has answers of models that were trained on generated sentences alone", file=sys.stderr)
     return 0
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.submit", (__doc__ or "").split("\n\n")[0])
 
 
 def check_rows(data: str, *, studied: Collection[str], any_length: bool) -> None:
@@ -253,6 +244,8 @@ def _write_zip(path: Path, texts: dict[str, str]) -> None:
                 zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
             )  # without the time: same study, same file
 
+
+main = Command("study.submit", Options, (__doc__ or "").split("\n\n")[0], run)
 
 if __name__ == "__main__":
     sys.exit(main())

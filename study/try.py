@@ -13,14 +13,14 @@ import sys
 import time
 import traceback
 from bdb import BdbQuit
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.decisions.specs import spec_of_arm
 from study.facts.plain_words import clock
 from study.launch_options import LaunchOptions, plan_from
@@ -55,17 +55,8 @@ class Options(Typed, frozen=True, kw_only=True):
     out: Annotated[str | None, option("a new folder for the trained model; default: it is not kept", "FOLDER")] = None
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if the configuration is trained, 1 after an error of the method, 2 if it cannot be."""
-    return guarded("study.try", lambda: _main(argv))
-
-
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.try", " ".join((__doc__ or "").split()))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     if options.out is not None:
         check_new_folder("--out", Path(options.out))
     spec, values = spec_of(options)
@@ -144,6 +135,8 @@ def _train_epoch(run: TrainingRun, name: str) -> None:
         flush=True,
     )
 
+
+main = Command("study.try", Options, __doc__ or "", run)
 
 if __name__ == "__main__":
     sys.exit(main())

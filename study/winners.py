@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from study.command_line import Parser, argument, guarded, option
+from study.command_line import Command, argument, option
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.facts.plain_words import counted
 from study.plans.plan_file import plan_as_toml
@@ -106,13 +105,8 @@ class Options(Typed, frozen=True, kw_only=True):
     format: Annotated[Literal["text", "toml", "json"], option("default: text")] = "text"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run(options: Options) -> int:
     """0 if a search has a winner, 1 if none has; 2 if the folder is no study."""
-    return guarded("study.winners", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    options = build_parser().options(argv)
     progress = read_progress(Path(options.folder))
     if not decided(progress):
         print("no search of this study has completed a trial", file=sys.stderr)
@@ -121,9 +115,7 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def build_parser() -> Parser[Options]:
-    return Parser(Options, "study.winners", __doc__ or "")
-
+main = Command("study.winners", Options, __doc__ or "", run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,8 +11,8 @@ import pytest
 from helpers.places import ROOT
 
 import trainables
-from study import launch, launch_options, pretrain, submit
-from study.launch_options import build_parser, plan_from
+from study import launch, pretrain, submit
+from study.launch_options import plan_from
 from study.plans.resolution import resolve_configuration
 from trainables import objectives
 from trainables.encoders.word_vocabulary import word_model
@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "coming_from.md").read_text()
 COMMANDS = [
     line.split()[2:] for block in re.findall(r"^```\n(.*?)^```", PAGE, re.M | re.S) for line in block.splitlines()
 ]
-PARSERS = [module.build_parser() for module in (launch_options, pretrain, submit)]
+PARSERS = [module.main.parser() for module in (launch, pretrain, submit)]
 LAUNCHES = [words[1:] for words in COMMANDS if words[0] == "study.launch"]
 
 # What the commands of the READMEs say, in this order, as far as a field here means it.
@@ -61,7 +61,7 @@ def test_launch_has_the_values_of_the_repository_and_searches_nothing(
     words, (method, wanted) = LAUNCHES[number], WANTED[number]
     assert launch.main([*words, "--dry-run"]) == 0
     assert f"{method}/rte" in capsys.readouterr().out
-    found = resolve_configuration(plan_from(build_parser().options(words))[0], method, "rte")
+    found = resolve_configuration(plan_from(launch.main.parser().options(words))[0], method, "rte")
     assert {name: layered.value for name, layered in found.fixed.items() if name in wanted} == wanted
     assert not found.tuned or "electra-small" in method or method == "alectra-small"
 
@@ -84,7 +84,7 @@ WANTED_PRETRAININGS: dict[tuple[str, str], dict[str, Any]] = {
 
 @pytest.mark.parametrize("words", PRETRAININGS, ids=" ".join)
 def test_pretraining_has_the_values_of_the_repository(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    request = pretrain.resolve(pretrain.build_parser().options(words))
+    request = pretrain.resolve(pretrain.main.parser().options(words))
     wanted = WANTED_PRETRAININGS.get((request.objective, request.backbone.value), {})
     assert {name: request.fields[name].value for name in wanted} == wanted
     here = " ".join("mini" if word.startswith("hub:") else word for word in words)
@@ -93,7 +93,7 @@ def test_pretraining_has_the_values_of_the_repository(words: list[str], capsys: 
 
 
 def test_every_pretraining_that_is_compared_is_a_command() -> None:
-    requests = [pretrain.resolve(pretrain.build_parser().options(words)) for words in PRETRAININGS]
+    requests = [pretrain.resolve(pretrain.main.parser().options(words)) for words in PRETRAININGS]
     assert {*WANTED_PRETRAININGS} <= {(request.objective, request.backbone.value) for request in requests}
 
 

@@ -35,7 +35,7 @@ def test_every_command_on_a_page_exists_with_its_options() -> None:
     assert len({page for page, _, _ in found}) > 5 and len(found) > 30
     for page, module, options in found:
         assert module in OURS or (ROOT / f"{module.replace('.', '/')}.py").exists(), f"{page}: {module}"
-        parser = importlib.import_module(module).build_parser()
+        parser = importlib.import_module(module).main.parser()
         known = {flag for action in parser._actions for flag in action.option_strings}
         for option in options:
             assert option in known, f"{page}: {module} has no {option}{nearest_in_words(option, known)}"

@@ -33,8 +33,8 @@ from analysis.verify import verify
 from benchmarks import real_results, real_results_kit, real_results_page
 from benchmarks.real_results import Places
 from benchmarks.real_results_stages import SCALES, Launch, Measurement, launches_of, stages_of
+from study import launch
 from study.launch import plan_from
-from study.launch_options import build_parser
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_the_study_on_cpus_stays_the_one_that_was_run():
 @pytest.mark.parametrize("stage", [stage for scale in SCALES for stage in launches_of(scale)], ids=lambda s: s.name)
 def test_every_study_is_one_that_can_be_launched(stage: Launch):
     words = real_results.command_of(stage, Places(Path("GLUE"), Path("MINILM"), Path("OUT"), None))[3:]
-    plan, _ = plan_from(build_parser().options(words))
+    plan, _ = plan_from(launch.main.parser().options(words))
     assert (plan.methods, plan.tasks, plan.selection) == (stage.methods, stage.tasks, stage.selection)
     assert len(plan.methods) * len(plan.tasks) * (plan.samples + plan.seeds) == stage.trials
 

@@ -15,7 +15,7 @@ from study.decisions.scheduler import Scheduler
 from study.facts.events import TrialStarted
 from study.facts.journal import Journal
 from study.launch import plan_file, prepare
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
@@ -64,12 +64,12 @@ def test_the_first_ten_faults_of_all_files_are_told(capsys, tmp_path, data):
 
 
 def options_for(folder: Path) -> LaunchOptions:
-    return build_parser().options(["--name", "mine", "--out", str(folder.parent)])
+    return launch.main.parser().options(["--name", "mine", "--out", str(folder.parent)])
 
 
 def plan_on(data: Path) -> Plan:
     options = ["--task", "rte", "--data", str(data), "--method", "albert"]
-    return launch.plan_from(build_parser().options(options))[0]
+    return launch.plan_from(launch.main.parser().options(options))[0]
 
 
 def test_a_file_may_be_mended_until_a_trial_has_used_it(tmp_path, data):

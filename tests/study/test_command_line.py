@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from helpers.places import PATIENCE_SECONDS, ROOT
 
-import study.launch_options
+import study.launch
 from study import console, profiles
 from study.command_line import Parser, argument, option
 from trainables.configuration import AtLeastOne
@@ -96,7 +96,7 @@ def test_a_second_interrupt_ends_a_command_that_is_ending_without_a_traceback():
 @pytest.mark.parametrize("columns", [60, 70, 100])
 def test_help_fits_the_terminal_and_says_every_choice(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    said = study.launch_options.build_parser().format_help()
+    said = study.launch.main.parser().format_help()
     assert max(map(len, said.splitlines())) <= columns - 2
     menu = "|".join(["auto", *profiles.available()])
     assert said.replace("\n", "").replace(" ", "").count(menu) == 2
@@ -106,7 +106,7 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
     shown = {}
     for how in ([], ["all"]):
         with pytest.raises(SystemExit):
-            study.launch_options.build_parser().parse_args(["--help", *how])
+            study.launch.main.parser().parse_args(["--help", *how])
         shown[tuple(how)] = re.findall(r"^  (?:-h.*)?(--[a-z-]+)", capsys.readouterr().out, re.M)
     assert 10 < len(shown[()]) <= 15
     assert set(shown[()]) < set(shown["all",]) and len(shown["all",]) > 35
@@ -115,31 +115,31 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
 @pytest.mark.parametrize(
     ("parser", "arguments", "meant"),
     [
-        ("launch_options", "--fp16", "--set precision=bfloat16"),
-        ("launch_options", "--cpu", "--gpus-per-trial 0"),
+        ("launch", "--fp16", "--set precision=bfloat16"),
+        ("launch", "--cpu", "--gpus-per-trial 0"),
         ("pretrain", "mlm --corpus mini --to x --cpu", "CUDA_VISIBLE_DEVICES= before the command"),
         (
-            "launch_options",
+            "launch",
             "--num-lambda-layers 1",
             "--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",
         ),
-        ("launch_options", "--no_cuda", "--gpus-per-trial 0"),
-        ("launch_options", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
-        ("launch_options", "--lr=1e-4", "--set learning_rate=1e-4"),
-        ("launch_options", "--num_train_epochs 3", "--epochs 3"),
-        ("launch_options", "--per_gpu_train_batch_size 16", "--set batch_size=16"),
-        ("launch_options", "--warmup-ratio", "--set warmup_ratio=VALUE"),
+        ("launch", "--no_cuda", "--gpus-per-trial 0"),
+        ("launch", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
+        ("launch", "--lr=1e-4", "--set learning_rate=1e-4"),
+        ("launch", "--num_train_epochs 3", "--epochs 3"),
+        ("launch", "--per_gpu_train_batch_size 16", "--set batch_size=16"),
+        ("launch", "--warmup-ratio", "--set warmup_ratio=VALUE"),
     ],
 )
 def test_option_of_another_program_is_answered_with_ours(parser, arguments, meant):
     module = importlib.import_module(f"study.{parser}")
     with pytest.raises(ValueError, match=f"; here it is {re.escape(meant)}; see --help"):
-        module.build_parser().options(arguments.split())
+        module.main.parser().options(arguments.split())
 
 
 def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    said = study.launch_options.build_parser().format_help()
+    said = study.launch.main.parser().format_help()
     assert "all (the profile's); default in mini: palbert; in paper: palbert" in said
     assert "or all (the papers' eight); default in mini: sst2, cola; in paper: sst2, rte, qnli, cola, mrpc, " in said
 

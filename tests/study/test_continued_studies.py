@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from study import launch
 from study.facts.study_facts import read_facts
 from study.launch import extension, launched_arms, plan_notes
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import LaunchOptions
 from study.plans.plan_file import plan_changes, require_plan
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
 
 def options_of(*arguments: str) -> LaunchOptions:
-    return build_parser().options(arguments)
+    return launch.main.parser().options(arguments)
 
 
 def prepared(*arguments: str) -> ResolvedPlan:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from study.facts.attestation import Provenance
 from study.facts.events import read_events
+from study.launch import main as study_launch
 from study.launch import prepare, run_study
-from study.launch_options import build_parser
 from study.plans.plan_file import require_plan
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ def test_a_study_whose_launch_was_killed_after_its_last_trial_is_completed(tmp_p
     asked, journal = require_plan(folder).plan.asked, folder / "events.jsonl"
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # without launch_ended
     analysed = pretend_to_analyse(monkeypatch)
-    options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     assert run_study(prepare(asked, options), options) == 0
     assert analysed == [folder] and read_events(folder)[-1].status == "complete"
     assert run_study(prepare(asked, options), options) == 0
@@ -46,7 +46,7 @@ def test_a_launch_with_nothing_to_do_leaves_plan_and_tables_as_they_are(tmp_path
     plan, asked = (folder / "plan.json").read_bytes(), require_plan(folder).plan.asked
     table = (folder / "tables" / "answer.md").read_text()
     analysed = pretend_to_analyse(monkeypatch)
-    options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     monkeypatch.setattr("sys.argv", ["study.launch", "typed otherwise"])
     assert run_study(prepare(asked, options), options) == 0
     assert analysed == [] and table in capsys.readouterr().out
@@ -60,7 +60,7 @@ def over(folder: Path, monkeypatch, capsys, *, code: Provenance) -> tuple[str, s
     """What a launch of this code says, that has nothing to do for the study: on both streams."""
     pretend_to_analyse(monkeypatch)
     monkeypatch.setattr("study.launch.provenance", lambda: code)
-    options = build_parser().options(["--continue", str(folder), "--tracking-uri", "none"])
+    options = study_launch.parser().options(["--continue", str(folder), "--tracking-uri", "none"])
     run_study(prepare(require_plan(folder).plan.asked, options), options)
     printed = capsys.readouterr()
     return printed.out, printed.err
@@ -97,7 +97,7 @@ def test_a_study_with_failed_trials_says_so_and_what_lets_them_run_again(tmp_pat
 def test_another_baseline_for_a_finished_study_makes_its_tables_anew(tmp_path, monkeypatch, capsys):
     folder = launched_study(tmp_path / "s")
     asked = replace(require_plan(folder).plan.asked, baseline="pondernet")
-    options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    options = study_launch.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
         killed.setattr("study.rebuild.analyse", interrupt)
         run_study(prepare(asked, options), options)

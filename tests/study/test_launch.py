@@ -16,7 +16,7 @@ from study import launch
 from study.cluster.resources import local_gpus
 from study.facts.events import read_events
 from study.launch import plan_file, resolve_in, run_study
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import plan_on_disk, require_plan, write_plan
 from study.plans.resolution import resolve, resolve_configuration
@@ -33,12 +33,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(build_parser().options(arguments))
+    plan, _ = launch.plan_from(launch.main.parser().options(arguments))
     return plan
 
 
 def options_in(out: Path, name: str) -> LaunchOptions:
-    return build_parser().options(["--out", str(out), "--name", name])
+    return launch.main.parser().options(["--out", str(out), "--name", name])
 
 
 def write(folder: Path, resolved: ResolvedPlan) -> None:
@@ -159,7 +159,7 @@ def test_a_plan_edited_by_hand_is_refused(capsys, tmp_path, edited):
 
 
 def test_a_plan_that_another_launch_made_meanwhile_is_not_overwritten(tmp_path):
-    options = build_parser().options(["--task", "rte", "--name", "s", "--out", str(tmp_path)])
+    options = launch.main.parser().options(["--task", "rte", "--name", "s", "--out", str(tmp_path)])
     made = launch.open_study(options)  # as a launch that is stopped in its import
     other = resolve(plan_from("--task", "rte", "--epochs", "2"))
     launched_study(made.folder, other)
@@ -196,7 +196,7 @@ def test_rays_own_variable_is_the_default_of_the_address(tmp_path, capsys, monke
     assert launch.main(["--profile", "mini", "--task", "rte", "--out", str(tmp_path / "runs")]) == 2
     assert "RAY_ADDRESS 127.0.0.1:1: no Ray cluster answers there" in capsys.readouterr().err
     monkeypatch.setenv("RAY_ADDRESS", "local")
-    assert build_parser().options([]).address is None
+    assert launch.main.parser().options([]).address is None
 
 
 def test_dry_run_says_what_would_run_and_creates_nothing(tmp_path):
@@ -353,7 +353,7 @@ def test_a_launch_that_a_worker_makes_end_has_its_launch_ended(tmp_path, monkeyp
         raise ValueError("trial k on host is not what the plan says")
 
     monkeypatch.setattr("study.launch._drive", refuse)
-    options = build_parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
+    options = launch.main.parser().options(["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none"])
     with pytest.raises(ValueError, match="not what the plan says"):
         run_study(launch.prepare(more, options), options)
     assert read_events(folder)[-1].status == "interrupted"

@@ -12,7 +12,7 @@ from study import launch
 from study.decisions.scheduler import Scheduler
 from study.facts.journal import Journal
 from study.launch import plan_file
-from study.launch_options import LaunchOptions, build_parser
+from study.launch_options import LaunchOptions
 from study.plans.plan import Plan
 from study.plans.plan_file import write_plan
 from study.plans.pretrained_backbone import pretraining_of
@@ -23,7 +23,7 @@ from trainables.schema import from_plain, to_plain
 
 
 def options(*arguments: str) -> LaunchOptions:
-    return build_parser().options(arguments)
+    return launch.main.parser().options(arguments)
 
 
 def plan_from(*arguments: str) -> Plan:

@@ -119,7 +119,7 @@ def test_hub_names_stay_at_the_commit_that_the_folder_began_with(tmp_path, monke
         info = SimpleNamespace(sha=commit * 40)
         monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: info)
         asked = ["mlm", "--corpus", "hub:owner/name:part", "--to", str(tmp_path), "--backbone", "mini-albert"]
-        return pretrain.prepare(pretrain.resolve(pretrain.build_parser().options(asked)), earlier)
+        return pretrain.prepare(pretrain.resolve(pretrain.main.parser().options(asked)), earlier)
 
     spec, file = prepared("a")
     assert spec.corpus == f"hub:owner/name@{'a' * 40}:part"
@@ -146,7 +146,7 @@ def test_dry_run_names_the_origin_of_every_value(capsys, corpus, tmp_path):
 
 
 def test_real_text_has_the_papers_recipe(tmp_path, corpus):
-    options = pretrain.build_parser().options(["albert-mlm", "--corpus", corpus, "--to", "to"])
+    options = pretrain.main.parser().options(["albert-mlm", "--corpus", corpus, "--to", "to"])
     request = pretrain.resolve(options)
     assert (request.backbone.value, request.tokenizer.value) == ("albert-base", "albert/albert-base-v2")
     assert (request.config.steps, request.config.batch_size, request.config.optimizer) == (125_000, 4096, "lamb")
@@ -159,7 +159,7 @@ def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
     options = ["mlm", "--corpus", corpus, "--to", "to", "--backbone", "mini-albert"]
 
     def told(*more: str) -> list[str]:
-        return pretrain.unknown_in_words(pretrain.resolve(pretrain.build_parser().options([*options, *more])))
+        return pretrain.unknown_in_words(pretrain.resolve(pretrain.main.parser().options([*options, *more])))
 
     (line,) = told("--tokenizer", str(tmp_path / "words"))
     assert f"the tokenizer of {tmp_path}/words does not know about 100% of corpus {corpus} (share" in line

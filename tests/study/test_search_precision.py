@@ -20,7 +20,6 @@ from analysis.tables import write_tables
 from analysis.verify import verify
 from study import launch, status
 from study.export import model_card
-from study.launch_options import build_parser
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import plan_changes, require_plan, write_plan
@@ -34,7 +33,7 @@ OPTION = ("--search-precision", "bfloat16")
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:
-    options = build_parser().options(["--method", "albert", "--task", "rte", *arguments])
+    options = launch.main.parser().options(["--method", "albert", "--task", "rte", *arguments])
     return resolve(launch.plan_from(options)[0])
 
 

@@ -15,7 +15,7 @@ from helpers.kuberay_schema import PART, STUDY, shipped_job, used_part
 from helpers.places import ROOT
 from jsonschema.exceptions import ValidationError
 
-from study.launch_options import build_parser
+from study import launch
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_nobody_is_served_metrics(job: dict[str, Any]) -> None:
 def test_its_command_is_one_that_a_launch_takes(job: dict[str, Any]) -> None:
     words = job["spec"]["entrypoint"].split()
     assert words[:3] == ["python", "-m", "study.launch"]
-    options = build_parser().options(words[3:])
+    options = launch.main.parser().options(words[3:])
     assert str(options.out) == "/shared/runs" and options.address == "auto"
 
 

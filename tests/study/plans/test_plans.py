@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from study import launch, profiles
 from study.facts.events import AshaDecided
-from study.launch_options import build_parser
 from study.plans.departures import departures_in_words
 from study.plans.plan import EarlyStopping, Plan
 from study.plans.resolution import resolve, resolve_configuration
@@ -16,7 +15,7 @@ from study.plans.resolved_plan import Protocol, ResolvedPlan
 
 
 def plan_from(*arguments: str) -> Plan:
-    return launch.plan_from(build_parser().options(list(arguments)))[0]
+    return launch.plan_from(launch.main.parser().options(list(arguments)))[0]
 
 
 def resolved_from(*arguments: str) -> ResolvedPlan:

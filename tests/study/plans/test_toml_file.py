@@ -3,13 +3,12 @@
 import pytest
 
 from study import launch, profiles
-from study.launch_options import build_parser
 from study.plans.plan import Plan
 from study.plans.plan_file import plan_as_toml, read_toml
 
 
 def plan_from(*arguments: str) -> Plan:
-    plan, _ = launch.plan_from(build_parser().options(arguments))
+    plan, _ = launch.plan_from(launch.main.parser().options(arguments))
     return plan
 
 

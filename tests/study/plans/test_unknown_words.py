@@ -8,7 +8,6 @@ import pytest
 from helpers.corpora import pretrained_folder
 
 from study import launch
-from study.launch_options import build_parser
 from study.plans.pretrained_backbone import unknown_in_words
 from study.plans.resolution import resolve
 from trainables.encoders.backbones import unknown_share
@@ -19,7 +18,7 @@ FOREIGN = [["ein sturm schloss den hafen .", "schiffe warten ."], ["der hafen is
 
 def told(*arguments: str) -> list[str]:
     asked = ["--profile", "mini", "--task", "rte", *arguments]
-    return unknown_in_words(resolve(launch.plan_from(build_parser().options(asked))[0]))
+    return unknown_in_words(resolve(launch.plan_from(launch.main.parser().options(asked))[0]))
 
 
 def foreign_data(folder: Path) -> str:

@@ -6,8 +6,8 @@ import pytest
 from helpers.journals import MadeJournal
 from helpers.launched_studies import launched_study
 
+from study import launch
 from study.launch import prepare, run_study
-from study.launch_options import build_parser
 from study.plans.plan_file import require_plan
 from study.storage.trial_places import storage_for
 
@@ -56,7 +56,7 @@ def test_states_that_are_nowhere_any_more_are_told(study, tmp_path, capsys):
 def test_another_storage_for_a_finished_study_is_not_made(tmp_path, capsys):
     folder = launched_study(tmp_path / "s")
     asked = ["--name", "s", "--out", str(tmp_path), "--tracking-uri", "none", "--storage", str(tmp_path / "new")]
-    options = build_parser().options(asked)
+    options = launch.main.parser().options(asked)
     assert run_study(prepare(require_plan(folder).plan.asked, options), options) == 0
     stays = f"nothing is left to do, and nothing is stored in {tmp_path}/new: what there is stays in {folder}\n"
     assert stays in capsys.readouterr().err and not (tmp_path / "new").exists()
