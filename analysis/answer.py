@@ -193,8 +193,13 @@ def _layers_in_words(finding: Finding, baseline: str | None) -> str:
 
 def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """Cells that learned nothing, opposite signs, incomplete and untested cells, other data, compute, departures."""
-    unlearned = notes.constant_notes(evidence.unlearned) + notes.sign_notes(evidence.rows, evidence.comparisons)
-    lines = [Caveat(_as_sentence(note), "table-dev") for note in unlearned]
+    limits = [
+        *notes.family_notes(evidence.rows),
+        *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
+        *notes.sign_notes(evidence.rows, evidence.comparisons),
+        *notes.unlike_search_notes(evidence.rows),
+    ]
+    lines = [Caveat(_as_sentence(note), "table-dev") for note in limits]
     lines.append(Caveat(completeness(evidence), "missing"))
     tested = [finding for finding in found if finding.tests]
     untested = [f"{one.row} on {TASKS[task].title}" for one in tested for task in one.medians if task not in one.tests]

@@ -162,7 +162,7 @@ def verdict_parts(name: str, evidence: Evidence) -> Iterator[str]:
     """The paper's claim on every task, with the test that decides it."""
     yield f"### By {name}"
     yield headline(evidence, findings(evidence))
-    yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned))
+    yield from (f"{note[0].upper()}{note[1:]}." for note in constant_notes(evidence.unlearned, evidence.nothing_found))
     early = [one for one in findings(evidence) if one.row != evidence.baseline and one.layers]
     if whole := [one.row for one in early if len(one.depths) == 1 and one.layers == one.depths[0]]:
         yield f"Ran all layers on every task, so that nothing here is about their early exit: {', '.join(whole)}."

@@ -149,6 +149,9 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
         None
     )
     baseline: Annotated[str | None, option("method that the marks in the table compare with", "NAME")] = None
+    test_across: Annotated[
+        Literal["backbones"] | None, option("tests methods against each other that stand on unlike backbones")
+    ] = None
 
 
 class PlaceOptions(StudyOptions, frozen=True, kw_only=True):

@@ -92,6 +92,7 @@ ELECTRA = Plan(
     sampler="tpe",
     start_from={"rte": "mnli", "stsb": "mnli"},
     baseline="electra-small",
+    test_across="backbones",  # which of them is better is the question
 )
 
 # ShareBERT-small fine-tuned as jchenghu/sharebert has it: eight GLUE tasks, one recipe, five seeds.

@@ -10,9 +10,17 @@ from typing import Any
 
 from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
+from analysis.statistics.alike import are_alike, seeds_looked_at
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
 from analysis.statistics.exits import Exits, read_exits
-from analysis.statistics.samples import Place, Sample, draw_samples, not_shown_above_constant
+from analysis.statistics.samples import (
+    Place,
+    Sample,
+    constant_scores,
+    draw_samples,
+    has_found_nothing,
+    is_above_constant,
+)
 from analysis.studies.cells import Cell, Row, names_of, rows_of
 from analysis.studies.load import Study
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -45,7 +53,13 @@ class Evidence:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Every pair of rows on every task where both have predictions of the same examples."""
-        return compare(self.samples, self.baseline)
+        cells, looks = self.by_place, len(seeds_looked_at(self.rows))
+        return compare(
+            self.samples,
+            self.baseline,
+            are_alike=lambda row, other, task: are_alike(cells[row, task], cells[other, task]),
+            looks=looks,
+        )
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
@@ -55,7 +69,17 @@ class Evidence:
     @cached_property
     def unlearned(self) -> dict[Place, float]:
         """The score of the best constant answer, of cells that are not shown to be better than it."""
-        return not_shown_above_constant(self.rows, self.samples)
+        cells, samples = self.by_place, self.samples
+        return {p: c for p, c in self._constants.items() if not is_above_constant(cells[p], samples.get(p), c)}
+
+    @property
+    def nothing_found(self) -> dict[Place, float]:
+        """The same of cells whose search found nothing better."""
+        return {p: c for p, c in self._constants.items() if has_found_nothing(self.by_place[p], c)}
+
+    @cached_property
+    def _constants(self) -> dict[Place, float]:
+        return constant_scores(self.by_place, self.samples)
 
     @property
     def baseline(self) -> str | None:
@@ -72,6 +96,10 @@ class Evidence:
     def cells(self) -> list[tuple[str, Cell]]:
         """Every cell with the label of its row."""
         return [(row.label, cell) for row in self.rows for cell in row.cells.values()]
+
+    @cached_property
+    def by_place(self) -> dict[Place, Cell]:
+        return {(label, cell.task): cell for label, cell in self.cells}
 
     @property
     def on_mini(self) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
 from analysis.statistics import uncertainty
+from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, seeds_looked_at, unlike_groups
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     Comparison,
@@ -22,7 +24,7 @@ from analysis.statistics.samples import Place
 from analysis.studies.cells import Cell, Row, names_of, repeats_of, table_seeds
 from analysis.studies.load import Study
 from study.facts.other_code import FirstCode, code_in_words
-from study.facts.plain_words import CellInWords, counted, shortfalls
+from study.facts.plain_words import CellInWords, counted, joined, shortfalls
 from study.facts.record import Record
 from study.plans.ranges import in_words, scope_and_field, shorten
 from study.plans.samplers import describe_sampler
@@ -31,15 +33,15 @@ from trainables.data.tasks import TASKS
 from trainables.schema import to_plain
 
 SELECTION = {
-    "dev": "stopped, selected and reported on the dev set",
-    "holdout": "stopped and selected on a slice of train, dev read once for the reported number",
+    "dev": "chosen on the dev set that is reported",
+    "holdout": "chosen on a slice of train, dev read once for the reported number",
 }
 MOST_VALUES_OF_ARMS = 5  # in a caption; a plan of winners has some for each arm
 
 
-def origin_in_words(studies: Sequence[Study]) -> str:
+def origin_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     """How the numbers of a table were made: the protocol, and of backbones that were pretrained here their making."""
-    return " ".join([protocol_in_words(studies), *pretraining_in_words(studies)])
+    return " ".join([protocol_in_words(studies, rows), *pretraining_in_words(studies)])
 
 
 def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
@@ -49,13 +51,26 @@ def seeds_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     return f"{'at most ' * has_fewer}{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
 
 
-def protocol_in_words(studies: Sequence[Study]) -> str:
+def _selection_in_words(rows: Sequence[Row]) -> str:
+    """What was chosen by scores: configurations, and epochs; with the rows, where these differ in it."""
+    chosen: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for cell in row.cells.values():
+            parts = ["the configuration"] * bool(cell.arm.space) + [choice_of_epoch(cell)]
+            chosen.setdefault(" and ".join(parts), {})[row.label] = None
+    if len(chosen) == 1:
+        return next(iter(chosen))
+    return "; ".join(f"{', '.join(labels)}: {what}" for what, labels in chosen.items())
+
+
+def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
     """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
     sentences = [
-        f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({SELECTION[rules.selection]})",
+        f"Protocol {studies[0].protocol_hash}: selection {rules.selection} ({SELECTION[rules.selection]}: "
+        f"{_selection_in_words(rows)})",
         f"sampler {describe_sampler(rules.sampler, samples, asha)}",
         f"early stopping of search trials {f'by ASHA (grace {asha.grace}, factor {asha.factor})' if asha else 'none'}",
         f"profile {', '.join(dict.fromkeys(plan.asked.profile for plan in plans))}",
@@ -97,14 +112,14 @@ def pretraining_facts(study: Study) -> dict[str, Any] | None:
 
 
 def seed_notes(rows: list[Row]) -> list[str]:
-    """The cells whose seeds are not exactly the protocol's; those of a row that miss the same share a line."""
+    """The cells without exactly the protocol's seeds, or in the midst of a search; those of a row share a line."""
     return shortfalls(
         [
             CellInWords(
                 row=row.label,
                 column=TASKS[cell.task].title,
                 name=cell.name if row.label == row.method else f"{row.label}, {cell.name}",
-                shortfall="" if cell.state == "complete" else cell.shortfall,
+                shortfall=cell.unfinished if cell.state == "complete" else cell.shortfall,
             )
             for row in rows
             for cell in row.cells.values()
@@ -184,18 +199,58 @@ def _dropped_note(cell: Cell, record: Record) -> str:
 
 
 def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
-    """Which search tables show if searches were repeated; how many configurations rows had if they differ in it."""
-    samples = {row.label: sorted({cell.arm.samples for cell in row.cells.values()}) for row in rows}
+    """Which search tables show if searches were repeated, and how unlike the searches behind the rows were."""
     notes = []
     if numbers := sorted({len(repeats_of(cell)) for cell in cells} - {1}):
         counts = " or ".join(map(str, numbers))
         notes = [
             f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
         ]
-    if len({tuple(own) for own in samples.values()}) > 1:
-        counts = ", ".join(f"{label} {' or '.join(map(str, own))}" for label, own in samples.items())
-        notes.append(f"rows were chosen from unlike numbers of configurations per task: {counts}")
-    return notes
+    fields = _unlike_counts(rows, lambda cell: len(cell.arm.space))
+    return [
+        *notes,
+        *unlike_search_notes(rows),
+        *([f"rows searched unlike numbers of fields: {fields}"] if fields else []),
+    ]
+
+
+def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
+    """How unlike the searches were by the trials that ended, and winners that were changed with their scores known."""
+    tried = _unlike_counts(rows, lambda cell: cell.tried)
+    former = [
+        f"{row.label} on {TASKS[task].title} ({counted(len(scores), 'score')}, median "
+        f"{POINTS.text(float(np.median(scores)))})"
+        for row in rows
+        for task, cell in row.cells.items()
+        if (scores := cell.former_scores)
+    ]
+    return [
+        *([f"rows were chosen from unlike numbers of configurations per task: {tried}"] if tried else []),
+        *(
+            [f"winner replaced after confirm scores of the former one were known: {', '.join(former)}"]
+            if former
+            else []
+        ),
+    ]
+
+
+def _unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int]) -> str:
+    """The numbers by row, of cells that have a number; empty where all are alike."""
+    counts = {row.label: sorted({count(cell) for cell in row.cells.values() if cell.records}) for row in rows}
+    counts = {label: own for label, own in counts.items() if own}
+    if len({tuple(own) for own in counts.values()}) < 2:
+        return ""
+    return ", ".join(f"{label} {' or '.join(map(str, own))}" for label, own in counts.items())
+
+
+def family_notes(rows: Sequence[Row]) -> list[str]:
+    """Which rows are not tested against each other, and why."""
+    return [
+        f"not tested against each other on {joined([TASKS[task].title for task in tasks])}, because {fact.reason} "
+        f"({fact.remedy}): {'; '.join(f'{labels}: {value}' for labels, value in groups)}"
+        for fact in FACTS_OF_FAMILY
+        for groups, tasks in unlike_groups(rows, fact).items()
+    ]
 
 
 def _code_notes(study: Study, cells: list[Cell]) -> list[str]:
@@ -275,6 +330,12 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
         f"↑ and ↓: mean score above or below {baseline} at the 5 % level (Welch-Satterthwaite t-test over seeds with a "
         f"bootstrapped example variance; Holm over the {counted(len(family), 'comparison')} with {baseline})."
     )
+    looks = seeds_looked_at(rows)
+    if len(looks) > 1:
+        tested += (
+            f" The study was looked at with {', then '.join(map(str, looks))} seeds, and pays for it: p-values times "
+            f"{len(looks)}, and intervals of differences that hold at all looks together (Bonferroni)."
+        )
     if not any(comparison.holds for comparison in family):
         return tested
     return (
@@ -327,12 +388,17 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
     return [f"median and mean have opposite signs, the test is of the mean: {'; '.join(turned)}"] if turned else []
 
 
-def constant_notes(constants: Mapping[Place, float]) -> list[str]:
-    """The cells that are not shown to do better than a model that reads nothing."""
-    cells = [
-        f"{label} on {TASKS[task].title} ({POINTS.text(constant)})" for (label, task), constant in constants.items()
-    ]
-    return [f"not shown to be better than a constant answer (its score): {', '.join(cells)}"] if cells else []
+def constant_notes(unlearned: Mapping[Place, float], nothing_found: Mapping[Place, float]) -> list[str]:
+    """The cells that are not shown to do better than a model that reads nothing; the searches that found no better."""
+    said = {
+        "not shown to be better than a constant answer (its score)": unlearned,
+        "the search found nothing, its best trial is at the constant answer": nothing_found,
+    }
+    return [f"{what}: {_constants_in_words(constants)}" for what, constants in said.items() if constants]
+
+
+def _constants_in_words(constants: Mapping[Place, float]) -> str:
+    return ", ".join(f"{row} on {TASKS[task].title} ({POINTS.text(score)})" for (row, task), score in constants.items())
 
 
 def provenance(records: Iterable[Record]) -> dict[str, str]:

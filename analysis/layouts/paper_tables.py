@@ -327,7 +327,7 @@ class PaperLayout:
 def dev_table(evidence: Evidence) -> Table:
     """PALBERT's table 2 (table 3 on RoBERTa): methods x tasks and macro, median over the confirm seeds, and mean."""
     rows, compared, ledger = evidence.rows, evidence.comparisons, row_ledger(evidence.rows)
-    origin = [notes.origin_in_words(evidence.studies)]
+    origin = [notes.origin_in_words(evidence.studies, rows)]
     means = ["Mean: with its 95 % interval over seeds and dev examples."] * bool(evidence.samples)
     table = _paper_table(
         evidence,
@@ -338,7 +338,8 @@ def dev_table(evidence: Evidence) -> Table:
         own_notes=[
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
-            *notes.constant_notes(evidence.unlearned),
+            *notes.family_notes(rows),
+            *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
             *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),
             *notes.sampled_exit_notes(rows),
@@ -433,7 +434,7 @@ def _paper_table(
 
         return Column(task, titles[task], entry)
 
-    columns = [*layout.before, *map(task_column, titles), *layout.after]
+    columns = [*_backbone_columns(rows), *layout.before, *map(task_column, titles), *layout.after]
     ours = fill(columns, [(row.label, row) for row in rows])
     return make_table(
         evidence,
@@ -484,6 +485,14 @@ def _macro_in_words(rows: list[Row]) -> list[str]:
 
 def _macro_entry(row: Row) -> Entry | None:
     return POINTS.entry(macro(row)) if set(PAPER_TASKS) <= row.cells.keys() else None
+
+
+def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
+    """A column with the backbone of each row, if they have unlike ones: each row has one."""
+    names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
+    fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
+    entries = {label: Entry(name, {"": name}) for label, name in names.items()}
+    return [Column("backbone", "backbone", lambda row: entries[row.label])] if len(fingerprints) > 1 else []
 
 
 def _parameters_entry(row: Row) -> Entry:

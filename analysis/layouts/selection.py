@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from analysis.layouts.table import Line, Table
@@ -62,5 +63,8 @@ def _bold(line: Line, best: Mapping[str, float]) -> Line:
 
 
 def _number(line: Line, column: str) -> float | None:
+    """The first number of the entry; None if there is none, or a word."""
     entry = line.entries.get(column)
-    return float(entry.numbers[""]) if entry and entry.numbers.get("") else None
+    with suppress(ValueError):
+        return float(entry.numbers.get("", "")) if entry else None
+    return None

@@ -6,7 +6,7 @@ would differ, had each searched again, is known of repeated searches alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Literal
@@ -34,6 +34,8 @@ class Comparison:
     baseline's row, over all rows and tasks: whatever the number of methods, at most one table in twenty marks a
     difference that does not exist. Comparisons between two other rows mark nothing, so they take nothing from the
     marks and are a family of their own; if no row is the baseline's, all comparisons are that family.
+
+    A table that was looked at before with fewer seeds pays for each look (Bonferroni), in p-values and intervals.
     """
 
     row: str
@@ -44,6 +46,7 @@ class Comparison:
     adjusted_p_value: float
     # found with 80 % power, by the first test of the family that Holm looks at; None if nothing spreads
     detectable_difference: float | None
+    looks: int = 1
 
     @property
     def holds(self) -> bool:
@@ -57,16 +60,29 @@ class Comparison:
             "adjusted_p_value": self.adjusted_p_value,
             "holds": self.holds,
             "detectable_difference": self.detectable_difference,
+            "looks": self.looks,
         }
 
 
-def compare(samples: Mapping[Place, Sample], baseline: str | None) -> list[Comparison]:
-    """The comparisons of every pair of rows, on every task on which both have a sample of the same examples."""
+def compare(
+    samples: Mapping[Place, Sample],
+    baseline: str | None,
+    *,
+    are_alike: Callable[[str, str, str], bool] = lambda row, other, task: True,
+    looks: int = 1,
+) -> list[Comparison]:
+    """The comparisons of every pair of rows, on every task on which both have a sample of the same examples.
+
+    Args:
+        are_alike: whether two rows may be tested against each other on a task.
+        looks: how often the scores were looked at, with other numbers of seeds.
+    """
     pairs = [
         (row, other, task)
         for row, other in combinations(dict.fromkeys(row for row, _ in samples), 2)
         for place, task in samples
         if place == row and _same_examples(samples[row, task], samples.get((other, task)))
+        if are_alike(row, other, task)
     ]
     marked = [pair for pair in pairs if baseline in pair[:2]]
     families: dict[Family, list[tuple[str, str, str]]] = {
@@ -76,7 +92,7 @@ def compare(samples: Mapping[Place, Sample], baseline: str | None) -> list[Compa
     compared = {
         (comparison.row, comparison.other, comparison.task): comparison
         for family, members in families.items()
-        for comparison in _compare_family(family, members, samples)
+        for comparison in _compare_family(family, members, samples, looks)
     }
     return [compared[pair] for pair in pairs]
 
@@ -111,25 +127,29 @@ def baseline_method(rows: list[Row]) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
+def adjust(tests: Sequence[PairedTest], looks: int) -> list[float]:
+    """The p-values of a family that was looked at so often: Holm, then Bonferroni."""
+    return [min(1.0, looks * p_value) for p_value in uncertainty.holm([test.p_value for test in tests])]
+
+
 def _compare_family(
-    family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Sample]
+    family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Sample], looks: int
 ) -> list[Comparison]:
-    sides = [(samples[row, task], samples[other, task]) for row, other, task in members]
-    tests = [_test(*both) for both in sides]
-    adjusted = uncertainty.holm([test.p_value for test in tests])
+    tests = [_test(samples[row, task], samples[other, task]) for row, other, task in members]
     return [
         Comparison(
             row=row,
             other=other,
             task=task,
             family=family,
-            test=tests[i],
-            adjusted_p_value=adjusted[i],
+            test=uncertainty.at_level(test, 1 - uncertainty.ALPHA / looks),
+            adjusted_p_value=p_value,
             detectable_difference=detectable_difference(
-                tests[i].standard_error, tests[i].freedom, comparisons=len(members)
+                test.standard_error, test.freedom, comparisons=len(members) * looks
             ),
+            looks=looks,
         )
-        for i, (row, other, task) in enumerate(members)
+        for (row, other, task), test, p_value in zip(members, tests, adjust(tests, looks), strict=True)
     ]
 
 
@@ -178,10 +198,11 @@ def over_tasks(comparisons: Sequence[Comparison], baseline: str | None) -> dict[
     labels = dict.fromkeys(label for one in comparisons for label in (one.row, one.other))
     by_row = {label: by_task(comparisons, label, baseline) for label in labels if label != baseline}
     tests = {label: macro_test(own) for label, own in by_row.items() if len(own) > 1}
-    adjusted = uncertainty.holm([test.p_value for test in tests.values()])
+    looks = max((one.looks for one in comparisons), default=1)
+    level = 1 - uncertainty.ALPHA / max(1, len(tests) * looks)
     return {
-        label: OverTasks(uncertainty.at_level(test, 1 - uncertainty.ALPHA / len(tests)), p_value, len(by_row[label]))
-        for (label, test), p_value in zip(tests.items(), adjusted, strict=True)
+        label: OverTasks(uncertainty.at_level(test, level), p_value, len(by_row[label]))
+        for (label, test), p_value in zip(tests.items(), adjust([*tests.values()], looks), strict=True)
     }
 
 

@@ -20,6 +20,7 @@ from analysis.studies.load import TOLERANCE
 from analysis.studies.stored_predictions import Answers, Predictions, predictions_of, read_predictions
 from study.facts.record import Record
 from study.facts.study_folder import predictions_file
+from study.facts.winner import best_search_record
 from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import Task
 
@@ -82,12 +83,25 @@ def _stored(cell: Cell) -> list[Predictions]:
     """The predictions of every seed of the cell; empty unless there are several, all stored, for the same examples."""
     read = [(record, read_predictions(cell.study_of(record), record)) for record in cell.records]
     stored = [_check(cell, record, predictions) for record, predictions in read if predictions is not None]
+    _check_seeds(cell, stored)
     if stored and len(stored) < len(read):
         missing = f"{len(read) - len(stored)} of {len(read)} predictions are missing"
         folder = cell.study_of(cell.records[0]).folder
         warnings.warn(f"{folder}: {cell.name}: {missing}: no tests of this cell", stacklevel=2)
     same_examples = len({predictions.examples for predictions in stored}) == 1
     return stored if len(stored) == len(read) > 1 and same_examples else []
+
+
+def _check_seeds(cell: Cell, stored: Sequence[Predictions]) -> None:
+    """Passes if no two seeds have the same predictions to the last bit."""
+    seeds: dict[bytes, int] = {}
+    for record, predictions in zip(cell.records, stored, strict=False):
+        first = seeds.setdefault(predictions.logits.tobytes(), record.seed)
+        if first != record.seed:
+            raise ValueError(
+                f"{cell.studies[0].folder}: {cell.name}: seeds {first} and {record.seed} have the same predictions to "
+                "the last bit; allowed: a method whose training depends on its seed"
+            )
 
 
 def _check(cell: Cell, record: Record, predictions: Predictions) -> Predictions:
@@ -132,21 +146,30 @@ def constant_score(answers: Answers) -> float | None:
     return max(score(task, compute_metrics(task, constant, labels, splits)) for constant in constants)
 
 
-def not_shown_above_constant(rows: Sequence[Row], samples: dict[Place, Sample]) -> dict[Place, float]:
-    """The score of the best constant answer, in the cells that are not shown to be better than it.
+def constant_scores(cells: Mapping[Place, Cell], samples: Mapping[Place, Sample]) -> dict[Place, float]:
+    """The score of the best constant answer to the examples of each cell with stored predictions."""
+    stored = {
+        place: samples[place].answers if place in samples else predictions_of(cell) for place, cell in cells.items()
+    }
+    found = {place: constant_score(predictions[0]) for place, predictions in stored.items() if predictions}
+    return {place: constant for place, constant in found.items() if constant is not None}
 
-    Their mean score on other dev examples could have been no higher (95 % interval). A cell without a sample, of one
-    seed, is held against it by its score alone.
+
+def is_above_constant(cell: Cell, sample: Sample | None, constant: float) -> bool:
+    """Whether the cell is shown to be better than the best constant answer.
+
+    If not, its mean score on other dev examples could have been no higher (95 % interval). A cell without a sample, of
+    one seed, is held against it by its score alone.
     """
-    found = {}
-    for place, cell in {(row.label, task): cell for row in rows for task, cell in row.cells.items()}.items():
-        sample = samples.get(place)
-        stored = sample.answers if sample else predictions_of(cell)
-        constant = constant_score(stored[0]) if stored else None
-        lowest = sample.interval.low if sample else cell.median
-        if constant is not None and lowest <= constant + TOLERANCE:
-            found[place] = constant
-    return found
+    return (sample.interval.low if sample else cell.median) > constant + TOLERANCE
+
+
+def has_found_nothing(cell: Cell, constant: float) -> bool:
+    """Whether the best trial of its search, by dev, is no better than the best constant answer."""
+    best = best_search_record(cell.arm_records)
+    on_dev = all(study.protocol.selection == "dev" for study in cell.studies)
+    score = best.selection_score if best and on_dev else None
+    return score is not None and score <= constant + TOLERANCE
 
 
 def resampled_scores(

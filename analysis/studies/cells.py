@@ -103,6 +103,25 @@ class Cell:
         return [record for record in self.arm_records if record.status == "dropped"]
 
     @property
+    def tried(self) -> int:
+        """How many configurations its search has tried: trials that ran to their end, or until ASHA stopped them."""
+        tried = ("completed", "stopped")
+        return sum(record.phase == "search" and record.status in tried for record in self.arm_records)
+
+    @property
+    def former_scores(self) -> list[float]:
+        """The confirm scores of former winners: known before the winner of the cell was."""
+        confirm = [record for record in self.arm_records if record.phase == "confirm" and record not in self.records]
+        return [record.score for record in confirm if record.status == "completed" and record.score is not None]
+
+    @property
+    def unfinished(self) -> str:
+        """What the search behind a number still waits for; empty where it is over."""
+        reasons = dict.fromkeys(study.missing.get(self.name, "") for study in self.studies)
+        searching = " and ".join(reason for reason in reasons if reason.startswith("search "))
+        return f"{searching}; the number is of the best configuration so far" if searching else ""
+
+    @property
     def shortfall(self) -> str:
         """How its seeds differ from the protocol's, and of an empty cell why, where that is known."""
         failed = f"; failed: {', '.join(str(record.seed) for record in self.failed)}" if self.failed else ""

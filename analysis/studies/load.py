@@ -54,6 +54,19 @@ class Study:
         """The confirm seeds that the study asks for."""
         return confirm_seeds(self.file.plan.asked.seeds)
 
+    @cached_property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds that its tables were seen with: at the end of each launch that ran to its end, and now.
+
+        Ascending, each once. Tables that a person makes in between leave no trace.
+        """
+        seen = [
+            launch.began.plan.asked.seeds
+            for launch in self.facts.launches.values()
+            if launch.ended is not None and launch.ended.status in ("complete", "partial")
+        ]
+        return tuple(sorted({*seen, self.file.plan.asked.seeds}))
+
     @property
     def protocol(self) -> Protocol:
         return self.file.plan.protocol

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import force_setattr, replace
@@ -86,6 +86,7 @@ class Plan(Typed, frozen=True, kw_only=True):
     start_from: Mapping[str, str] = {}  # arm -> arm whose model is its start; a bare task is of the same method
     early_stopping: OfProtocol[EarlyStopping | None] = EarlyStopping()  # None: every trial runs to its own stop
     baseline: Free[str | None] = None  # method that the others are compared with
+    test_across: Free[Literal["backbones"] | None] = None  # what rows may differ in, and still be tested
     search_precision: OfProtocol[Precision | UnsetType] = UNSET  # of search trials, whatever others compute in
     include: Remembered[str | UnsetType] = UNSET  # --include: whole path of a folder of methods and tasks
     first: Remembered[Mapping[str, tuple[First, ...]] | UnsetType] = UNSET  # --first-from: what each arm tries first

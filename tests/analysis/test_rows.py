@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.made_studies import arm, read_table, record, write_study
+from helpers.made_studies import CONFIG, arm, read_table, record, write_study
 from msgspec.structs import replace
 
 from analysis.studies.cells import rows_of
@@ -14,6 +14,7 @@ from analysis.studies.load import load_studies, load_study
 from analysis.tables import IncompleteTablesError, write_tables
 
 SCORES = [0.72, 0.725, 0.73, 0.74, 0.69]
+OTHER = CONFIG | {"learning_rate": 3e-5}
 
 
 def dev_line(folder: Path) -> list[str]:
@@ -127,8 +128,9 @@ def test_the_exits_table_has_the_layers_of_each_study(tmp_path):
 
 
 def test_rows_chosen_from_unlike_numbers_of_configurations_say_so(tmp_path):
-    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES), samples=36)
-    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES), samples=12)
+    more = [record("palbert", "rte", 0.1, phase="search", seed=2 + i, trial=1 + i, config=OTHER) for i in range(2)]
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES) + more, samples=3)
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
     write_tables([one, two], tmp_path / "out")
-    note = "rows were chosen from unlike numbers of configurations per task: palbert 36, albert 12"
+    note = "rows were chosen from unlike numbers of configurations per task: palbert 3, albert 1"
     assert note in (tmp_path / "out" / "dev.md").read_text()

@@ -83,6 +83,7 @@ def plan_of(
     settings: dict | None = None,
     data_fingerprint: str = "f00d",
     samples: int = 1,
+    test_across: str | None = None,
 ) -> ResolvedPlan:
     """A plan of these arms; `protocol` replaces fields of PROTOCOL. `settings` are fields of every configuration."""
     rules = replace(PROTOCOL, **(protocol or {}))
@@ -100,6 +101,7 @@ def plan_of(
         early_stopping=rules.early_stopping,
         start_from=start_from or {},
         baseline=baseline,
+        test_across=test_across,
     )
     arms = tuple(
         Arm(
@@ -294,11 +296,18 @@ def arm(method: str, task: str, scores: list[float | None], **fields: Any) -> li
 
 
 def predicted_study(
-    folder: Path, methods: dict[str, float], tasks: list[str], *, num_examples: int = 400, **plan: Any
+    folder: Path,
+    methods: dict[str, float],
+    tasks: list[str],
+    *,
+    num_examples: int = 400,
+    seen_with: int | None = None,
+    **plan: Any,
 ) -> Path:
     """A whole study folder as a launch leaves it: records, predictions and journal that agree with each other.
 
-    `methods` gives each method's chance of a right answer. The exit of `pondernet` is sampled.
+    `methods` gives each method's chance of a right answer. The exit of `pondernet` is sampled. If the study was
+    `seen_with` fewer seeds, an earlier launch has ended with these.
     """
     made = plan_of(list(methods), tasks, **plan)
     write_plan_of(folder, made)
@@ -306,9 +315,10 @@ def predicted_study(
     for number, (method, chance) in enumerate(methods.items()):
         for task in tasks:
             confirmed = []
-            for seed in SEEDS:
+            for seed in made.arms[0].seeds:
                 arrays = predictions(method, task, chance, seed=seed, num_examples=num_examples, salt=number)
-                row = record(method, task, 0.0, seed=seed, trial=seed - 42, protocol_hash=made.protocol_hash)
+                content = {"backbone_fingerprint": made.arms[0].backbone_fingerprint}
+                row = record(method, task, 0.0, seed=seed, trial=seed - 42, protocol_hash=made.protocol_hash, **content)
                 store_predictions(folder, row.key, arrays)
                 digest = predictions_digest(folder, row.key)
                 confirmed.append(replace(row, **scores_of(task, arrays), predictions_digest=digest))
@@ -316,6 +326,9 @@ def predicted_study(
             best = max(row.score for row in confirmed if row.score is not None)
             records += [_searched(confirmed[0], trial, best) for trial in range(4)]
     journal = MadeJournal(folder)
+    if seen_with is not None:
+        journal.begin(plan=replace(made, asked=replace(made.asked, seeds=seen_with)))
+        journal.end()
     for row in records:
         epochs = range(1, row.epochs + 1)
         journal.take(row, epochs=[(row.score or 0.0) - 0.02 * abs(epoch - (row.epoch or 1)) for epoch in epochs])
@@ -335,6 +348,7 @@ def _searched(confirmed: Record, trial: int, best: float) -> Record:
         trial=trial,
         config={**confirmed.config, "learning_rate": learning_rate},
         protocol_hash=confirmed.protocol_hash,
+        backbone_fingerprint=confirmed.backbone_fingerprint,
     )
     return replace(searched, status="stopped", epochs=2, epoch=2) if trial == 3 else searched
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from optuna.distributions import CategoricalDistribution
 
 import search_spaces.albert
+from analysis.layouts.evidence import gather
 from analysis.layouts.notes import protocol_in_words
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
@@ -148,9 +149,13 @@ def test_a_dry_run_says_it_of_each_arm_and_among_the_departures(capsys, tmp_path
 
 def test_captions_say_it(made, tmp_path):
     rule = "search trials in bfloat16, the best configuration repeated in the precision that its method fixes; "
-    assert rule in protocol_in_words([load_study(made)])
-    plain = launched_study(tmp_path / "plain", mini_plan(**ONE_ARM))
-    assert "search trials in" not in protocol_in_words([load_study(plain)])
+    assert rule in _caption(made)
+    assert "search trials in" not in _caption(launched_study(tmp_path / "plain", mini_plan(**ONE_ARM)))
+
+
+def _caption(folder):
+    evidence = gather([load_study(folder)])
+    return protocol_in_words(evidence.studies, evidence.rows)
 
 
 def test_the_status_says_what_its_best_score_is_of(made, capsys):

@@ -1,0 +1,76 @@
+"""Which numbers of a table may be tested against each other, and how often they were looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from analysis.studies.cells import Cell, Row
+
+
+def choice_of_epoch(cell: Cell) -> str:
+    """How the epoch of each of the cell's numbers was chosen.
+
+    The best of many epochs is above the last one by luck alone, and the more so the further scores jump.
+    """
+    config = cell.config or cell.arm.any_configuration
+    epochs, stop_after = (int(config.get(name) or 0) for name in ("epochs", "stop_after"))
+    if config.get("select") == "last":
+        return "the last epoch"
+    patience = f", the last {stop_after} of them without improvement" if 0 < stop_after < epochs else ""
+    return f"the best of {epochs} epochs{' at most' * bool(patience)}{patience}"
+
+
+class FamilyFact(NamedTuple):
+    """What two cells must share to be tested against each other."""
+
+    reason: str  # why those without it in common are not tested
+    key: Callable[[Cell], str]  # empty where it may be any
+    words: Callable[[Cell], str]
+    remedy: str
+
+
+def _choice_on_dev(cell: Cell) -> str:
+    return choice_of_epoch(cell) if any(study.protocol.selection == "dev" for study in cell.studies) else ""
+
+
+def _backbone_unless_asked(cell: Cell) -> str:
+    asked = all(study.file.plan.asked.test_across == "backbones" for study in cell.studies)
+    return "" if asked else cell.arm.backbone_fingerprint
+
+
+FACTS_OF_FAMILY = (
+    FamilyFact(
+        "dev chose their epochs in unlike ways", _choice_on_dev, choice_of_epoch, "--selection holdout allows it"
+    ),
+    FamilyFact(
+        "their backbones differ",
+        _backbone_unless_asked,
+        lambda cell: cell.arm.pinned_backbone,
+        "--test-across backbones asks for it",
+    ),
+)
+
+
+def are_alike(one: Cell, other: Cell) -> bool:
+    """Whether two cells may be tested against each other."""
+    return all(fact.key(one) == fact.key(other) for fact in FACTS_OF_FAMILY)
+
+
+def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str, str], ...], list[str]]:
+    """The groups of rows that are not tested against each other, (labels, what they share), and on which tasks."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for task in dict.fromkeys(task for row in rows for task in row.cells):
+        groups: dict[str, list[tuple[str, Cell]]] = {}
+        for label, cell in ((row.label, row.cells[task]) for row in rows if task in row.cells):
+            if cell.records:
+                groups.setdefault(fact.key(cell), []).append((label, cell))
+        if len(groups) > 1:
+            named = [(", ".join(label for label, _ in cells), fact.words(cells[0][1])) for cells in groups.values()]
+            found.setdefault(tuple(named), []).append(task)
+    return found
+
+
+def seeds_looked_at(rows: Iterable[Row]) -> tuple[int, ...]:
+    """The numbers of seeds that the tables of these rows were seen with, ascending, these tables' last."""
+    return max((study.looks for row in rows for cell in row.cells.values() for study in cell.studies), key=len)

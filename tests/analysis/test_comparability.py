@@ -1,0 +1,159 @@
+"""python -m pytest tests/analysis/test_comparability.py"""
+
+import pytest
+from helpers import made_studies
+from helpers.made_studies import (
+    arm,
+    predicted_study,
+    read_table,
+    record,
+    rows_in,
+    scores_of,
+    store_predictions,
+    write_study,
+)
+from helpers.made_studies import predictions as make_predictions
+from msgspec.structs import replace
+
+from analysis.layouts.evidence import gather
+from analysis.statistics.comparisons import over_tasks
+from analysis.studies.load import load_study
+from analysis.tables import IncompleteTablesError, write_tables
+
+SCORES = [0.70, 0.71, 0.72, 0.73, 0.74]
+OTHER = made_studies.CONFIG | {"learning_rate": 3e-5}
+METHODS = {"albert": 0.6, "palbert": 0.8}
+
+
+def texts_of(*folders, **options):
+    """The dev table and the answer of these studies."""
+    out = folders[0].parent / "out"
+    write_tables([*folders], out, **options)
+    return (out / "dev.md").read_text(), (out / "answer.md").read_text()
+
+
+def compared(folder):
+    return gather([load_study(folder)]).comparisons
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"epochs": 3}, "albert: the best of 25 epochs; palbert: the best of 3 epochs"),
+        ({"select": "last"}, "albert: the best of 25 epochs; palbert: the last epoch"),
+        (
+            {"stop_after": 5},
+            "albert: the best of 25 epochs; palbert: the best of 25 epochs at most, the last 5 of them without "
+            "improvement",
+        ),
+    ],
+)
+def test_rows_whose_epochs_dev_chose_unalike_are_not_tested(tmp_path, monkeypatch, own, words):
+    monkeypatch.setitem(made_studies.SETTINGS, "palbert", own)
+    study = predicted_study(tmp_path / "s", METHODS, ["rte", "cola"])
+    assert compared(study) == []
+    note = "ot tested against each other on RTE and CoLA, because dev chose their epochs in unlike ways "
+    for text in texts_of(study):
+        assert f"{note}(--selection holdout allows it): {words}" in text
+        assert "↑ |" not in text
+
+
+def test_unlike_epochs_are_tested_where_a_holdout_chose_them(tmp_path, monkeypatch):
+    monkeypatch.setitem(made_studies.SETTINGS, "palbert", {"epochs": 3})
+    study = predicted_study(tmp_path / "s", METHODS, ["rte"], protocol={"selection": "holdout"})
+    assert [one.holds for one in compared(study)] == [True]
+
+
+def test_caption_says_of_each_row_what_dev_chose(tmp_path, monkeypatch):
+    monkeypatch.setitem(made_studies.SETTINGS, "palbert", {"select": "last"})
+    dev, _ = texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
+    assert (
+        "selection dev (chosen on the dev set that is reported: albert: the configuration and the best of 25 epochs; "
+        "palbert: the configuration and the last epoch)"
+    ) in dev
+
+
+def test_unlike_backbones_are_named_on_their_rows_and_not_tested(tmp_path):
+    one = predicted_study(tmp_path / "one", {"albert": 0.6}, ["rte"])
+    two = predicted_study(tmp_path / "two", {"palbert": 0.8}, ["rte"], backbone="someone/else")
+    dev, answer = texts_of(one, two)
+    note = (
+        "not tested against each other on RTE, because their backbones differ (--test-across backbones asks for it): "
+    )
+    assert f"{note}albert: albert/albert-base-v2; palbert: someone/else" in dev
+    assert "No method is tested against albert" in answer
+    lines = {row["method"]: row["backbone"] for row in read_table(tmp_path / "out" / "dev.csv")}
+    assert lines["albert"] == "albert/albert-base-v2" and lines["palbert"] == "someone/else"
+    for folder in (one, two):
+        made_studies.write_plan_of(folder, plan := plan_across(folder))
+        assert plan.asked.test_across == "backbones"
+    dev, _ = texts_of(one, two)
+    assert "↑ |" in dev and "not tested against each other" not in dev
+
+
+def plan_across(folder):
+    (row,) = rows_in(folder)
+    cell = row.cells["rte"]
+    return made_studies.plan_of([row.method], ["rte"], backbone=cell.arm.backbone, test_across="backbones")
+
+
+def test_rows_of_one_backbone_have_no_column_for_it(tmp_path):
+    texts_of(predicted_study(tmp_path / "s", METHODS, ["rte"]))
+    assert "backbone" not in (tmp_path / "out" / "dev.csv").read_text().splitlines()[0]
+
+
+def test_a_winner_replaced_with_its_confirm_scores_known_is_told(tmp_path):
+    former = [record("palbert", "rte", 0.6, config=OTHER, seed=42 + i, trial=i) for i in range(3)]
+    search = record("palbert", "rte", 0.6, phase="search", seed=9, trial=1, config=OTHER)
+    study = write_study(tmp_path / "s", [*former, search, *arm("palbert", "rte", SCORES)], samples=2)
+    note = "inner replaced after confirm scores of the former one were known: palbert on RTE (3 scores, median 60.0)"
+    assert all(note in text for text in texts_of(study))
+
+
+def test_a_search_that_is_not_over_is_told_and_strict_refuses_it(tmp_path):
+    study = write_study(tmp_path / "s", arm("palbert", "rte", SCORES), samples=4)
+    with pytest.raises(IncompleteTablesError, match="palbert/rte: search 1 of 4; the number is of the best configurat"):
+        texts_of(study, strict=True)
+
+
+def test_a_search_that_found_no_more_than_a_constant_answer_is_told(tmp_path):
+    study = predicted_study(tmp_path / "s", {"albert": 0.3, "palbert": 0.8}, ["rte"])
+    for text in texts_of(study):
+        assert "he search found nothing, its best trial is at the constant answer: albert on RTE (" in text
+
+
+def test_unlike_numbers_of_searched_fields_are_told(tmp_path, monkeypatch):
+    one = write_study(tmp_path / "one", arm("palbert", "rte", SCORES))
+    monkeypatch.setattr(made_studies, "SPACE", {})
+    two = write_study(tmp_path / "two", arm("albert", "rte", SCORES))
+    assert "rows searched unlike numbers of fields: palbert 1, albert 0" in texts_of(one, two)[0]
+
+
+def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
+    methods = {"albert": 0.6, "palbert": 0.64}
+    once = predicted_study(tmp_path / "once", methods, ["rte", "cola"], seeds=10)
+    twice = predicted_study(tmp_path / "twice", methods, ["rte", "cola"], seeds=10, seen_with=5)
+    for first, second in zip(compared(once), compared(twice), strict=True):
+        assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
+        assert second.test.low < first.test.low < first.test.high < second.test.high
+        assert second.detectable_difference > first.detectable_difference
+    means = [over_tasks(compared(study), "albert")["palbert"] for study in (once, twice)]
+    assert means[1].adjusted_p_value == pytest.approx(min(1.0, 2 * means[0].adjusted_p_value))
+    assert means[1].test.low < means[0].test.low
+    assert "looked at with" not in texts_of(once)[0]
+    assert "looked at with 5, then 10 seeds, and pays for it: p-values times 2" in texts_of(twice)[0]
+
+
+def test_the_same_number_of_seeds_seen_again_is_one_look(tmp_path):
+    study = predicted_study(tmp_path / "s", METHODS, ["rte"], seen_with=5)
+    assert "looked at with" not in texts_of(study)[0]
+
+
+def test_two_seeds_with_the_same_predictions_are_an_error(tmp_path):
+    arrays = make_predictions("albert", "rte", 0.6, seed=42, num_examples=400, salt=0)
+    rows = [replace(row, **scores_of("rte", arrays)) for row in arm("albert", "rte", [0.0, 0.0])]
+    for row in rows[1:]:
+        store_predictions(tmp_path / "s", row.key, arrays)
+    study = write_study(tmp_path / "s", rows)
+    with pytest.raises(ValueError, match="albert/rte: seeds 42 and 43 have the same predictions to the last bit"):
+        write_tables([study], tmp_path / "out")
