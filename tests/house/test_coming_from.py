@@ -85,7 +85,7 @@ WANTED_PRETRAININGS: dict[tuple[str, str], dict[str, Any]] = {
 @pytest.mark.parametrize("words", PRETRAININGS, ids=" ".join)
 def test_pretraining_has_the_values_of_the_repository(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     request = pretrain.resolve(pretrain.main.parser().options(words))
-    wanted = WANTED_PRETRAININGS.get((request.objective, request.backbone.value), {})
+    wanted = WANTED_PRETRAININGS.get((request.recipe.objective, request.backbone.value), {})
     assert {name: request.fields[name].value for name in wanted} == wanted
     here = " ".join("mini" if word.startswith("hub:") else word for word in words)
     without_hub = here.replace("--backbone sharebert-base --tokenizer google-bert/bert-base-uncased", "").split()
@@ -94,7 +94,7 @@ def test_pretraining_has_the_values_of_the_repository(words: list[str], capsys: 
 
 def test_every_pretraining_that_is_compared_is_a_command() -> None:
     requests = [pretrain.resolve(pretrain.main.parser().options(words)) for words in PRETRAININGS]
-    assert {*WANTED_PRETRAININGS} <= {(request.objective, request.backbone.value) for request in requests}
+    assert {*WANTED_PRETRAININGS} <= {(request.recipe.objective, request.backbone.value) for request in requests}
 
 
 @pytest.mark.parametrize(("width", "layers"), [(768, 6), (1024, 24), (2048, 24)])
