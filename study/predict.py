@@ -165,8 +165,9 @@ def _generator(trained: TrainedModel) -> torch.Generator:
 
 
 def _exit(trained: TrainedModel) -> str:
-    rule = trained.model.exit_rule
-    return f"exit {rule.name}" if rule.setting is None else f"exit {rule.name} {rule.setting:.3g}"
+    from trainables.models.exit_rules import describe_rule
+
+    return f"exit {describe_rule(trained.model.exit_rule)}"
 
 
 main = Command("study.predict", Options, __doc__ or "", run)

@@ -101,6 +101,7 @@ def train(spec: TrialSpec, options: Options) -> None:
     """Trains it, and prints what is seen of it."""
     import torch  # seconds, once the options are found right
 
+    from trainables.models.exit_rules import describe_rule
     from trainables.runs.training import TrainingRun
     from trainables.sources import cache_folder
 
@@ -111,8 +112,7 @@ def train(spec: TrialSpec, options: Options) -> None:
         _train_epoch(run, f"epoch {len(run.history) + 1}/{epochs}")
     best = run.history[run.best_epoch - 1]
     for own in run.swept():
-        setting = "" if own.rule.setting is None else f" {own.rule.setting:.3g}"
-        print(f"  {own.rule.name}{setting}: score {points(own.score)}, {own.mean_layers:.2f} layers")
+        print(f"  {describe_rule(own.rule)}: score {points(own.score)}, {own.mean_layers:.2f} layers")
     if options.out is not None:
         run.write_model(Path(options.out))
         print(f"wrote {options.out}")

@@ -16,7 +16,6 @@ from analysis.studies.cells import Cell
 from analysis.studies.stored_predictions import Predictions, predictions_of
 from study.facts.record import Record
 
-SETTING_FIELDS = {"threshold": "q", "patience": "patience"}  # rule of a sweep -> field that sets it in a configuration
 ROUNDING = 1e-9  # of a mean over examples
 
 
@@ -76,7 +75,7 @@ def read_exits(cell: Cell) -> Exits | None:
 def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) -> Sweep:
     """The settings that were swept for every seed, and the setting of the models themselves."""
     points = [_points(rule, predictions) for predictions in stored]
-    field = SETTING_FIELDS.get(rule, "")
+    (field,) = set(stored[0].sweep_field[stored[0].sweep_rule == rule].tolist())
     for point, record in zip(points, records, strict=True):
         setting = record.config.get(field)
         if isinstance(setting, int | float):

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS, Task
+from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities, read_rule
 
-_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1, "layer_answers": 1}  # axis of n
+_PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # axis of n
+_LAYERS = ("layer_logits", "layer_answers")  # one of the two, the second in older files
+_OLDER_FIELDS = {"threshold": "q"}  # rule -> field that is swept, where it has another name
 _SWEEP = ("sweep_rule", "sweep_setting", "sweep_score", "sweep_mean_layers")
 
 
@@ -42,6 +46,11 @@ class Answers:
         """How often the exit was drawn: once, unless it is sampled."""
         return len(self.answers)
 
+    def scored(self, logits: np.ndarray) -> float:
+        """The task's score of other answers to the same examples, from their logits (n, labels)."""
+        answers = predictions_from_logits(self.task, logits)
+        return score(self.task, compute_metrics(self.task, answers, self.labels, self.split))
+
     @property
     def metrics(self) -> dict[str, float]:
         """Every metric of the task, recomputed, mean over the draws."""
@@ -62,7 +71,10 @@ class Predictions(Answers):
     exit_layers: np.ndarray  # (draws, n) from 1
     layer_answers: np.ndarray  # (layers, n) classes or scores
     exit_probabilities: np.ndarray | None  # (layers, n) of a model with a Λ head; each column sums to 1
+    outputs: LayerOutputs | None  # of all layers; None in older files
     sweep_rule: np.ndarray  # (settings,)
+    sweep_field: np.ndarray  # (settings,) the field of the rule that is swept
+    sweep_rule_fields: np.ndarray | None  # (settings,) JSON; None in older files
     sweep_setting: np.ndarray  # (settings,)
     sweep_score: np.ndarray  # (settings,)
     sweep_mean_layers: np.ndarray  # (settings,)
@@ -88,6 +100,7 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
     except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: not a predictions file: {error}") from None
     missing = [name for name in (*_PER_EXAMPLE, *_SWEEP) if name not in arrays]
+    missing += [] if any(name in arrays for name in _LAYERS) else [_LAYERS[0]]
     if missing:
         raise ValueError(f"{path} lacks the array(s) {', '.join(missing)}")
     task = TASKS[record.task]
@@ -98,12 +111,25 @@ def read_predictions(study: Study, record: Record) -> Predictions | None:
 
 def predictions_from(task: Task, arrays: Mapping[str, np.ndarray]) -> Predictions:
     """The predictions in the arrays of a file."""
-    return Predictions(
-        task=task,
-        answers=np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]]),
-        **{name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)},
-        exit_probabilities=arrays.get("exit_probabilities"),
-    )
+    answers = np.stack([predictions_from_logits(task, logits) for logits in arrays["logits"]])
+    kept = {name: arrays[name] for name in (*_PER_EXAMPLE, *_SWEEP)} | _of_layers(task, arrays)
+    return Predictions(task=task, answers=answers, **kept)
+
+
+def _of_layers(task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The outputs of all layers, and what follows from them; of an older file that alone, as it is stored there."""
+    if "layer_logits" not in arrays:
+        fields = [_OLDER_FIELDS.get(rule, rule) for rule in arrays["sweep_rule"].tolist()]
+        older = {"sweep_field": np.array(fields, dtype=np.str_), "sweep_rule_fields": None, "outputs": None}
+        return {**older, **{name: arrays.get(name) for name in ("layer_answers", "exit_probabilities")}}
+    outputs = LayerOutputs(arrays["layer_logits"].astype(np.float32), arrays.get("lambdas"))
+    return {
+        "outputs": outputs,
+        "layer_answers": np.stack([predictions_from_logits(task, logits) for logits in outputs.logits]),
+        "exit_probabilities": None if outputs.lambdas is None else exit_probabilities(outputs),
+        "sweep_field": arrays["sweep_field"],
+        "sweep_rule_fields": arrays["sweep_rule_fields"],
+    }
 
 
 def predictions_of(cell: Cell) -> list[Predictions]:
@@ -120,7 +146,7 @@ def predictions_of(cell: Cell) -> list[Predictions]:
 def disagreements(record: Record, predictions: Predictions) -> list[str]:
     """How the stored predictions and the record differ, one line each; empty where they belong together.
 
-    The sweep is held against the layers' answers where these decide it, see `recomputed_sweep`.
+    The sweep is held against the outputs of the layers, see `recomputed_sweep`.
     """
     metrics = [(name, record.metrics.get(name), value) for name, value in predictions.metrics.items()]
     pairs = [("score", record.score, predictions.score), ("mean_layers", record.mean_layers, predictions.mean_layers)]
@@ -129,47 +155,31 @@ def disagreements(record: Record, predictions: Predictions) -> list[str]:
         for name, told, found in (*pairs, *metrics)
         if told is None or abs(told - found) > TOLERANCE
     ]
-    threshold = record.config.get("regression_threshold")
-    found = recomputed_sweep(predictions, threshold if isinstance(threshold, float) else None)
+    told = np.stack([predictions.sweep_score, predictions.sweep_mean_layers], axis=1)
     names = zip(predictions.sweep_rule, predictions.sweep_setting, strict=True)
-    for (rule, setting), told, again in zip(names, predictions.sweep_score, found, strict=True):
-        if abs(told - again) > TOLERANCE:  # False for NaN, which is not recomputable
+    for (rule, setting), said, again in zip(names, told, recomputed_sweep(predictions), strict=True):
+        if (abs(said - again) > TOLERANCE).any():  # False for NaN, which is not recomputable
             lines.append(
-                f"{rule} at {setting:g} scores {told:.6f} in the sweep and {again:.6f} from the layers' answers"
+                f"{rule} at {setting:g} has score {said[0]:.6f} and {said[1]:.3f} layers in the sweep, {again[0]:.6f} "
+                f"and {again[1]:.3f} from the outputs of the layers"
             )
     return lines
 
 
-def recomputed_sweep(predictions: Predictions, regression_threshold: float | None) -> np.ndarray:
-    """The sweep's scores from the layers' answers alone, (settings,); NaN where these do not decide them.
+def recomputed_sweep(predictions: Predictions) -> np.ndarray:
+    """Score and mean layers of each setting, (settings, 2), from the outputs of the layers.
 
-    They decide every patience (of a regression, given the trial's `regression_threshold`) and the threshold 1, which is
-    the last layer. Other thresholds need the posterior as exactly as the model had it, and it is stored in float16.
+    NaN for a rule of an included method, and in older files, which lack the outputs.
     """
-    task, answers = predictions.task, predictions.layer_answers
-    unknown = task.is_regression and regression_threshold is None
-    scores = np.full(len(predictions.sweep_rule), np.nan)
-    for i, (rule, setting) in enumerate(zip(predictions.sweep_rule, predictions.sweep_setting, strict=True)):
-        if rule == "patience" and not unknown:
-            layers = _patience_layers(answers, int(setting), regression_threshold)
-        elif rule == "threshold" and setting == 1:
-            layers = np.full(answers.shape[1], len(answers))
-        else:
-            continue
-        chosen = answers[layers - 1, np.arange(answers.shape[1])]
-        scores[i] = score(task, compute_metrics(task, chosen, predictions.labels, predictions.split))
-    return scores
-
-
-def _patience_layers(answers: np.ndarray, patience: int, regression_threshold: float | None) -> np.ndarray:
-    """The exit layers, (n,): the first after `patience` agreements in a row with the layer before, else the last."""
-    agreements, layers = np.zeros(answers.shape[1], dtype=int), np.full(answers.shape[1], len(answers))
-    for layer in range(2, len(answers)):
-        before, now = answers[layer - 2], answers[layer - 1]
-        agree = before == now if regression_threshold is None else np.abs(before - now) < regression_threshold
-        agreements = np.where(agree, agreements + 1, 0)
-        layers = np.where((agreements == patience) & (layers == len(answers)), layer, layers)
-    return layers
+    recomputed = np.full((len(predictions.sweep_rule), 2), np.nan)
+    if predictions.outputs is None or predictions.sweep_rule_fields is None:
+        return recomputed
+    names = zip(predictions.sweep_rule.tolist(), predictions.sweep_rule_fields.tolist(), strict=True)
+    for i, (name, fields) in enumerate(names):
+        if (rule := read_rule(name, fields)) is not None:
+            result = apply_exit(rule, predictions.outputs)
+            recomputed[i] = predictions.scored(result.logits), result.exit_layer.mean()
+    return recomputed
 
 
 def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
@@ -182,7 +192,11 @@ def _wrong_shapes(num_labels: int, arrays: dict[str, np.ndarray]) -> str | None:
     if logits.shape[2] != num_labels or len(logits) != len(arrays["exit_layers"]):
         draws = len(arrays["exit_layers"])
         return f"logits have shape {logits.shape}; allowed: {draws} draw(s), {n} examples, {num_labels} label(s)"
-    probabilities = arrays.get("exit_probabilities")
-    if probabilities is not None and probabilities.shape != arrays["layer_answers"].shape:
-        return f"exit_probabilities have shape {probabilities.shape}; allowed: {arrays['layer_answers'].shape}"
+    layers = next(arrays[name] for name in _LAYERS if name in arrays)
+    wanted = (len(layers), n, num_labels) if "layer_logits" in arrays else (len(layers), n)
+    if layers.shape != wanted or len(layers) == 0:
+        return f"the outputs of layers have shape {layers.shape}; allowed: {wanted}, at least one layer"
+    for name in ("lambdas", "exit_probabilities"):
+        if name in arrays and arrays[name].shape != layers.shape[:2]:
+            return f"{name} have shape {arrays[name].shape}; allowed: {layers.shape[:2]}"
     return None

@@ -24,7 +24,7 @@ from trainables.data.mini_glue import is_generated
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitResult, Step, apply_exit, sweep
+from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_rule, sweep
 
 NUM_EXAMPLES = 8
 
@@ -189,7 +189,7 @@ def every_swept_rule_equals_inference_with_it(subject: Subject) -> None:
     for rule, simulated in sweep(model.sweep_rules(), model.all_exits(batch)):
         model.exit_rule = rule
         found, wanted = model.infer(batch).exit_layer.tolist(), simulated.exit_layer.tolist()
-        require(found == wanted, f"under {rule.name} {rule.setting} examples leave at {found}, not at {wanted}")
+        require(found == wanted, f"under {describe_rule(rule)} examples leave at {found}, not at {wanted}")
 
 
 def saved_weights_give_the_same_numbers(subject: Subject) -> None:

@@ -10,9 +10,17 @@ from msgspec import structs
 
 from analysis.studies.load import load_study
 from analysis.studies.stored_predictions import disagreements, read_predictions, recomputed_sweep
-from trainables.data.metrics import compute_metrics, score
+from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
-from trainables.models.exit_rules import LayerOutputs, Patience, apply_exit
+from trainables.models.exit_rules import (
+    LayerOutputs,
+    apply_exit,
+    every_patience,
+    every_threshold,
+    rule_as_json,
+    setting_of,
+)
+from trainables.runs.evaluation import as_stored
 
 LAYERS, EXAMPLES = 6, 200
 
@@ -24,49 +32,50 @@ def stored(folder, task="rte", method="pabee", **changed):
     return structs.replace(row, **scores_of(task, arrays)), read_predictions(load_study(folder), row)
 
 
-def swept_patience(task, threshold):
-    """The arrays of a patience sweep, by the model's own rule."""
+def swept(task, rules):
+    """The arrays of a sweep, by PyTorch on full precision, beside the outputs as they are stored."""
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(LAYERS, EXAMPLES, TASKS[task].num_labels, generator=generator)
+    lambdas = torch.rand(LAYERS, EXAMPLES, generator=generator)
     labels = predictions("pabee", task, 0.7, seed=1, num_examples=EXAMPLES, salt=0)["labels"]
-    results = [
-        apply_exit(Patience(patience, threshold), LayerOutputs(logits, None)) for patience in range(1, LAYERS + 1)
-    ]
-    answers = logits[:, :, 0].numpy() if threshold else logits.argmax(dim=2).numpy().astype(np.int8)
-    said = [result.logits[:, 0].numpy() if threshold else result.logits.argmax(dim=1).numpy() for result in results]
+    results = [apply_exit(rule, LayerOutputs(logits, lambdas)) for rule in rules]
+    said = [predictions_from_logits(TASKS[task], result.logits.numpy()) for result in results]
     return {
-        "layer_answers": answers,
-        "sweep_rule": np.array(["patience"] * LAYERS),
-        "sweep_setting": np.arange(1.0, LAYERS + 1),
+        "layer_logits": as_stored(logits.numpy()),
+        "lambdas": lambdas.numpy(),
+        "sweep_rule": np.array([rule.name for rule in rules]),
+        "sweep_rule_fields": np.array([rule_as_json(rule) for rule in rules]),
+        "sweep_field": np.array([rule.field for rule in rules]),
+        "sweep_setting": np.array([setting_of(rule) for rule in rules]),
         "sweep_score": np.array([score(TASKS[task], compute_metrics(TASKS[task], own, labels)) for own in said]),
         "sweep_mean_layers": np.array([result.exit_layer.double().mean().item() for result in results]),
     }
 
 
 @pytest.mark.parametrize(("task", "threshold"), [("rte", None), ("stsb", 0.5)])
-def test_every_patience_is_recomputed_from_the_layers_answers(tmp_path, task, threshold):
-    arrays = swept_patience(task, threshold)
+def test_sweep_of_full_precision_is_recomputed_from_the_stored_outputs(tmp_path, task, threshold):
+    arrays = swept(task, [*every_patience(LAYERS, threshold), *every_threshold()])
     _, found = stored(tmp_path, task, **arrays)
-    assert len(set(arrays["sweep_score"])) > 2
-    assert recomputed_sweep(found, threshold) == pytest.approx(arrays["sweep_score"], abs=1e-9)
+    assert len(set(arrays["sweep_score"])) > 5
+    told = np.stack([arrays["sweep_score"], arrays["sweep_mean_layers"]], axis=1)
+    assert recomputed_sweep(found) == pytest.approx(told, abs=1e-9)
 
 
-def test_a_changed_sweep_is_found(tmp_path):
-    row, found = stored(tmp_path, **swept_patience("rte", None))
+@pytest.mark.parametrize("name", ["sweep_score", "sweep_mean_layers"])
+def test_a_changed_sweep_is_found(tmp_path, name):
+    row, found = stored(tmp_path, **swept("rte", every_patience(LAYERS, None)))
     assert disagreements(row, found) == []
-    changed = replace(found, sweep_score=found.sweep_score + np.eye(LAYERS)[2] * 0.1)
+    changed = replace(found, **{name: getattr(found, name) + np.eye(LAYERS)[2] * 0.1})
     (line,) = disagreements(row, changed)
-    assert line.startswith("patience at 3 scores ")
+    assert line.startswith("patience at 3 has score ")
 
 
-def test_thresholds_but_the_last_layers_are_not_recomputable(tmp_path):
-    _, found = stored(tmp_path, sweep_rule=np.array(["threshold"] * 9), sweep_setting=np.linspace(0.2, 1, 9))
-    assert np.isnan(recomputed_sweep(found, None)).tolist() == [True] * 8 + [False]
-
-
-def test_a_regressions_patience_needs_its_threshold(tmp_path):
-    _, found = stored(tmp_path, "stsb", **swept_patience("stsb", 0.5))
-    assert np.isnan(recomputed_sweep(found, None)).all()
+def test_rules_of_other_packages_and_older_files_are_not_recomputed(tmp_path):
+    _, older = stored(tmp_path / "older")
+    assert older.outputs is None and np.isnan(recomputed_sweep(older)).all()
+    arrays = swept("rte", every_patience(LAYERS, None)) | {"sweep_rule": np.array(["mine"] * LAYERS)}
+    _, own = stored(tmp_path / "own", **arrays)
+    assert np.isnan(recomputed_sweep(own)).all()
 
 
 def test_scores_and_layers_are_means_over_the_draws(tmp_path):
@@ -86,6 +95,7 @@ def test_scores_and_layers_are_means_over_the_draws(tmp_path):
         ("exit_layers", (3, EXAMPLES), r"logits have shape \(1, 200, 2\); allowed: 3 draw\(s\)"),
         ("labels", (7,), r"labels has shape \(7,\); allowed: 200 examples"),
         ("exit_probabilities", (5, EXAMPLES), r"exit_probabilities have shape \(5, 200\); allowed: \(12, 200\)"),
+        ("layer_logits", (5, EXAMPLES, 3), r"outputs of layers have shape \(5, 200, 3\); allowed: \(5, 200, 2\)"),
     ],
 )
 def test_an_array_of_another_shape_is_one_line(tmp_path, name, shape, message):

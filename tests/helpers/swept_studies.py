@@ -25,9 +25,11 @@ from trainables.models.exit_rules import (
     apply_exit,
     every_patience,
     every_threshold,
+    rule_as_json,
+    setting_of,
     sweep,
 )
-from trainables.runs.evaluation import exit_probabilities
+from trainables.runs.evaluation import as_stored
 from trainables.schema import Configuration
 
 LAYERS = 12
@@ -97,14 +99,16 @@ def _arrays(method: str, task: str, seed: int, better_by: float, examples: int) 
         "labels": labels,
         "logits": np.stack([draw.logits.numpy() for draw in draws]),
         "exit_layers": np.stack([draw.exit_layer.numpy() for draw in draws]),
-        "layer_answers": np.stack([predictions_from_logits(TASKS[task], own.numpy()) for own in outputs.logits]),
+        "layer_logits": as_stored(outputs.logits.numpy()),
         "sweep_rule": np.array([rule.name for rule, _ in swept], dtype=np.str_),
-        "sweep_setting": np.array([rule.setting for rule, _ in swept], dtype=float),
+        "sweep_rule_fields": np.array([rule_as_json(rule) for rule, _ in swept], dtype=np.str_),
+        "sweep_field": np.array([rule.field for rule, _ in swept], dtype=np.str_),
+        "sweep_setting": np.array([setting_of(rule) for rule, _ in swept], dtype=float),
         "sweep_score": np.array([scored(result) for _, result in swept], dtype=float),
         "sweep_mean_layers": np.array([result.exit_layer.double().mean() for _, result in swept], dtype=float),
     }
     if outputs.lambdas is not None:
-        arrays["exit_probabilities"] = exit_probabilities(outputs).numpy()
+        arrays["lambdas"] = outputs.lambdas.numpy()
     return arrays
 
 

@@ -46,6 +46,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.atomic_files",
     "trainables.data.metrics",
     "trainables.data.tasks",
+    "trainables.models.exit_rules",
     "trainables.runs.trial",
 )
 SEARCH_SPACES_MAY_IMPORT = (

@@ -27,6 +27,7 @@ from study.plans.plan_file import require_plan, write_plan
 from trainables import method_files
 from trainables.data.glue import load_split
 from trainables.data.tasks import TASKS
+from trainables.models.exit_rules import setting_of
 from trainables.runs.trained_model import load_trained
 
 pytestmark = pytest.mark.slow
@@ -205,7 +206,7 @@ def test_a_worker_has_the_methods_from_its_assignment_alone(methods: Path, tmp_p
     method_files.include(None)
     assert "entropy" not in trainables.available()
     method_files.include(sent)
-    assert trainables.load("entropy").Entropy(0.3).setting == 0.3
+    assert setting_of(trainables.load("entropy").Entropy(0.3)) == 0.3
     assert provenance() == before and "entropy" in before.included
 
 

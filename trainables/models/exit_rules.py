@@ -1,22 +1,28 @@
 """Exit rules: after which layer an example leaves, and with which answer. Each is defined once, one layer at a time.
 
 The same `step` serves both ways of evaluating: `apply_exit` walks over stored outputs of all layers, and
-`EarlyExitModel.infer` takes finished examples out of the batch. A rule's state is a dictionary of tensors whose first
-dimension is the example, so that rows can be dropped. Probabilities are multiplied and summed in float64, in the order
-of the layers, as the released PALBERT code does with Python numbers.
+`EarlyExitModel.infer` takes finished examples out of the batch. It computes with tensors of PyTorch, on any device, and
+with arrays of NumPy: analysis applies the same rules to predictions files, without PyTorch. A rule's state is a
+dictionary of arrays whose first dimension is the example, so that rows can be dropped. Probabilities are multiplied and
+summed in float64, in the order of the layers, as the released PALBERT code does with Python numbers.
 """
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from trainables.schema import Configuration, Value
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    import torch
+
+Array: TypeAlias = Any  # a tensor of PyTorch or an array of NumPy
+State = dict[str, Array]
 
 SWEPT_QUANTILES = (*(round(0.05 * step, 2) for step in range(1, 20)), 1.0)
 
@@ -25,24 +31,24 @@ SWEPT_QUANTILES = (*(round(0.05 * step, 2) for step in range(1, 20)), 1.0)
 class LayerOutputs:
     """What every layer says about every example."""
 
-    logits: Tensor  # (layers, batch, labels)
-    lambdas: Tensor | None  # (layers, batch), probability of leaving at a layer that was reached; None without Λ head
+    logits: Array  # (layers, batch, labels)
+    lambdas: Array | None  # (layers, batch), probability of leaving at a layer that was reached; None without Λ head
 
 
 @dataclass(frozen=True)
 class ExitResult:
     """What an exit rule makes of it."""
 
-    logits: Tensor  # (batch, labels)
-    exit_layer: Tensor  # (batch,), int64, from 1: layers run
+    logits: Array  # (batch, labels)
+    exit_layer: Array  # (batch,), int64, from 1: layers run
 
 
 @dataclass(frozen=True)
 class Step:
     """One layer of a rule."""
 
-    leaves: Tensor  # (batch,), bool
-    logits: Tensor  # (batch, labels): the answer of an example that leaves here
+    leaves: Array  # (batch,), bool
+    logits: Array  # (batch, labels): the answer of an example that leaves here
     state: State
 
 
@@ -55,8 +61,8 @@ class ExitRule(Protocol):
         ...
 
     @property
-    def setting(self) -> float | None:
-        """The number that is swept (q, patience), None if there is none."""
+    def field(self) -> str | None:
+        """Its field whose number is swept, named as in configurations (`q`, `patience`); None if there is none."""
         ...
 
     @property
@@ -68,11 +74,11 @@ class ExitRule(Protocol):
         """The first layer (from 1) after which an example may leave."""
         ...
 
-    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """State before layer 1; `logits` (batch, labels) of layer 1 give batch size and device."""
         ...
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Who leaves at this layer (from 1), given its logits (batch, labels) and λ (batch,)."""
         ...
 
@@ -82,18 +88,18 @@ class LastLayer:
     """Everyone runs all layers."""
 
     name = "last"
-    setting = None
+    field = None
     draws = 1
 
     def earliest(self, num_layers: int) -> int:
         """The last one."""
         return num_layers
 
-    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Nothing to remember."""
         return {}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Nobody leaves early."""
         return Step(_nobody(logits), logits, state)
 
@@ -108,21 +114,18 @@ class Threshold:
 
     q: float
     name = "threshold"
+    field = "q"
     draws = 1
-
-    @property
-    def setting(self) -> float:
-        return self.q
 
     def earliest(self, num_layers: int) -> int:
         """The first one, at q = 1 the last."""
         return 1 if self.q < 1 else num_layers
 
-    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Probability of not having left yet, and of having left."""
         return {"remaining": _ones(logits), "cdf": _ones(logits) - 1}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those whose CDF passes q leave."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         cdf = state["cdf"] + probability
@@ -141,28 +144,25 @@ class Patience:
     patience: int
     regression_threshold: float | None  # None for classes
     name = "patience"
+    field = "patience"
     draws = 1
-
-    @property
-    def setting(self) -> float:
-        return self.patience
 
     def earliest(self, num_layers: int) -> int:
         """The one above as many as have to agree."""
         return min(self.patience + 1, num_layers)
 
-    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """No agreements yet; layer 1 is its own predecessor, which is not counted."""
-        return {"previous": logits, "agreements": torch.zeros(len(logits), dtype=torch.int64, device=logits.device)}
+        return {"previous": logits, "agreements": _zeros(logits, "int64")}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those with enough agreements in a row leave."""
         if logits.shape[1] == 1:
             assert self.regression_threshold is not None
-            agree = (state["previous"] - logits)[:, 0].abs() < self.regression_threshold
+            agree = abs((state["previous"] - logits)[:, 0]) < self.regression_threshold
         else:
-            agree = state["previous"].argmax(dim=1) == logits.argmax(dim=1)
-        agreements = torch.where(agree & (layer > 1), state["agreements"] + 1, 0)
+            agree = state["previous"].argmax(1) == logits.argmax(1)
+        agreements = (state["agreements"] + 1) * (agree & (layer > 1))
         return Step(agreements == self.patience, logits, {"previous": logits, "agreements": agreements})
 
 
@@ -175,18 +175,20 @@ class Sampled:
 
     draws: int
     name = "sample"
-    setting = None
+    field = None
 
     def earliest(self, num_layers: int) -> int:
         """The first one."""
         return 1
 
-    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """One uniform number per example and layer, from the given generator (on the CPU)."""
+        import torch
+
         assert generator is not None, "a sampled exit draws from the trial's own generator"
         return {"uniform": torch.rand(len(logits), num_layers, generator=generator).to(logits.device)}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those whose uniform number is below λ leave."""
         assert lambdas is not None
         return Step(state["uniform"][:, layer - 1] < lambdas, logits, state)
@@ -201,7 +203,7 @@ class Expectation:
     """
 
     legacy: bool
-    setting = None
+    field = None
     draws = 1
 
     @property
@@ -213,20 +215,22 @@ class Expectation:
         """The last one."""
         return num_layers
 
-    def start(self, num_layers: int, logits: Tensor, generator: torch.Generator | None) -> State:
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Probability of not having left yet, and the weighted sum so far."""
-        return {"remaining": _ones(logits), "sum": torch.zeros_like(logits, dtype=torch.float64)}
+        return {"remaining": _ones(logits), "sum": 0 * _float64(logits)}
 
-    def step(self, state: State, layer: int, num_layers: int, logits: Tensor, lambdas: Tensor | None) -> Step:
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Nobody leaves early; the answer is complete at the last layer."""
         probability, remaining = _posterior_step(state["remaining"], lambdas)
         if layer == num_layers:
             probability = 1 - probability if self.legacy else state["remaining"]
         is_score = logits.shape[1] == 1
-        answers = logits.double() if is_score else logits.double().softmax(dim=1)
-        total = state["sum"] + probability[:, None] * answers
-        answer = (total if is_score else total.log()).to(logits.dtype)
-        return Step(_nobody(logits), answer, {"remaining": remaining, "sum": total})
+        total = state["sum"] + probability[:, None] * (_float64(logits) if is_score else softmax(logits))
+        answer = total if is_score else _module(total).log(total)
+        return Step(_nobody(logits), _as_type(answer, logits), {"remaining": remaining, "sum": total})
+
+
+KEPT = (Threshold, Patience)  # rules that analysis applies to the outputs in predictions files
 
 
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
@@ -250,18 +254,48 @@ def with_setting(rule: ExitRule, setting: Configuration) -> ExitRule:
     return changed
 
 
+def setting_of(rule: ExitRule) -> float | None:
+    """The number of the rule that is swept; None if there is none."""
+    return None if rule.field is None else float(getattr(rule, rule.field))
+
+
+def describe_rule(rule: ExitRule) -> str:
+    """A short name with the setting: `patience 3`."""
+    setting = setting_of(rule)
+    return rule.name if setting is None else f"{rule.name} {setting:.3g}"
+
+
+def rule_as_json(rule: ExitRule) -> str:
+    """The rule's fields, for `read_rule`."""
+    own: Any = rule
+    return json.dumps(asdict(own))
+
+
+def read_rule(name: str, fields: str) -> ExitRule | None:
+    """The rule with this name and these fields; None if it is not one of `KEPT`.
+
+    Raises:
+        ValueError: it does not have these fields.
+    """
+    kind: Any = next((kind for kind in KEPT if kind.name == name), None)
+    try:
+        rule: ExitRule | None = kind and kind(**json.loads(fields))
+    except (TypeError, ValueError):
+        raise ValueError(f"exit {name} has no fields {fields}") from None
+    return rule
+
+
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
     """The rule's answers and exit layers from stored outputs of all layers: what inference would give, without it."""
-    num_layers = len(outputs.logits)
+    num_layers, where = len(outputs.logits), _module(outputs.logits).where
     state = rule.start(num_layers, outputs.logits[0], generator)
-    answers = torch.zeros_like(outputs.logits[0])
-    exit_layer = torch.zeros(len(answers), dtype=torch.int64, device=answers.device)
+    answers, exit_layer = 0 * outputs.logits[0], _zeros(outputs.logits[0], "int64")
     for index, logits in enumerate(outputs.logits):
         lambdas = None if outputs.lambdas is None else outputs.lambdas[index]
         step = rule.step(state, index + 1, num_layers, logits, lambdas)
         leaves = (exit_layer == 0) & (step.leaves if index + 1 < num_layers else True)
-        answers = torch.where(leaves[:, None], step.logits, answers)
-        exit_layer = torch.where(leaves, index + 1, exit_layer)
+        answers = where(leaves[:, None], step.logits, answers)
+        exit_layer = where(leaves, index + 1, exit_layer)
         state = step.state
     return ExitResult(answers, exit_layer)
 
@@ -282,15 +316,56 @@ def every_patience(num_layers: int, regression_threshold: float | None) -> list[
     return [Patience(patience, regression_threshold) for patience in range(1, num_layers + 1)]
 
 
-def _posterior_step(remaining: Tensor, lambdas: Tensor | None) -> tuple[Tensor, Tensor]:
+def exit_probabilities(outputs: LayerOutputs) -> Array:
+    """Probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
+    assert outputs.lambdas is not None
+    module, leave = _module(outputs.lambdas), _float64(outputs.lambdas)
+    first = 1 + 0 * leave[:1]
+    leave = module.concatenate([leave[:-1], first])
+    stay = module.concatenate([first, module.cumprod(1 - leave, 0)[:-1]])
+    return leave * stay
+
+
+def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
     """Probability of leaving at this layer, and of going on, each (batch,)."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
-    return lambdas.double() * remaining, remaining * (1 - lambdas.double())
+    leaves = _float64(lambdas)
+    return leaves * remaining, remaining * (1 - leaves)
 
 
-def _ones(logits: Tensor) -> Tensor:
-    return torch.ones(len(logits), dtype=torch.float64, device=logits.device)
+# ---- what PyTorch and NumPy name alike
 
 
-def _nobody(logits: Tensor) -> Tensor:
-    return torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+def softmax(logits: Array) -> Array:
+    """Probabilities of the classes, (batch, labels), float64."""
+    module, exact = _module(logits), _float64(logits)
+    powers = module.exp(exact - module.amax(exact, 1)[:, None])
+    return powers / powers.sum(1)[:, None]
+
+
+def _module(array: Array) -> Any:
+    """`torch` of a tensor, `numpy` of an array."""
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def _as_type(array: Array, other: Array) -> Array:
+    return _module(array).asarray(array, dtype=other.dtype)
+
+
+def _float64(array: Array) -> Array:
+    module = _module(array)
+    return module.asarray(array, dtype=module.float64)
+
+
+def _zeros(logits: Array, kind: str) -> Array:
+    """A zero of this type for each example."""
+    module = _module(logits)
+    return module.zeros_like(logits[:, 0], dtype=getattr(module, kind))
+
+
+def _ones(logits: Array) -> Array:
+    return _zeros(logits, "float64") + 1
+
+
+def _nobody(logits: Array) -> Array:
+    return _zeros(logits, "bool")

@@ -18,7 +18,17 @@ from trainables.data.examples import Examples
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import Task
 from trainables.models.early_exit import EarlyExitModel
-from trainables.models.exit_rules import ExitResult, ExitRule, LayerOutputs, Sampled, apply_exit, sweep
+from trainables.models.exit_rules import (
+    ExitResult,
+    ExitRule,
+    LayerOutputs,
+    Sampled,
+    apply_exit,
+    exit_probabilities,
+    rule_as_json,
+    setting_of,
+    sweep,
+)
 from trainables.runs.trial import EpochRow, Reported
 from trainables.schema import Configuration
 
@@ -172,32 +182,50 @@ def write_predictions(
     Of n examples, with one draw of an exit that is not sampled:
 
     * `ids`, `split`, `labels` (n,); `logits` (draws, n, labels), float32; `exit_layers` (draws, n), uint8, from 1.
-    * `layer_answers` (layers, n): each layer's class, int8, or score, float32. One byte per example and layer of
-      classes: 0.5 MB for the 12 layers and 40,430 dev examples of QQP.
-    * `exit_probabilities` (layers, n), float16, of a model with a Λ head: the posterior, whose last layer takes what
-      remains. Two bytes per example and layer: 1.0 MB for QQP.
-    * `sweep_rule`, `sweep_setting` (NaN if a rule has no setting), `sweep_score`, `sweep_mean_layers` (settings,).
+    * `layer_logits` (layers, n, labels): float16 of classes, see `as_stored`; scores float32. 1.9 MB for the 12 layers
+      and 40,430 dev examples of QQP.
+    * `lambdas` (layers, n), float32, of a model with a Λ head: another 1.9 MB for QQP.
+    * of each setting of the sweep, which is of the outputs as they are stored: `sweep_rule`, `sweep_rule_fields`
+      (JSON), `sweep_field` (the one that is swept, or "") and `sweep_setting` (its number, or NaN), `sweep_score`,
+      `sweep_mean_layers` (settings,).
     """
     outputs, draws = evaluation.outputs, evaluation.draws
-    settings = swept(model, task, examples, outputs)
-    answers = np.stack([predictions_from_logits(task, logits) for logits in outputs.logits.numpy()])
+    layer_logits = as_stored(outputs.logits.numpy())
+    stored = LayerOutputs(torch.from_numpy(layer_logits.astype(np.float32)), outputs.lambdas)
+    settings = swept(model, task, examples, stored)
     arrays: dict[str, np.ndarray] = {
         "ids": examples.ids,
         "split": examples.splits,
         "labels": examples.labels,
         "logits": np.stack([draw.logits.numpy() for draw in draws]).astype(np.float32),
         "exit_layers": np.stack([draw.exit_layer.numpy() for draw in draws]).astype(np.uint8),
-        "layer_answers": answers.astype(np.float32 if task.is_regression else np.int8),
+        "layer_logits": layer_logits,
         "sweep_rule": np.array([own.rule.name for own in settings], dtype=np.str_),
-        "sweep_setting": np.array(
-            [np.nan if own.rule.setting is None else own.rule.setting for own in settings], dtype=float
-        ),
+        "sweep_rule_fields": np.array([rule_as_json(own.rule) for own in settings], dtype=np.str_),
+        "sweep_field": np.array([own.rule.field or "" for own in settings], dtype=np.str_),
+        "sweep_setting": np.array([setting_of(own.rule) for own in settings], dtype=float),
         "sweep_score": np.array([own.score for own in settings]),
         "sweep_mean_layers": np.array([own.mean_layers for own in settings]),
     }
     if outputs.lambdas is not None:
-        arrays["exit_probabilities"] = exit_probabilities(outputs).numpy().astype(np.float16)
+        arrays["lambdas"] = outputs.lambdas.numpy().astype(np.float32)
     write_atomically(path, lambda file: _write_arrays(file, arrays))
+
+
+def as_stored(logits: np.ndarray) -> np.ndarray:
+    """Logits (layers, n, labels) as predictions files hold them: float16, whose greatest is the same class; scores as
+    they are.
+
+    Where rounding makes another class as great, the greatest is the next number above: agreement of layers, and every
+    layer's answer, are those of full precision. Rules that look at probabilities may differ near their thresholds.
+    """
+    if logits.shape[2] == 1:
+        return logits
+    half, best = np.clip(logits, -60_000, 60_000).astype(np.float16), logits.argmax(axis=2)[..., None]
+    is_another = half.argmax(axis=2)[..., None] != best
+    above = np.nextafter(half.max(axis=2, keepdims=True), np.float16(np.inf))
+    np.put_along_axis(half, best, np.where(is_another, above, np.take_along_axis(half, best, axis=2)), axis=2)
+    return half
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -223,13 +251,3 @@ def _expected(task: Task, outputs: LayerOutputs, examples: Examples) -> dict[str
         correct = outputs.logits.argmax(dim=2) == torch.tensor(examples.labels)
         expected["expected_accuracy"] = float((probabilities * correct).sum(0).mean())
     return expected
-
-
-def exit_probabilities(outputs: LayerOutputs) -> Tensor:
-    """Probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
-    assert outputs.lambdas is not None
-    leave = outputs.lambdas.double().clone()
-    leave[-1] = 1
-    stay = torch.cumprod(1 - leave, dim=0).roll(1, dims=0)
-    stay[0] = 1
-    return leave * stay

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainables.data.examples import Examples
 from trainables.devices import device_name
 from trainables.models.early_exit import Batch, EarlyExitModel
-from trainables.models.exit_rules import ExitRule, LastLayer
+from trainables.models.exit_rules import ExitRule, LastLayer, setting_of
 from trainables.runs.evaluation import evaluating
 from trainables.runs.trial import ExitLatency, Latency, Timing
 
@@ -91,7 +91,7 @@ def _exit_latency(timed: list[_Timed]) -> ExitLatency:
     largest = max((own.answer for own in timed), key=lambda answer: answer.size)
     return ExitLatency(
         rule=rule.name,
-        setting=None if rule.setting is None else float(rule.setting),
+        setting=setting_of(rule),
         flops=count_flops(largest) / largest.size,
         timings=tuple(_timing([own for own in timed if own.answer.size == size]) for size in sizes),
     )

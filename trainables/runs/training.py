@@ -352,7 +352,9 @@ class TrainingRun:
     def try_out(self, *, rows: int = 2) -> None:
         """A step and an evaluation on so few rows: whether the method's code works. The run is of no use then."""
         result_of(self.train_on([self._training_batches(1)[0][:rows]], 1))
-        result_of(self._evaluate(self._data.selection.take(np.arange(rows)), 1))
+        examples = self._data.selection.take(np.arange(rows))
+        evaluation = result_of(self._evaluate(examples, 1, self._exit_settings))
+        swept(self._model, self._task, examples, evaluation.outputs)
 
     def train_on(self, batches: Iterable[np.ndarray], epoch: int) -> Generator[None, None, float]:
         """A step on each of these batches of rows of the training data, and a pause after each: the mean loss.

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 from helpers.trials import run_to_the_end, spec_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import trainables
 from trainables.data.glue import load_split
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS
-from trainables.models.exit_rules import LayerOutputs
-from trainables.runs.evaluation import exit_probabilities, full_depth_outputs
+from trainables.models.exit_rules import LayerOutputs, exit_probabilities
+from trainables.runs.evaluation import as_stored, full_depth_outputs
 from trainables.runs.trained_model import load_trained
 from trainables.runs.training import TrainingRun
 from trainables.runs.trial import EpochRow, Outcome
@@ -73,17 +75,28 @@ def test_predictions_hold_what_every_layer_says_and_how_likely_it_is_the_last(me
     run.outcome(predictions=tmp_path / "predictions.npz")
     with np.load(tmp_path / "predictions.npz", allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    answers, n = arrays["layer_answers"], len(arrays["ids"])
-    assert answers.shape == (run.history[0].num_layers, n)
-    assert answers.dtype == (np.float32 if task == "stsb" else np.int8)
+    n = len(arrays["ids"])
+    assert arrays["layer_logits"].shape == (run.history[0].num_layers, n, TASKS[task].num_labels)
+    assert arrays["layer_logits"].dtype == (np.float32 if task == "stsb" else np.float16)
+    answers = np.stack([predictions_from_logits(TASKS[task], logits) for logits in arrays["layer_logits"]])
     assert arrays["logits"].dtype == np.float32 and arrays["exit_layers"].dtype == np.uint8
     for logits, layers in zip(arrays["logits"], arrays["exit_layers"], strict=True):
         said = predictions_from_logits(TASKS[task], logits)
         assert np.array_equal(said, answers[layers - 1, np.arange(n)])
-    assert ("exit_probabilities" in arrays) == (method != "pabee")
+    assert ("lambdas" in arrays) == (method != "pabee")
     if method != "pabee":
-        assert arrays["exit_probabilities"].dtype == np.float16
-        assert arrays["exit_probabilities"].astype(float).sum(axis=0) == pytest.approx(np.ones(n), abs=0.01)
+        assert arrays["lambdas"].dtype == np.float32 and arrays["lambdas"].shape == answers.shape
+
+
+@settings(deadline=None)
+@given(st.integers(2, 3), st.integers(0, 2**32 - 1), st.sampled_from([1e-4, 1.0, 1e5]))
+def test_stored_logits_have_the_greatest_of_full_precision(num_labels, seed, scale):
+    logits = (scale * np.random.default_rng(seed).normal(size=(4, 500, num_labels))).astype(np.float32)
+    logits[:, :250] = np.round(logits[:, :250] / scale) * scale * (1 + 1e-5 * np.arange(num_labels))  # nearly tied
+    stored = as_stored(logits)
+    assert np.array_equal(stored.argmax(axis=2), logits.argmax(axis=2))
+    is_normal = (np.abs(logits) > 1e-4) & (np.abs(logits) < 5e4)
+    assert np.allclose(stored[is_normal], logits[is_normal], rtol=2e-3)
 
 
 def test_sweep_holds_the_methods_own_setting(cache, tmp_path):
