@@ -90,7 +90,7 @@ def every_field_is_tuned_or_fixed(method: Method) -> Iterator[Fault]:
         config = method.place_of(CONFIG)
         yield name, f"{name} has {field}, which Config in {config} lacks{nearest_in_words(field, method.fields)}"
     for field in sorted(method.fields - tuned - fixed):
-        yield "FIXED", f"{field} of Config is in neither SPACE nor POST_HOC nor FIXED"
+        yield "FIXED", f"{field} of Config is in none of SPACE, POST_HOC and FIXED"
     for field in sorted(tuned & fixed):
         yield "SPACE", f"{field} is in SPACE and in FIXED; allowed: one of the two"
 

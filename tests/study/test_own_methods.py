@@ -60,7 +60,7 @@ MISTAKES = {
     "no PUBLISHED": (without("PUBLISHED"), "{0}/entropy_space.py has no PUBLISHED; a search space has SPACE, "),
     "neither": (
         changed("entropy_space.py", ' | {"threshold": FloatDistribution(0.05, 0.6)}', ""),
-        "{0}/entropy_space.py:9: threshold of Config is in neither SPACE nor FIXED",
+        "{0}/entropy_space.py:9: threshold of Config is in none of SPACE, POST_HOC and FIXED",
     ),
     "no such field": (
         changed("entropy_space.py", "FIXED = paper.FIXED", 'FIXED = paper.FIXED | {"patience": 3}'),
