@@ -19,6 +19,7 @@ from helpers.corpora import random_documents, write_corpus
 from helpers.places import PATIENCE_SECONDS, ROOT
 from helpers.started_processes import descendants, is_alive, kill, kill_all
 
+from search_spaces import objectives as recipes
 from study import pretrain
 from study.plans.pretrained_backbone import is_tiny, pretraining_of, read_pretraining
 from study.pretraining_folder import first_cause
@@ -166,12 +167,13 @@ def test_corpus_that_the_tokenizer_does_not_know_is_told(tmp_path):
     assert told() == []
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "study.pretrain", *arguments]
+def command(*arguments: str, module: str = "study.pretrain") -> list[str]:
+    return [sys.executable, "-m", module, *arguments]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
+def run(*arguments: str, module: str = "study.pretrain") -> subprocess.CompletedProcess[str]:
+    words = command(*arguments, module=module)
+    return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -214,6 +216,36 @@ def test_folder_is_a_backbone_that_tells_how_it_was_made(tmp_path, corpus):
     assert AutoModel.from_pretrained(folder) and AutoTokenizer.from_pretrained(folder)
     other = run(*arguments, "--seed", "7")
     assert other.returncode == 2 and "holds another pretraining" in other.stderr and "seed 42 against 7" in other.stderr
+
+
+FINE_TUNED_BY = {
+    "albert-mlm": "palbert",
+    "alectra-rtd": "alectra-small",
+    "alectra-rtd:bert-generator": "alectra-small",
+    "alectra-rtd:tied-encoders": "alectra-small",
+    "electra-rtd": "electra-small",
+    "electra-rtd:lmtuners": "electra-small:lmtuners",
+    "mlm": "sharebert",
+    "mlm:bert-small": "pabee",
+}
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", recipes.available())
+def test_recipe_makes_a_backbone_that_a_method_fine_tunes(recipe, tmp_path, corpus):
+    folder, method = tmp_path / "to", FINE_TUNED_BY[recipe]
+    backbone = "mini-sharebert" if recipe == "mlm" else recipes.load(recipe).backbone["mini"]
+    done = run(
+        recipe, "--corpus", corpus, "--to", str(folder), *SHORT, "--backbone", backbone, "--tracking-uri", "none"
+    )
+    assert done.returncode == 0, done.stderr
+    made = pretraining_of(str(folder))
+    assert made and made.objective == recipe and made.steps == 6
+    few = ("--profile", "mini", "--limit", "64", "--set", "epochs=1")
+    tried = run(method, "--task", "rte", *few, "--backbone", str(folder), module="study.try")
+    assert tried.returncode == 0, tried.stderr
+    assert f"{method}/rte" in tried.stdout and "score" in tried.stdout, tried.stdout
 
 
 @pytest.mark.long

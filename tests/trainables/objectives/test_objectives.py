@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.corpora import pretraining_config, pretraining_values
 from helpers.masked_batches import VOCABULARY, batch_of, inputs, totals_of
+from helpers.places import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AlbertConfig, AutoConfig
@@ -31,6 +32,7 @@ SIZES = {
     "classifier_dropout_prob": 0.0,
 }
 RECIPES = recipes.available()
+PAGE = (ROOT / "docs" / "pretraining.md").read_text().splitlines()
 TWO_CLASSES = ("alectra-rtd", "alectra-rtd:bert-generator", "alectra-rtd:tied-encoders", "electra-rtd:lmtuners")
 REPLACED = ("electra-rtd", *TWO_CLASSES)
 WIDTHS = {  # of the generator
@@ -150,22 +152,24 @@ def test_samples_follow_the_generator() -> None:
     assert (filled(batch, probabilities.log().expand(size, -1)) == 2).all()
 
 
-def test_pretraining_models_have_the_published_sizes() -> None:
-    sizes = {}
+def published_model(recipe: recipes.Recipe):
+    """The model of a recipe at its published size, without weights."""
+    config = objectives.configure(recipe.objective, recipe.fixed)
     with torch.device("meta"):
-        for name in (recipe for recipe in RECIPES if recipe != "mlm"):
-            recipe = recipes.load(name)
-            config = objectives.configure(recipe.objective, recipe.fixed)
-            encoder = encoder_configuration(recipe.backbone["paper"], config, vocab_size=30_000)
-            model = objectives.load(recipe.objective).build(config, encoder)
-            sizes[name] = [count(part) for part in (model, *model.children())]
-    assert sizes == {
+        encoder = encoder_configuration(recipe.backbone["paper"], config, vocab_size=30_000)
+        return objectives.load(recipe.objective).build(config, encoder)
+
+
+def test_pretraining_models_have_the_published_sizes() -> None:
+    models = {name: published_model(recipes.load(name)) for name in RECIPES}
+    assert {name: [count(part) for part in (model, *model.children())] for name, model in models.items()} == {
         "albert-mlm": [11_813_810, 11_813_810],
         "electra-rtd": [14_196_219, 4_620_026, 13_549_057],
         "electra-rtd:lmtuners": [18_609_724, 9_131_578, 17_325_058],
         "alectra-rtd": [5_633_724, 4_810_170, 4_747_010],
         "alectra-rtd:bert-generator": [5_191_996, 4_368_442, 4_747_010],
         "alectra-rtd:tied-encoders": [4_843_964, 4_810_170, 4_747_010],
+        "mlm": [71_691_776, 71_691_776],
         "mlm:bert-small": [17_421_370, 17_421_370],
     }
 
@@ -173,10 +177,7 @@ def test_pretraining_models_have_the_published_sizes() -> None:
 @pytest.mark.parametrize("name", TWO_CLASSES)
 def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -> None:
     recipe = recipes.load(name)
-    config = objectives.configure(recipe.objective, recipe.fixed)
-    with torch.device("meta"):
-        encoder = encoder_configuration(recipe.backbone["paper"], config, vocab_size=30_000)
-        model = objectives.load(recipe.objective).build(config, encoder)
+    model = published_model(recipe)
     original = sum(count(part) for part in model.children())
     if model.generator.config.model_type == "bert":  # the scripts clone its output too
         original += model.generator.get_input_embeddings().weight.numel()
@@ -184,6 +185,19 @@ def test_departures_count_what_is_tied_and_what_the_original_clones(name: str) -
         original -= count(model.discriminator.albert.encoder.albert_layer_groups)
     words = "".join(recipe.departures)
     assert f"really tied, {count(model):,} parameters; the original clones them and trains {original:,}" in words
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_page_has_the_recipe_with_its_values_and_sizes(name: str) -> None:
+    recipe = recipes.load(name)
+    tables = [[cell.strip(" `") for cell in line.split(" | ")] for line in PAGE if line.startswith("| ")]
+    (titles,) = (row for row in tables if row[:2] == ["| recipe", "steps"])
+    sizes, values = (row[1:] for row in tables if row[0] == f"| `{name}")
+    model = published_model(recipe)
+    assert sizes[1:3] == [f"{count(model):,}", f"{count(model.kept.base_model):,}"]
+    assert [value.strip(" |`").replace(",", "") for value in values] == [
+        value if isinstance(value := recipe.fixed[title.strip(" |`")], str) else f"{value:.10g}" for title in titles[1:]
+    ]
 
 
 def count(model: torch.nn.Module) -> int:
@@ -199,12 +213,38 @@ def test_a_recipe_fills_the_configuration_exactly(name: str, mini: bool) -> None
     assert msgspec.to_builtins(objectives.configure(recipe.objective, values)) == dict(values)
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "fields"),
+    [
+        (
+            "albert-mlm",
+            "15 % of the tokens are predicted, 77 at most",
+            {"mask_probability": 0.15, "max_predictions": 77},
+        ),
+        ("albert-mlm", "no dropout, as version 2", {"hidden_dropout": 0.0}),
+        ("albert-mlm", "from 97.5 % of it", {"schedule": "linear", "warmup_steps": 3_125, "steps": 125_000}),
+        ("alectra-rtd", "two random lines of one document", {"packing": "random_lines"}),
+        ("alectra-rtd:tied-encoders", "the discriminator keeps its 4 heads", {"generator_heads": 1}),
+        ("electra-rtd", "a line that follows the second segment stays in it", {"packing": "electra"}),
+        ("mlm", "running text, cut every 126 tokens", {"packing": "full", "max_length": 128}),
+        ("mlm:bert-small", "two random lines of one document", {"packing": "random_lines", "masking": "bernoulli"}),
+    ],
+)
+def test_departure_about_a_value_is_true(name: str, words: str, fields: dict) -> None:
+    recipe = recipes.load(name)
+    assert len([line for line in recipe.departures if words in line]) == 1
+    assert {field: recipe.fixed[field] for field in fields} == fields
+
+
 def test_every_objective_has_a_recipe_and_says_how_it_differs() -> None:
     assert list(dict.fromkeys(base_method(name) for name in RECIPES)) == objectives.available()
     for name in RECIPES:
         lines = recipes.load(name).departures
         assert lines and len(set(lines)) == len(lines)
-        assert any("held out" in line for line in lines) and any(line.startswith("bfloat16; ") for line in lines)
+        assert any("held out" in line for line in lines)
+        assert (
+            any(line.startswith("bfloat16; ") for line in lines) and recipes.load(name).fixed["precision"] == "bfloat16"
+        )
     for load in (objectives.load, recipes.load):
         with pytest.raises(ValueError, match="no objective named 'sop'; available: albert-mlm, alectra-rtd, "):
             load("sop")
