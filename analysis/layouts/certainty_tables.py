@@ -27,7 +27,7 @@ from analysis.layouts.table import (
 from analysis.statistics import comparisons
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
 from analysis.statistics.samples import Place, Sample
-from analysis.statistics.searches import best_minus_last, search_spread
+from analysis.statistics.searches import best_minus_last, variance_over_searches
 from analysis.statistics.verdicts import MARGIN, Word
 from analysis.studies.cells import Cell, repeats_of
 from study.facts.plain_words import counted
@@ -36,7 +36,12 @@ from trainables.schema import to_plain
 
 DETECTABLE = Style("{} to {}", INTERVAL, scale=100)
 SPREAD = Style(scale=100, decimals=2)
-VERDICT_MARKS: dict[Word, str] = {"reproduced": "=", "not reproduced": "≠", "undecided": "?"}
+VERDICT_MARKS: dict[Word, str] = {
+    "reproduced": "=",
+    "not reproduced": "≠",
+    "not by this configuration": "(≠)",
+    "undecided": "?",
+}
 
 
 def verdicts_table(evidence: Evidence) -> Table | None:
@@ -59,10 +64,12 @@ def verdicts_table(evidence: Evidence) -> Table | None:
         lines=[Line(label, entries) for (label, _), entries in lines.items()],
         marks={mark: word for word, mark in VERDICT_MARKS.items()},
         caption=(
-            "Points; beneath each line the half width of the 95 % interval, which knows the spread over seeds of both "
-            "numbers: where the published one's is not printed, ours stands in. =: the interval lies within "
-            f"{100 * MARGIN:g} point; ≠: it excludes no difference, and the difference is larger than that; ?: "
-            "undecided. No verdict on a number that does not say of how many seeds it is the median or mean."
+            "Points; beneath each line the half width of the 95 % interval over the seeds and, as far as our search's "
+            "own trials tell it, the searches of both numbers: where the published spread over seeds is not printed, "
+            "ours stands in. =: the interval lies within "
+            f"{100 * MARGIN:g} point; ≠: it excludes no difference, and the difference is larger than that; (≠): the "
+            "same of this configuration, where the trials do not tell what another search would change; ?: undecided. "
+            "No verdict on a number that does not say of how many seeds it is the median or mean."
         ),
         notes=verdict_notes(pairs),
         further={"verdicts": [_verdict_facts(pair) for pair in pairs]},
@@ -169,7 +176,7 @@ def _sources(cell: Cell, sample: Sample | None) -> Sources:
     return {
         "seed": sample.spread_over_seeds if sample else None,
         "dev_examples": sample.spread_over_examples if sample else None,
-        "search": search_spread(cell),
+        "search": None if (variance := variance_over_searches(cell)) is None else variance.value**0.5,
         "best_minus_last": best_minus_last(cell),
     }
 
@@ -197,8 +204,8 @@ def sources_table(evidence: Evidence) -> Table | None:
         subjects=[("/".join(place), own) for place, own in sources.items()],
         caption=(
             "Points: standard deviation of one model's score with another seed, with other dev examples, and after "
-            "another search (a gap: too few trials to tell); and the selected epoch minus the last one, on the split "
-            "that selects."
+            "another search (a gap: trials that are too few, or stopped by ASHA, do not tell); and the selected epoch "
+            "minus the last one, on the split that selects."
         ),
         further={"sources": _with_places(sources)},
     )

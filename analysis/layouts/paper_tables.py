@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -56,7 +56,8 @@ from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.statistics.samples import Place
-from analysis.statistics.verdicts import Verdict, verdict
+from analysis.statistics.searches import variance_over_searches
+from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
@@ -173,7 +174,8 @@ class Pair:
         if self.number.metric == NOT_STATED or len(scores) < 2:
             return None
         deviation = self.number.deviation and self.number.deviation / 100
-        return verdict(scores, self.number.value / 100, self.published.statistic, deviation)
+        search = variance_over_searches(self.cell)
+        return verdict(scores, self.number.value / 100, self.published.statistic, deviation, search=search)
 
 
 @dataclass(frozen=True)
@@ -299,7 +301,7 @@ def verdict_notes(pairs: Sequence[Pair]) -> list[str]:
     if not pairs:
         return []
     words = Counter(pair.verdict.word if pair.verdict else "without a verdict" for pair in pairs)
-    order = ("reproduced", "not reproduced", "undecided", "without a verdict")
+    order = (*get_args(Word), "without a verdict")
     counts = ", ".join(f"{words[word]} {word}" for word in order if words[word])
     return [f"of {len(pairs)} published numbers beside ours: {counts} (table verdicts; within 1 point is reproduced)"]
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from analysis.statistics.uncertainty import Variance
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 
@@ -23,7 +24,7 @@ Unit = Literal["trials", "epochs", "examples", "seconds"]
 UNITS: tuple[Unit, ...] = ("trials", "epochs", "examples", "seconds")
 
 
-def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> float | None:
+def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]) -> Variance | None:
     """Variance, over repeated searches, of the expected score of the configuration that a search chooses.
 
     None with fewer than 4 trials or 2 seeds. The chosen configuration is the one of K whose search score S = μ + seed
@@ -43,16 +44,20 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
     spread = float(np.sum(upper**2) / (len(upper) - 1))
     of_seeds = float(np.var(seed_scores, ddof=1))
     share = max(0.0, 1 - of_seeds / spread) if spread > 0 else 0.0
-    return share * of_seeds + share**2 * spread * variance_of_best(len(search_scores))
+    value = share * of_seeds + share**2 * spread * variance_of_best(len(search_scores))
+    return Variance(value, max(1.0, len(search_scores) / 2 - 1))
 
 
-def search_spread(cell: Cell) -> float | None:
-    """Standard deviation of a cell's expected score over repeated searches; None if its trials are too few to tell."""
-    if not cell.arm.space:
-        return 0.0
+def variance_over_searches(cell: Cell) -> Variance | None:
+    """Variance of a cell's expected score over repeated searches.
+
+    None if nothing was searched, if its trials are too few to tell, or if ASHA stopped some: those that it let go on
+    are the better ones, and lie too close together.
+    """
+    if not cell.arm.space or any(record.status == "stopped" for record in cell.arm_records):
+        return None
     of_seeds = [record.selection_score for record in cell.records if record.selection_score is not None]
-    variance = search_variance(completed_scores(cell.arm_records), of_seeds)
-    return None if variance is None else variance**0.5
+    return search_variance(completed_scores(cell.arm_records), of_seeds)
 
 
 def best_minus_last(cell: Cell) -> float | None:

@@ -17,7 +17,7 @@ from study.facts.plain_words import counted
 MARGIN = 0.01  # 1 point: smaller differences are the same number for most purposes
 
 Statistic = Literal["median", "mean"]
-Word = Literal["reproduced", "not reproduced", "undecided"]
+Word = Literal["reproduced", "not reproduced", "not by this configuration", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ def verdict(
     published_statistic: str,
     published_deviation: float | None,
     *,
+    search: Variance | None = None,
     margin: float = MARGIN,
 ) -> Verdict | None:
     """Ours against a published number; None where it does not say of how many seeds it is the median or mean.
@@ -51,11 +52,13 @@ def verdict(
     Ours is the same statistic of our seeds. The interval is Student's t with the sampling variance of both numbers: of
     a median of five it is 1.43 times that of a mean (order statistics of normal seeds). Where no deviation is printed,
     ours stands in for the published one's: the runs are then taken to have spread alike. Both of the same dev set.
+    Both searched: what another search would change is added twice, as far as our search tells it.
 
     "reproduced": the interval lies within the margin, which is two one-sided tests at 2.5 %; with seeds as skewed as
     lognormal ones, whose intervals are a little short, a difference of the margin is so called in up to 6 %.
-    "not reproduced": the interval excludes no difference, and the difference is beyond the margin. "undecided": all
-    else, which five seeds make of most small tasks.
+    "not reproduced": the interval excludes no difference, and the difference is beyond the margin; if it is not known
+    what another search would change, "not by this configuration". "undecided": all else, which five seeds make of most
+    small tasks.
     `python -m benchmarks.statistics verdict` prints how often the interval covers and each word is wrong.
 
     Args:
@@ -63,6 +66,7 @@ def verdict(
         published_value: in [-1, 1], as all scores here: printed points divided by 100.
         published_statistic: as in `published.csv`: "median of 5", "mean of 10", "single run", "single model".
         published_deviation: of single seeds (n - 1), in the same unit; None where none is printed.
+        search: variance of our expected score over repeated searches; None if it is not known.
         margin: within which numbers count as the same.
 
     Raises:
@@ -78,12 +82,14 @@ def verdict(
     if published is None:
         return None
     ours = np.median(our_scores) if published.statistic == "median" else np.mean(our_scores)
-    test = paired_test(float(ours) - published_value, _variances(our_scores, published, published_deviation))
+    of_searches = [] if search is None else [Variance(2 * search.value, search.freedom)]
+    variances = [*_variances(our_scores, published, published_deviation), *of_searches]
+    test = paired_test(float(ours) - published_value, variances)
     return Verdict(
         difference=test.difference,
         low=test.low,
         high=test.high,
-        word=_word(test, margin),
+        word=_word(test, margin, knows_search=search is not None),
         published_spread="ours" if published_deviation is None else "printed",
     )
 
@@ -126,8 +132,9 @@ def _variance_factor(statistic: Statistic, seeds: int) -> float:
     return variance_of_median(seeds) if statistic == "median" else 1 / seeds
 
 
-def _word(test: PairedTest, margin: float) -> Word:
+def _word(test: PairedTest, margin: float, *, knows_search: bool) -> Word:
     if -margin < test.low and test.high < margin:
         return "reproduced"
-    excluded = not test.low <= 0 <= test.high
-    return "not reproduced" if excluded and abs(test.difference) > margin else "undecided"
+    if test.low <= 0 <= test.high or abs(test.difference) <= margin:
+        return "undecided"
+    return "not reproduced" if knows_search else "not by this configuration"

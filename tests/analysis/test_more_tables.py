@@ -6,9 +6,19 @@ import shutil
 
 import pytest
 from helpers.launched_studies import launched_study, mini_plan
-from helpers.made_studies import arm, edit_records, made_latency, predicted_study, read_table, record, write_study
+from helpers.made_studies import (
+    arm,
+    config_of,
+    edit_records,
+    made_latency,
+    predicted_study,
+    read_table,
+    record,
+    write_study,
+)
 from helpers.places import ROOT
 from helpers.swept_studies import swept_study
+from msgspec.structs import replace
 
 from analysis.layouts.table import Line, Table
 from analysis.studies.load import load_study
@@ -39,10 +49,29 @@ def test_every_published_number_beside_ours_has_a_verdict_and_they_are_counted(t
     tables = tables_of(write_study(tmp_path, near + far))
     verdicts = tables["verdicts"]
     assert line(verdicts, "albert - ALBERT (Tab.2)")["rte"].mark == "="
-    assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].mark == "≠"
+    assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].mark == "(≠)"
     assert line(verdicts, "palbert - PALBERT (Tab.2)")["rte"].text == "-8.3"
-    told = "of 2 published numbers beside ours: 1 reproduced, 1 not reproduced"
+    told = "of 2 published numbers beside ours: 1 reproduced, 1 not by this configuration"
     assert any(note.startswith(told) for note in tables["dev"].notes)
+
+
+@pytest.mark.parametrize(
+    ("spread", "status", "mark"),
+    [(0.001, "completed", "≠"), (0.06, "completed", "?"), (0.001, "stopped", "(≠)")],
+)
+def test_a_verdict_knows_what_another_search_would_change(tmp_path, spread, status, mark):
+    searched = [
+        record("palbert", "rte", 0.70 - spread * i, phase="search", seed=9 + i, trial=1 + i, config=config_with(i))
+        for i in range(7)
+    ]
+    searched[-1] = replace(searched[-1], status=status)
+    confirmed = arm("palbert", "rte", [0.70, 0.701, 0.70, 0.702, 0.699])
+    tables = tables_of(write_study(tmp_path, [*confirmed, *searched], samples=8))
+    assert line(tables["verdicts"], "palbert - PALBERT (Tab.2)")["rte"].mark == mark
+
+
+def config_with(number):
+    return config_of("palbert") | {"learning_rate": 1e-5 + 1e-6 * (number + 1)}
 
 
 def test_a_number_that_says_not_of_how_many_seeds_it_is_has_no_verdict(tmp_path):

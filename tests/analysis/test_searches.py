@@ -24,21 +24,21 @@ def test_variance_of_the_best_is_that_of_simulated_ones(number):
 
 def test_configurations_that_are_all_alike_leave_nothing_to_luck():
     same = np.mean(SEEDS) + np.array([0.01, -0.01] * 6) * np.std(SEEDS)
-    assert search_variance(same, SEEDS) == 0.0
-    assert search_variance([0.7] * 12, SEEDS) == 0.0
+    assert search_variance(same, SEEDS).value == 0.0
+    assert search_variance([0.7] * 12, SEEDS).value == 0.0
 
 
 def test_configurations_far_apart_leave_the_seeds_and_the_best_of_them_to_luck():
     found = search_variance(np.linspace(0.0, 0.9, 12), SEEDS)
     upper = np.linspace(0.0, 0.9, 12)[6:] - 0.45
     spread = np.sum(upper**2) / 5
-    assert found == pytest.approx(np.var(SEEDS, ddof=1) + spread * variance_of_best(12), rel=0.02)
+    assert found.value == pytest.approx(np.var(SEEDS, ddof=1) + spread * variance_of_best(12), rel=0.02)
 
 
 def test_a_few_failures_do_not_widen_the_spread():
     good = np.linspace(0.6, 0.75, 12)
-    expected = search_variance(good, SEEDS)
-    assert search_variance([*good[:4] - 0.5, *good[4:]], SEEDS) == pytest.approx(expected)
+    failed = search_variance([*good[:4] - 0.5, *good[4:]], SEEDS)
+    assert failed == pytest.approx(search_variance(good, SEEDS))
 
 
 @pytest.mark.parametrize(("configurations", "seeds"), [(3, 5), (12, 1)])

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from analysis.layouts.paper_tables import FILE
+from analysis.statistics.uncertainty import Variance
 from analysis.statistics.verdicts import read_statistic, variance_of_median, verdict
 
 CLOSE = [0.910, 0.911, 0.912, 0.909, 0.908]
@@ -15,16 +16,26 @@ WIDE = [0.70, 0.78, 0.74, 0.72, 0.77]
     ("scores", "published", "word"),
     [
         (CLOSE, 0.911, "reproduced"),
-        (CLOSE, 0.93, "not reproduced"),
+        (CLOSE, 0.93, "not by this configuration"),
         (CLOSE, 0.913, "reproduced"),  # another number, but within a point
-        (CLOSE, 0.921, "not reproduced"),
+        (CLOSE, 0.921, "not by this configuration"),
         (CLOSE, 0.919, "undecided"),  # excluded, and within a point: neither can be said
         (WIDE, 0.74, "undecided"),
-        (WIDE, 0.85, "not reproduced"),
+        (WIDE, 0.85, "not by this configuration"),
     ],
 )
 def test_word(scores, published, word):
     assert verdict(scores, published, "median of 5", None).word == word
+
+
+@pytest.mark.parametrize(
+    ("deviation", "word"), [(0.0, "not reproduced"), (0.002, "not reproduced"), (0.02, "undecided")]
+)
+def test_spread_over_searches_widens_the_interval(deviation, word):
+    alone = verdict(CLOSE, 0.93, "median of 5", None)
+    found = verdict(CLOSE, 0.93, "median of 5", None, search=Variance(deviation**2, 5))
+    assert found.word == word
+    assert (found.high - found.low > alone.high - alone.low) == (deviation > 0)
 
 
 def test_interval_of_means_with_a_printed_deviation_is_welchs():

@@ -55,7 +55,7 @@ def test_slots_of_a_small_study_are_busier_than_ray_tune_leaves_them(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mean", "verdict", "repeats"])
+@pytest.mark.parametrize("name", ["mean", "verdict", "repeats", "searched", "looks", "epochs"])
 def test_simulated_statistics_keep_what_they_state(name):
     rates = list(statistics.SIMULATIONS[name](statistics.QUICK))
     assert len(rates) >= 2 and all(rate.holds for rate in rates), [rate.in_words() for rate in rates]
