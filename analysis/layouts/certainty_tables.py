@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from analysis.layouts.evidence import Evidence, Measure, make_table, mark_meanings, of_studies, over_seeds
+import numpy as np
+
+from analysis.layouts.evidence import Evidence, make_table, mark_meanings, of_studies, over_seeds
 from analysis.layouts.paper_tables import Pair, pairs_with_published, verdict_notes
 from analysis.layouts.table import (
     DIFFERENCE,
@@ -25,6 +27,7 @@ from analysis.layouts.table import (
     headings,
 )
 from analysis.statistics import comparisons
+from analysis.statistics.alike import looks_at_repeats
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
@@ -242,26 +245,29 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
-    compared = comparisons.compare_repeats(repeats, baseline)
+    looks = len(looks_at_repeats(evidence.rows))
+    compared = comparisons.compare_repeats(repeats, baseline, are_alike=evidence.are_alike, looks=looks)
     tests = {(one.row, one.task): one for one in compared}
-
-    def measure(part: Callable[[comparisons.Repeats], float | None], style: Style = POINTS) -> Measure:
-        return lambda place, _: style.entry(part(repeats[place])) if place in repeats else None
-
     others = [repeat for _, cell in evidence.cells for repeat in repeats_of(cell)[1:]]
     left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]
     return make_table(
         evidence,
         "search_repeats",
         title="Repeated searches{data}, {seeds} and as many others for each repeat",
-        measures={
-            ", first": measure(lambda found: found.medians[0]),
-            ", all": measure(lambda found: sum(found.medians) / len(found.medians)),
-            ", spread": measure(lambda found: found.deviation),
-            ", of search": measure(lambda found: found.search_deviation),
-            ", searches": measure(lambda found: len(found.scores), WHOLE),
-            f" against {baseline}": lambda place, _: _test_entry(tests[place]) if place in tests else None,
-        },
+        first_column="arm",
+        columns=[
+            Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].scores))),
+            Column("first", "first", lambda place: POINTS.entry(repeats[place].medians[0])),
+            Column("all", "all", lambda place: POINTS.entry(float(np.mean(repeats[place].medians)))),
+            Column("spread", "spread", lambda place: POINTS.entry(repeats[place].deviation)),
+            Column("of_search", "of search", lambda place: POINTS.entry(repeats[place].search_deviation)),
+            Column(
+                "difference",
+                f"against {baseline}",
+                lambda place: _test_entry(tests[place]) if place in tests else None,
+            ),
+        ],
+        subjects=[("/".join(place), place) for place in repeats],
         marks=mark_meanings(baseline),
         caption=(
             "Points. First: the median of the first search, the number of the other tables. All: the mean over the "

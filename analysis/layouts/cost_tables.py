@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analysis.layouts.evidence import Evidence, Measure, make_table, task_lines
+from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.table import (
     ESTIMATE,
     HUNDREDTHS,
@@ -23,7 +23,8 @@ from analysis.layouts.table import (
 from analysis.statistics import costs
 from analysis.statistics.comparisons import by_task
 from analysis.statistics.exits import Spread, trade_off
-from analysis.statistics.searches import UNITS, EqualBudget, at_equal_budget, completed_scores
+from analysis.statistics.samples import Place
+from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Cell
 from study.facts.ledger import in_words
@@ -68,10 +69,11 @@ def _layers(arm: Arm) -> Entry:
     return Entry() if None in values else LAYERS_RANGE.entry_in_range(*values)
 
 
-def _gigaflops(arm: Arm) -> Entry | None:
+def _megaflops(arm: Arm) -> Entry | None:
     if arm.flops is None:
         return None
-    text = f"{arm.flops / 1e9:.3g}"
+    number = arm.flops / 1e6
+    text = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
     return Entry(text, {"": text})
 
 
@@ -86,7 +88,7 @@ EXITS: list[Column[Arm]] = [
     Column("mean_layers", "layers", _layers),
     Column("depth_layers", "of", lambda arm: WHOLE.entry(arm.depth)),
     *(Column(f"time_ratio_{size}", f"time, {size}", _relative_time(size)) for size in ENDS),
-    Column("gigaflops", "GFLOPs", _gigaflops),
+    Column("megaflops", "MFLOPs", _megaflops),
     Column("score_at_half", "at half its layers", _score_at_half),
     Column(
         "difference",
@@ -107,7 +109,7 @@ def exits_table(evidence: Evidence) -> Table | None:
     devices = costs.devices_in_words(cell for _, cell in cells)
     timed = (
         f" Time: milliseconds per example relative to {baseline}'s, in batches of {' and '.join(map(str, ENDS))} on "
-        f"{devices}, timed after training while other trials may have run."
+        f"{devices}, for as many layers as dev runs, timed after training while other trials may have run."
     )
     return make_table(
         evidence,
@@ -199,10 +201,12 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
     if not budgets_by_unit["trials"]:
         return None
 
-    def measure(budgets: dict[str, EqualBudget]) -> Measure:
-        return lambda place, cell: (
-            POINTS.entry(budgets[cell.task].scores.get(place[0])) if cell.task in budgets else None
-        )
+    def at_equal(unit: Unit) -> Column[Place]:
+        def entry(place: Place) -> Entry | None:
+            budget = budgets_by_unit[unit].get(place[1])
+            return POINTS.entry(budget.scores.get(place[0])) if budget else None
+
+        return Column(f"equal_{unit}", f"equal {unit}", entry)
 
     epochs = [f"{TASKS[task].title} {budget.budget:,.0f}" for task, budget in budgets_by_unit["epochs"].items()]
     pretrained = any(entry.pretrained for entry in costs.row_ledger(evidence.rows))
@@ -210,9 +214,9 @@ def equal_compute_table(evidence: Evidence) -> Table | None:
         evidence,
         "equal_compute",
         title="Search scores at equal compute{data}",
-        lines=[
-            line for unit in UNITS for line in task_lines(evidence, {f", equal {unit}": measure(budgets_by_unit[unit])})
-        ],
+        first_column="arm",
+        columns=[at_equal(unit) for unit in UNITS],
+        subjects=[("/".join(place), place) for place in evidence.by_place],
         caption=(
             "Points: expected best selection score of a search of the smallest budget that a row of the task had "
             "(arXiv:1909.03004, which is biased downwards near the end of a budget; stopped and failed trials are part "

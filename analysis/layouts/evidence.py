@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
-from analysis.statistics.alike import are_alike, seeds_looked_at
+from analysis.statistics.alike import are_alike, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
 from analysis.statistics.exits import Exits, read_exits
 from analysis.statistics.samples import (
@@ -30,8 +30,6 @@ PAPER_TASKS = ("sst2", "rte", "qnli", "cola", "mrpc", "mnli", "qqp", "stsb")  # 
 
 UNLEARNED = "°"
 LEARNED_NOTHING = "not shown to be better than a constant answer"
-
-Measure = Callable[[Place, Cell], Entry | None]  # None where nothing was planned
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,11 @@ class Evidence:
     @cached_property
     def comparisons(self) -> list[Comparison]:
         """Every pair of rows on every task where both have predictions of the same examples."""
-        cells, looks = self.by_place, len(seeds_looked_at(self.rows))
-        return compare(
-            self.samples,
-            self.baseline,
-            are_alike=lambda row, other, task: are_alike(cells[row, task], cells[other, task]),
-            looks=looks,
-        )
+        return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(looks_at_seeds(self.rows)))
+
+    def are_alike(self, row: str, other: str, task: str) -> bool:
+        """Whether two rows may be tested against each other on a task."""
+        return are_alike(self.by_place[row, task], self.by_place[other, task])
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:
@@ -124,7 +120,6 @@ def make_table(
     caption: str,
     columns: Sequence[Column[Subject]] = (),
     subjects: Iterable[tuple[str, Subject]] = (),
-    measures: Mapping[str, Measure] = MappingProxyType({}),
     lines: Iterable[Line] = (),
     notes: Sequence[str] = (),
     facts: Callable[[Cell], dict[str, Any]] = lambda _: {},
@@ -133,11 +128,11 @@ def make_table(
 ) -> Table:
     """A table of the evidence, with the sidecar that every table has.
 
-    It has a line for each subject, or without `columns` one for each row and measure, in columns of the paper's tasks;
-    then `lines` made elsewhere. `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell,
-    `further` is the rest of the sidecar, `others` are fields of `Table`.
+    It has a line for each subject, then `lines` made elsewhere; without `columns`, in those of the paper's tasks.
+    `{glue}`, `{data}` and `{seeds}` in the title are filled in. `facts` are of each cell, `further` is the rest of the
+    sidecar, `others` are fields of `Table`.
     """
-    filled = [*fill(columns, subjects), *task_lines(evidence, measures), *lines]
+    filled = [*fill(columns, subjects), *lines]
     table = Table(
         name=name,
         title=title,
@@ -166,16 +161,6 @@ def task_columns(studies: list[Study], order: tuple[str, ...]) -> dict[str, str]
     """The layout's tasks in its order, then any other planned ones: name -> title."""
     tasks = {task for study in studies for task in study.tasks}
     return {task: TASKS[task].title for task in (*order, *(task for task in TASKS if task in tasks - set(order)))}
-
-
-def task_lines(evidence: Evidence, measures: Mapping[str, Measure]) -> list[Line]:
-    """A line for each row and measure, with an entry for each task; the measure's name follows the row's label."""
-    lines = []
-    for row in evidence.rows:
-        for name, measure in measures.items():
-            entries = {task: measure((row.label, task), cell) for task, cell in row.cells.items()}
-            lines.append(Line(row.label + name, {task: entry for task, entry in entries.items() if entry is not None}))
-    return lines
 
 
 def over_seeds(cell: Cell, entry: Entry) -> Entry:

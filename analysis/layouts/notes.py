@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
 from analysis.statistics import uncertainty
-from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, seeds_looked_at, unlike_groups
+from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, looks_at_seeds, unlike_groups
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     Comparison,
@@ -330,7 +330,7 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
         f"↑ and ↓: mean score above or below {baseline} at the 5 % level (Welch-Satterthwaite t-test over seeds with a "
         f"bootstrapped example variance; Holm over the {counted(len(family), 'comparison')} with {baseline})."
     )
-    looks = seeds_looked_at(rows)
+    looks = looks_at_seeds(rows)
     if len(looks) > 1:
         tested += (
             f" The study was looked at with {', then '.join(map(str, looks))} seeds, and pays for it: p-values times "

@@ -119,7 +119,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Its line in a table, with its numbers on these tasks and the size and speed that it prints."""
         entries: dict[str, Entry] = {}
         if self.parameters:
-            entries["parameters"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
+            entries["parameters_millions"] = WHOLE.entry(float(self.parameters.removesuffix("M")))
         if self.speed_up is not None:
             entries["speed_up"] = HUNDREDTHS.entry(self.speed_up)
         for task, number in self.numbers.items():
@@ -577,7 +577,7 @@ PABEE = PaperLayout(
         "dev example, both summed over the tasks."
     ),
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
-    before=(Column("parameters", "#Param", _parameters_entry), Column("speed_up", "speed", _speed_entry)),
+    before=(Column("parameters_millions", "#Param", _parameters_entry), Column("speed_up", "speed", _speed_entry)),
     metrics=PAPER_METRICS,
     published=lambda _: published_rows(
         "PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT"
@@ -592,7 +592,7 @@ ELECTRA = PaperLayout(
         "of matched and mismatched here and in lmtuners, matched only in ELECTRA's README."
     ),
     tasks=("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"),
-    before=(Column("parameters", "#Param", _parameters_entry),),
+    before=(Column("parameters_millions", "#Param", _parameters_entry),),
     entry=_electra_entry,
     metrics=ELECTRA_METRICS,
     published=lambda _: published_rows("ELECTRA README", "lmtuners", "electra_pytorch"),

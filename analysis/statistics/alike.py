@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from analysis.studies.cells import Cell, Row
+from analysis.studies.load import Study
 
 
 def choice_of_epoch(cell: Cell) -> str:
@@ -71,6 +72,15 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     return found
 
 
-def seeds_looked_at(rows: Iterable[Row]) -> tuple[int, ...]:
+def looks_at_seeds(rows: Iterable[Row]) -> list[int]:
     """The numbers of seeds that the tables of these rows were seen with, ascending, these tables' last."""
-    return max((study.looks for row in rows for cell in row.cells.values() for study in cell.studies), key=len)
+    return max((sorted({seeds for seeds, _ in study.looks}) for study in _studies(rows)), key=len)
+
+
+def looks_at_repeats(rows: Iterable[Row]) -> list[tuple[int, int]]:
+    """The same of their repeated searches: numbers of seeds and of searches."""
+    return max(([look for look in study.looks if look[1] > 1] for study in _studies(rows)), key=len)
+
+
+def _studies(rows: Iterable[Row]) -> list[Study]:
+    return [study for row in rows for cell in row.cells.values() for study in cell.studies]

@@ -64,11 +64,16 @@ class Comparison:
         }
 
 
+def any_pair(row: str, other: str, task: str) -> bool:
+    """Passes every pair of rows on every task."""
+    return True
+
+
 def compare(
     samples: Mapping[Place, Sample],
     baseline: str | None,
     *,
-    are_alike: Callable[[str, str, str], bool] = lambda row, other, task: True,
+    are_alike: Callable[[str, str, str], bool] = any_pair,
     looks: int = 1,
 ) -> list[Comparison]:
     """The comparisons of every pair of rows, on every task on which both have a sample of the same examples.
@@ -325,19 +330,29 @@ def _complete(cell: Cell) -> list[Cell]:
     return [search for search in searches if search.state == "complete"] if searches[0].state == "complete" else []
 
 
-def compare_repeats(repeats: dict[Place, Repeats], baseline: str | None) -> list[RepeatedComparison]:
-    """Every row against the baseline's, where both have predictions of the same examples for every repeat."""
+def compare_repeats(
+    repeats: dict[Place, Repeats],
+    baseline: str | None,
+    *,
+    are_alike: Callable[[str, str, str], bool] = any_pair,
+    looks: int = 1,
+) -> list[RepeatedComparison]:
+    """Every row against the baseline's, where both have predictions of the same examples for every repeat.
+
+    The arguments are those of `compare`.
+    """
     pairs = [
         (place, one, repeats[baseline, place[1]])
         for place, one in repeats.items()
         if baseline is not None and place[0] != baseline and (baseline, place[1]) in repeats
+        if are_alike(place[0], baseline, place[1])
     ]
     pairs = [(place, one, other) for place, one, other in pairs if one.examples == other.examples != ""]
     tests = [paired_repeats(one, other) for _, one, other in pairs]
-    adjusted = uncertainty.holm([test.p_value for test in tests])
+    level = 1 - uncertainty.ALPHA / looks
     return [
-        RepeatedComparison(label, str(baseline), task, test, p_value)
-        for ((label, task), _, _), test, p_value in zip(pairs, tests, adjusted, strict=True)
+        RepeatedComparison(label, str(baseline), task, uncertainty.at_level(test, level), p_value)
+        for ((label, task), _, _), test, p_value in zip(pairs, tests, adjust(tests, looks), strict=True)
     ]
 
 

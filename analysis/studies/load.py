@@ -55,17 +55,17 @@ class Study:
         return confirm_seeds(self.file.plan.asked.seeds)
 
     @cached_property
-    def looks(self) -> tuple[int, ...]:
-        """The numbers of seeds that its tables were seen with: at the end of each launch that ran to its end, and now.
+    def looks(self) -> tuple[tuple[int, int], ...]:
+        """The numbers of seeds and searches that its tables were seen with: as each whole launch ended, and now.
 
         Ascending, each once. Tables that a person makes in between leave no trace.
         """
         seen = [
-            launch.began.plan.asked.seeds
+            launch.began.plan.asked
             for launch in self.facts.launches.values()
             if launch.ended is not None and launch.ended.status in ("complete", "partial")
         ]
-        return tuple(sorted({*seen, self.file.plan.asked.seeds}))
+        return tuple(sorted({(asked.seeds, asked.search_repeats) for asked in (*seen, self.file.plan.asked)}))
 
     @property
     def protocol(self) -> Protocol:

@@ -1,7 +1,9 @@
 """python -m pytest tests/analysis/test_comparability.py"""
 
+import numpy as np
 import pytest
 from helpers import made_studies
+from helpers.journals import MadeJournal
 from helpers.made_studies import (
     arm,
     predicted_study,
@@ -16,7 +18,8 @@ from helpers.made_studies import predictions as make_predictions
 from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
-from analysis.statistics.comparisons import over_tasks
+from analysis.statistics.alike import looks_at_repeats, looks_at_seeds
+from analysis.statistics.comparisons import Repeats, compare_repeats, over_tasks
 from analysis.studies.load import load_study
 from analysis.tables import IncompleteTablesError, write_tables
 
@@ -157,3 +160,20 @@ def test_two_seeds_with_the_same_predictions_are_an_error(tmp_path):
     study = write_study(tmp_path / "s", rows)
     with pytest.raises(ValueError, match="albert/rte: seeds 42 and 43 have the same predictions to the last bit"):
         write_tables([study], tmp_path / "out")
+
+
+def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
+    """With 2 searches, then 3; a look at single searches is none at the repeats."""
+    plan = made_studies.plan_of([*METHODS], ["rte"])
+    made_studies.write_plan_of(tmp_path, plan)
+    journal = MadeJournal(tmp_path)
+    for launch, number in enumerate((1, 2, 3), start=1):
+        journal.begin(launch, plan=replace(plan, asked=replace(plan.asked, search_repeats=number)))
+        journal.end(launch)
+    rows = rows_in(tmp_path)
+    assert looks_at_repeats(rows) == [(5, 2), (5, 3)] and looks_at_seeds(rows) == [5]
+    one, other = (Repeats([[0.6], [0.62]], resampled, "examples") for resampled in np.zeros((2, 10, 2)))
+    found = {("albert", "rte"): one, ("palbert", "rte"): other}
+    once, twice = (compare_repeats(found, "albert", looks=looks)[0] for looks in (1, 2))
+    assert twice.test.low < once.test.low and twice.adjusted_p_value >= once.adjusted_p_value
+    assert compare_repeats(found, "albert", are_alike=lambda *_: False) == []

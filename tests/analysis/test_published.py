@@ -118,7 +118,7 @@ def test_a_cell_with_another_start_stands_apart_and_the_others_beside(tmp_path):
     records = [row for task in ("sst2", "rte") for row in arm("electra-small", task, [0.8] * 5, config=config)]
     made = table(write_study(tmp_path, records, backbone=backbone), "electra")
     line = next(line for line in made.lines if line.label == "published ELECTRA-Small-OWT (ours, 17M)")
-    assert set(line.entries) == {"parameters", "sst2"}
+    assert set(line.entries) == {"parameters_millions", "sst2"}
     assert any("started from mnli; here from the backbone" in title for title in apart(made, line.label[10:]))
 
 

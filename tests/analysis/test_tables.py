@@ -307,7 +307,7 @@ def test_what_trials_were_computed_on_is_said_and_what_else_scores_depend_on(tmp
 def test_a_published_figure_over_tasks_stands_apart_with_its_parameters(tmp_path):
     write_tables([write_study(tmp_path, arm("albert", "rte", SCORES))], tmp_path)
     (row,) = [row for row in read_table(tmp_path / "pabee.csv") if row["method"] == "published ShareBERT-Small"]
-    assert row["parameters"] == "5" and not any(row[task] for task in EIGHT)
+    assert row["parameters_millions"] == "5" and not any(row[task] for task in EIGHT)
     assert row["block"].startswith(
         "Published, as 95.5 % of BERT-base's scores alone (ShareBERT, AAAI 2024, article 29781"
     )
