@@ -164,6 +164,7 @@ def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
     best = scores.index(max(scores)) + 1
     histogram = [float((7 * layer + epoch) % 5) for layer in range(LAYERS - 1)]
     histogram.append(EXAMPLES - sum(histogram))
+    menus = trial.arm.exit_settings if trial.phase == "search" else {}
     return EpochRow(
         epoch=epoch,
         selection_score=scores[-1],
@@ -176,6 +177,7 @@ def row_of(trial: TrialFacts, epoch: int) -> EpochRow:
         eval_seconds=0.125 * epoch,
         best_epoch=best,
         finished=epoch == trial.config["epochs"],
+        exit_setting={name: values[0] for name, values in menus.items()},
     )
 
 
