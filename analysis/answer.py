@@ -74,9 +74,9 @@ class Caveat:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
-    means = {label: own.test for label, own in over_tasks(evidence.comparisons, evidence.baseline).items()}
+    means = {label: own.test for label, own in over_tasks(evidence.comparisons).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
-    arrows, unit = marks(evidence.comparisons, evidence.baseline), unit_of(computes.values())
+    arrows, unit = marks(evidence.comparisons), unit_of(computes.values())
     spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
     found = (_finding(evidence, row, arrows, means.get(row.label), spent[row.label]) for row in evidence.rows)
     return sorted(found, key=_place)
@@ -100,8 +100,7 @@ def _finding(
         detectable={
             one.task: one.detectable_difference
             for one in evidence.comparisons
-            if one.detectable_difference is not None
-            if one.task in tests and {one.row, one.other} == {row.label, baseline}
+            if one.detectable_difference is not None and (one.row, one.other) == (row.label, baseline)
         },
         layers=float(np.mean(layers)) if layers else None,
         depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),

@@ -36,9 +36,9 @@ from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     POWER,
     Repeats,
+    compare,
     detectable_difference,
     macro_test,
-    paired_repeats,
 )
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
@@ -272,7 +272,8 @@ def over_searches(
         best = (expected + rng.normal(size=expected.shape)).argmax(axis=1)
         confirmed = expected[np.arange(searches), best, None] + rng.normal(size=(searches, SEEDS))
         sides.append(Repeats(confirmed.tolist(), np.zeros((2, searches)), "all alike"))
-    return paired_repeats(*sides)
+    (comparison,) = compare({("better", "task"): sides[0], ("baseline", "task"): sides[1]}, "baseline")
+    return comparison.test
 
 
 def power_on_rte(divisor: int) -> Iterator[Rate]:

@@ -79,13 +79,8 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _estimate(one: Comparison | OverTasks) -> Entry:
-    mark = one.family == "baseline" if isinstance(one, Comparison) else False
-    return _test_entry(one, marked=mark)
-
-
 COMPARISONS: list[Column[Comparison | OverTasks]] = [
-    Column("difference", "difference", _estimate),
+    Column("difference", "difference", lambda one: _test_entry(one)),
     Column("p_value", "p", lambda one: _p_entry(one.test.p_value)),
     Column("adjusted_p_value", "p, Holm", lambda one: _p_entry(one.adjusted_p_value)),
     Column(
@@ -111,11 +106,10 @@ def comparisons_of_others_table(evidence: Evidence) -> Table | None:
 def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table | None:
     """The comparisons with the baseline, by task and over all tasks; None if there are none."""
     compared = [one for one in compared if one.family == "baseline"]
-    turned = [_turned(one) if one.row == baseline else one for one in compared]
-    means = comparisons.over_tasks(compared, baseline)
+    means = comparisons.over_tasks(compared)
     subjects: list[tuple[str, Comparison | OverTasks]] = []
-    for row in dict.fromkeys(one.row for one in turned):
-        subjects += [(_pair_in_words(one), one) for one in turned if one.row == row]
+    for row in dict.fromkeys(one.row for one in compared):
+        subjects += [(_pair_in_words(one), one) for one in compared if one.row == row]
         if (mean := means.get(row)) is not None:
             subjects.append((f"{row} - {baseline}, mean over {mean.tasks} tasks", mean))
     if not subjects:
@@ -161,11 +155,6 @@ def without_baseline(compared: Sequence[Comparison], baseline: str | None) -> Ta
 
 def _pair_in_words(one: Comparison) -> str:
     return f"{one.row} - {one.other}, {TASKS[one.task].title if one.task in TASKS else one.task}"
-
-
-def _turned(one: Comparison) -> Comparison:
-    """The pair the way round that the dev table marks it: the method minus the baseline."""
-    return replace(one, row=one.other, other=one.row, test=comparisons.by_task([one], one.other, one.row)[one.task])
 
 
 def _detectable_entry(difference: float | None) -> Entry:
@@ -246,7 +235,9 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     if not repeats:
         return None
     looks = len(looks_at_repeats(evidence.rows))
-    compared = comparisons.compare_repeats(repeats, baseline, are_alike=evidence.are_alike, looks=looks)
+    stored = {place: own for place, own in repeats.items() if own.examples}
+    compared = comparisons.compare(stored, baseline, are_alike=evidence.are_alike, looks=looks)
+    compared = [one for one in compared if one.family == "baseline"]
     tests = {(one.row, one.task): one for one in compared}
     others = [repeat for _, cell in evidence.cells for repeat in repeats_of(cell)[1:]]
     left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]
@@ -256,7 +247,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
         title="Repeated searches{data}, {seeds} and as many others for each repeat",
         first_column="arm",
         columns=[
-            Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].scores))),
+            Column("number_of_searches", "searches", lambda place: WHOLE.entry(len(repeats[place].confirmed))),
             Column("first", "first", lambda place: POINTS.entry(repeats[place].medians[0])),
             Column("all", "all", lambda place: POINTS.entry(float(np.mean(repeats[place].medians)))),
             Column("spread", "spread", lambda place: POINTS.entry(repeats[place].deviation)),
@@ -285,8 +276,9 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _test_entry(one: Comparison | OverTasks | comparisons.RepeatedComparison, *, marked: bool = True) -> Entry:
-    mark = ("↑" if one.test.difference > 0 else "↓") if marked and one.holds else ""
+def _test_entry(one: Comparison | OverTasks) -> Entry:
+    is_marked = isinstance(one, Comparison) and one.family == "baseline" and one.holds
+    mark = ("↑" if one.test.difference > 0 else "↓") if is_marked else ""
     return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=mark)
 
 

@@ -378,12 +378,9 @@ def sign_notes(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> list[s
     for one in (one for one in comparisons if one.family == "baseline"):
         medians = cells[one.row, one.task].median - cells[one.other, one.task].median
         if medians * one.test.difference < 0:
-            method, baseline, sign = one.row, one.other, 1
-            if method == baseline_row(list(rows)):
-                method, baseline, sign = baseline, method, -1
             turned.append(
-                f"{method} on {TASKS[one.task].title}: median {DIFFERENCE.text(sign * medians)}, mean "
-                f"{DIFFERENCE.text(sign * one.test.difference)} points to {baseline}"
+                f"{one.row} on {TASKS[one.task].title}: median {DIFFERENCE.text(medians)}, mean "
+                f"{DIFFERENCE.text(one.test.difference)} points to {one.other}"
             )
     return [f"median and mean have opposite signs, the test is of the mean: {'; '.join(turned)}"] if turned else []
 

@@ -362,7 +362,7 @@ def dev_table(evidence: Evidence) -> Table:
 
 
 def _cell_marks(evidence: Evidence) -> dict[Place, str]:
-    arrows = marks(evidence.comparisons, evidence.baseline)
+    arrows = marks(evidence.comparisons)
     places = dict.fromkeys((*evidence.unlearned, *arrows))
     return {place: UNLEARNED * (place in evidence.unlearned) + arrows.get(place, "") for place in places}
 

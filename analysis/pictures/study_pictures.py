@@ -82,7 +82,7 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     if None in costs.values():
         costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
     figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference to {baseline}, points")
-    styles, marked = choose_styles(evidence.rows), marks(evidence.comparisons, evidence.baseline)
+    styles, marked = choose_styles(evidence.rows), marks(evidence.comparisons)
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for axes in panels.values():
         axes.axhline(0, color="black", lw=0.8, zorder=0)

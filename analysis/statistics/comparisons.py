@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from scipy import special
 
 from analysis.statistics import uncertainty
-from analysis.statistics.samples import Place, Sample, draw_samples
+from analysis.statistics.samples import Place, draw_samples
 from analysis.statistics.uncertainty import PairedTest, Variance
 from analysis.studies.cells import Cell, Row, repeats_of
 
@@ -28,7 +28,7 @@ Family = Literal["baseline", "others"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One pair of rows on one task.
+    """One pair of rows on one task; with the baseline, the other row minus the baseline's.
 
     Its p-values are adjusted (Holm) over its family in the table. The family of the marks is every comparison with the
     baseline's row, over all rows and tasks: whatever the number of methods, at most one table in twenty marks a
@@ -64,16 +64,22 @@ class Comparison:
         }
 
 
-def any_pair(row: str, other: str, task: str) -> bool:
-    """Passes every pair of rows on every task."""
-    return True
+class Scored(Protocol):
+    """What a method scored with several seeds, or searches, on the same examples."""
+
+    @property
+    def scores(self) -> list[float]: ...
+    @property
+    def resampled(self) -> np.ndarray: ...  # (resamples, scores), on resamples of the examples that methods share
+    @property
+    def examples(self) -> str: ...  # tells which; empty if the answers are not stored
 
 
 def compare(
-    samples: Mapping[Place, Sample],
+    samples: Mapping[Place, Scored],
     baseline: str | None,
     *,
-    are_alike: Callable[[str, str, str], bool] = any_pair,
+    are_alike: Callable[[str, str, str], bool] = lambda row, other, task: True,
     looks: int = 1,
 ) -> list[Comparison]:
     """The comparisons of every pair of rows, on every task on which both have a sample of the same examples.
@@ -82,35 +88,22 @@ def compare(
         are_alike: whether two rows may be tested against each other on a task.
         looks: how often the scores were looked at, with other numbers of seeds.
     """
-    pairs = [
-        (row, other, task)
-        for row, other in combinations(dict.fromkeys(row for row, _ in samples), 2)
-        for place, task in samples
-        if place == row and _same_examples(samples[row, task], samples.get((other, task)))
-        if are_alike(row, other, task)
-    ]
-    marked = [pair for pair in pairs if baseline in pair[:2]]
-    families: dict[Family, list[tuple[str, str, str]]] = {
-        "baseline": marked,
-        "others": [pair for pair in pairs if pair not in marked],
-    }
-    compared = {
-        (comparison.row, comparison.other, comparison.task): comparison
-        for family, members in families.items()
-        for comparison in _compare_family(family, members, samples, looks)
-    }
-    return [compared[pair] for pair in pairs]
+    families: dict[Family, list[tuple[str, str, str]]] = {"baseline": [], "others": []}
+    for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
+        row, other = (two, one) if one == baseline else (one, two)
+        families["baseline" if other == baseline else "others"] += [
+            (row, other, task)
+            for place, task in samples
+            if place == row and _same_examples(samples[row, task], samples.get((other, task)))
+            if are_alike(row, other, task)
+        ]
+    return [one for family, members in families.items() for one in _compare_family(family, members, samples, looks)]
 
 
-def marks(comparisons: Iterable[Comparison], baseline: str | None) -> dict[Place, str]:
+def marks(comparisons: Iterable[Comparison]) -> dict[Place, str]:
     """↑ or ↓ of rows that are better or worse than the baseline's row, if the test holds."""
-    arrows = {}
-    for comparison in comparisons:
-        if comparison.holds and baseline in (comparison.row, comparison.other):
-            is_other = comparison.row == baseline
-            better = (comparison.test.difference > 0) != is_other
-            arrows[comparison.other if is_other else comparison.row, comparison.task] = "↑" if better else "↓"
-    return arrows
+    marked = [one for one in comparisons if one.family == "baseline" and one.holds]
+    return {(one.row, one.task): "↑" if one.test.difference > 0 else "↓" for one in marked}
 
 
 def baseline_row(rows: list[Row]) -> str | None:
@@ -138,9 +131,10 @@ def adjust(tests: Sequence[PairedTest], looks: int) -> list[float]:
 
 
 def _compare_family(
-    family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Sample], looks: int
+    family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Scored], looks: int
 ) -> list[Comparison]:
-    tests = [_test(samples[row, task], samples[other, task]) for row, other, task in members]
+    sides = [(samples[row, task], samples[other, task]) for row, other, task in members]
+    tests = [uncertainty.paired_bootstrap(a.resampled, b.resampled, a.scores, b.scores) for a, b in sides]
     return [
         Comparison(
             row=row,
@@ -158,12 +152,8 @@ def _compare_family(
     ]
 
 
-def _test(one: Sample, other: Sample) -> PairedTest:
-    return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.scores, other.scores)
-
-
-def _same_examples(one: Sample, other: Sample | None) -> bool:
-    return other is not None and one.examples == other.examples
+def _same_examples(one: Scored, other: Scored | None) -> bool:
+    return other is not None and one.examples == other.examples != ""
 
 
 def detectable_difference(standard_error: float, freedom: float, *, comparisons: int = 1) -> float | None:
@@ -198,12 +188,12 @@ class OverTasks:
         return self.adjusted_p_value < uncertainty.ALPHA
 
 
-def over_tasks(comparisons: Sequence[Comparison], baseline: str | None) -> dict[str, OverTasks]:
-    """The mean difference of every row that is tested on several tasks, by label."""
-    labels = dict.fromkeys(label for one in comparisons for label in (one.row, one.other))
-    by_row = {label: by_task(comparisons, label, baseline) for label in labels if label != baseline}
+def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, OverTasks]:
+    """The mean difference to the baseline of every row that is tested on several tasks, by label."""
+    compared = [one for one in comparisons if one.family == "baseline"]
+    by_row = {one.row: by_task(compared, one.row, one.other) for one in compared}
     tests = {label: macro_test(own) for label, own in by_row.items() if len(own) > 1}
-    looks = max((one.looks for one in comparisons), default=1)
+    looks = max((one.looks for one in compared), default=1)
     level = 1 - uncertainty.ALPHA / max(1, len(tests) * looks)
     return {
         label: OverTasks(uncertainty.at_level(test, level), p_value, len(by_row[label]))
@@ -242,65 +232,49 @@ def _turn(test: PairedTest) -> PairedTest:
     return PairedTest(-test.difference, -test.high, -test.low, test.p_value, test.standard_error, test.freedom)
 
 
-# Methods whose search was repeated. One search says little of how another would have ended (`search_noise` has to guess
-# it from the search's own scores). Where whole searches were repeated, the mean score over the confirm trials of each
-# repeat is one draw of what the method with its tuning comes to, so the repeats are what a test counts.
+# Methods whose search was repeated. One search says little of how another would have ended. The mean score over the
+# confirm trials of each search is one draw of what the method with its tuning comes to: a test counts searches.
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """The complete searches of a cell, the one in the tables first."""
+    """The complete searches of a cell, the one in the tables first.
 
-    scores: list[list[float]]  # of the confirm trials of each repeat
-    resampled: np.ndarray | None  # (resamples, repeats) means on shared resamples; None without stored predictions
+    `compare` takes them as it takes seeds: a search stands where a seed stood, with its mean score over the seeds,
+    which are part of its spread. `python -m benchmarks.statistics repeats` prints level and coverage of that.
+    """
+
+    confirmed: list[list[float]]  # the scores of the confirm trials of each search
+    resampled: np.ndarray  # (resamples, searches) means on shared resamples; without stored predictions (0, searches)
     examples: str  # which dev examples; "" without stored predictions
 
     @property
     def medians(self) -> list[float]:
-        """Of each repeat, as tables print it."""
-        return [float(np.median(scores)) for scores in self.scores]
+        """Of each search, as tables print it."""
+        return [float(np.median(scores)) for scores in self.confirmed]
 
     @property
-    def means(self) -> list[float]:
-        return [float(np.mean(scores)) for scores in self.scores]
+    def scores(self) -> list[float]:
+        """The mean score of each search."""
+        return [float(np.mean(scores)) for scores in self.confirmed]
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the repeats' means, seeds and search together."""
-        return float(np.std(self.means, ddof=1))
+        """Standard deviation of the searches' means, seeds and search together."""
+        return float(np.std(self.scores, ddof=1))
 
     @property
     def search_deviation(self) -> float | None:
         """What of it the seeds do not account for: 0 where they account for all; None with single seeds."""
-        if min(map(len, self.scores)) < 2:
+        if min(map(len, self.confirmed)) < 2:
             return None
-        of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.scores])
+        of_seeds = np.mean([np.var(scores, ddof=1) / len(scores) for scores in self.confirmed])
         return float(max(0.0, self.deviation**2 - of_seeds) ** 0.5)
 
     def to_json(self) -> dict[str, Any]:
         """For a table's sidecar."""
         spread = {"deviation": self.deviation, "search_deviation": self.search_deviation}
-        return {"medians": self.medians, "means": self.means} | spread
-
-
-@dataclass(frozen=True)
-class RepeatedComparison:
-    """A row against the baseline's on one task, both searched more than once; Holm over the table's."""
-
-    row: str
-    baseline: str
-    task: str
-    test: PairedTest
-    adjusted_p_value: float
-
-    @property
-    def holds(self) -> bool:
-        return self.adjusted_p_value < uncertainty.ALPHA
-
-    def to_json(self) -> dict[str, Any]:
-        """For a table's sidecar."""
-        names = {"row": self.row, "baseline": self.baseline, "task": self.task}
-        return names | asdict(self.test) | {"adjusted_p_value": self.adjusted_p_value, "holds": self.holds}
+        return {"medians": self.medians, "means": self.scores} | spread
 
 
 def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
@@ -318,7 +292,8 @@ def repeats_of_rows(rows: Sequence[Row]) -> dict[Place, Repeats]:
         drawn = [samples.get((f"{label}@{number}", task)) for number in range(len(searches))]
         stored = [sample for sample in drawn if sample is not None]
         whole = len(stored) == len(searches) and len({sample.examples for sample in stored}) == 1
-        means = np.stack([sample.resampled.mean(axis=1) for sample in stored], axis=1) if whole else None
+        empty = np.empty((0, len(searches)))
+        means = np.stack([sample.resampled.mean(axis=1) for sample in stored], axis=1) if whole else empty
         examples = stored[0].examples if whole else ""
         repeats[label, task] = Repeats([cell.scores for cell in searches], means, examples)
     return repeats
@@ -328,39 +303,3 @@ def _complete(cell: Cell) -> list[Cell]:
     """The repeats of the cell that are whole; none where the first is not."""
     searches = repeats_of(cell)
     return [search for search in searches if search.state == "complete"] if searches[0].state == "complete" else []
-
-
-def compare_repeats(
-    repeats: dict[Place, Repeats],
-    baseline: str | None,
-    *,
-    are_alike: Callable[[str, str, str], bool] = any_pair,
-    looks: int = 1,
-) -> list[RepeatedComparison]:
-    """Every row against the baseline's, where both have predictions of the same examples for every repeat.
-
-    The arguments are those of `compare`.
-    """
-    pairs = [
-        (place, one, repeats[baseline, place[1]])
-        for place, one in repeats.items()
-        if baseline is not None and place[0] != baseline and (baseline, place[1]) in repeats
-        if are_alike(place[0], baseline, place[1])
-    ]
-    pairs = [(place, one, other) for place, one, other in pairs if one.examples == other.examples != ""]
-    tests = [paired_repeats(one, other) for _, one, other in pairs]
-    level = 1 - uncertainty.ALPHA / looks
-    return [
-        RepeatedComparison(label, str(baseline), task, uncertainty.at_level(test, level), p_value)
-        for ((label, task), _, _), test, p_value in zip(pairs, tests, adjust(tests, looks), strict=True)
-    ]
-
-
-def paired_repeats(one: Repeats, other: Repeats) -> PairedTest:
-    """The difference of two methods with their searches: the repeats are what varies, each with its mean over seeds.
-
-    The paired test of tables, one level higher: a repeat stands where a seed stood. The seeds within it are part of
-    its spread. `python -m benchmarks.statistics repeats` prints its level and its coverage.
-    """
-    assert one.resampled is not None and other.resampled is not None
-    return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.means, other.means)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from analysis.layouts.evidence import gather
 from analysis.statistics.alike import looks_at_repeats, looks_at_seeds
-from analysis.statistics.comparisons import Repeats, compare_repeats, over_tasks
+from analysis.statistics.comparisons import Repeats, compare, over_tasks
 from analysis.studies.load import load_study
 from analysis.tables import IncompleteTablesError, write_tables
 
@@ -140,7 +140,7 @@ def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
         assert second.adjusted_p_value == pytest.approx(min(1.0, 2 * first.adjusted_p_value))
         assert second.test.low < first.test.low < first.test.high < second.test.high
         assert second.detectable_difference > first.detectable_difference
-    means = [over_tasks(compared(study), "albert")["palbert"] for study in (once, twice)]
+    means = [over_tasks(compared(study))["palbert"] for study in (once, twice)]
     assert means[1].adjusted_p_value == pytest.approx(min(1.0, 2 * means[0].adjusted_p_value))
     assert means[1].test.low < means[0].test.low
     assert "looked at with" not in texts_of(once)[0]
@@ -174,6 +174,6 @@ def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
     assert looks_at_repeats(rows) == [(5, 2), (5, 3)] and looks_at_seeds(rows) == [5]
     one, other = (Repeats([[0.6], [0.62]], resampled, "examples") for resampled in np.zeros((2, 10, 2)))
     found = {("albert", "rte"): one, ("palbert", "rte"): other}
-    once, twice = (compare_repeats(found, "albert", looks=looks)[0] for looks in (1, 2))
+    once, twice = (compare(found, "albert", looks=looks)[0] for looks in (1, 2))
     assert twice.test.low < once.test.low and twice.adjusted_p_value >= once.adjusted_p_value
-    assert compare_repeats(found, "albert", are_alike=lambda *_: False) == []
+    assert compare(found, "albert", are_alike=lambda *_: False) == []

@@ -122,9 +122,9 @@ def test_exits_have_scores_at_half_the_layers_and_the_tested_difference(swept):
     (test,) = [
         one
         for one in swept["dev"].sidecar["comparisons"]
-        if (one["row"], one["other"], one["task"]) == ("albert", "palbert", "rte")
+        if (one["row"], one["other"], one["task"]) == ("palbert", "albert", "rte")
     ]
-    assert float(entries["difference"].numbers[""]) == pytest.approx(-100 * test["difference"], abs=0.05)
+    assert float(entries["difference"].numbers[""]) == pytest.approx(100 * test["difference"], abs=0.05)
     assert "score_at_half" in entries and "score_at_half" not in line(swept["exits"], "albert/rte")
 
 

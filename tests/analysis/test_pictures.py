@@ -157,7 +157,7 @@ def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles
 def test_differences_are_those_of_the_tests_against_layers_where_nothing_was_timed(evidence, styles):
     picture = differences_picture(evidence)
     tests = by_task(evidence.comparisons, "palbert", "albert")
-    arrows = marks(evidence.comparisons, evidence.baseline)
+    arrows = marks(evidence.comparisons)
     for task, title in (("rte", "RTE"), ("stsb", "STS-B")):
         (mark,) = [line for line in panel(picture, title).get_lines() if line.get_color() == styles["palbert"].colour]
         layers = np.median(evidence.exits["palbert", task].mean_layers) / 12

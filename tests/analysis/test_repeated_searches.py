@@ -16,7 +16,7 @@ from analysis import load
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import Repeats, compare_repeats, paired_repeats
+from analysis.statistics.comparisons import Repeats, compare
 from analysis.studies.load import load_study
 from analysis.tables import write_tables
 from analysis.verify import verify
@@ -26,6 +26,11 @@ from study.facts.study_facts import read_records
 def repeats(*scores: list[float], resampled: np.ndarray | None = None) -> Repeats:
     stored = np.zeros((2, len(scores))) if resampled is None else resampled
     return Repeats(list(scores), stored, "the same")
+
+
+def difference(one: Repeats, other: Repeats) -> uncertainty.PairedTest:
+    (comparison,) = compare({("palbert", "rte"): one, ("albert", "rte"): other}, "albert")
+    return comparison.test
 
 
 def test_what_the_seeds_account_for_is_not_of_the_search():
@@ -42,7 +47,7 @@ def test_of_single_seeds_the_part_of_the_search_is_not_known():
 def test_a_difference_is_held_against_the_spread_between_searches():
     apart = [[0.80, 0.82], [0.70, 0.72]]
     alike = [[0.76, 0.78], [0.66, 0.68]]
-    test = paired_repeats(repeats(*apart), repeats(*alike))
+    test = difference(repeats(*apart), repeats(*alike))
     assert test.difference == pytest.approx(0.04)
     assert test.standard_error == pytest.approx((0.005 / 2 + 0.005 / 2) ** 0.5)
     assert test.freedom == pytest.approx(2)
@@ -53,7 +58,7 @@ def test_what_examples_leave_open_is_added():
     noise = rng.normal(0, 0.05, (500, 1)) + np.zeros((500, 3))
     steady = repeats([0.7, 0.7], [0.71, 0.71], [0.69, 0.69], resampled=np.full((500, 3), 0.7))
     shaken = repeats([0.7, 0.7], [0.71, 0.71], [0.69, 0.69], resampled=0.7 + noise)
-    assert paired_repeats(shaken, steady).standard_error > 0.04 > paired_repeats(steady, steady).standard_error
+    assert difference(shaken, steady).standard_error > 0.04 > difference(steady, steady).standard_error
 
 
 def test_all_comparisons_with_the_baseline_are_one_family():
@@ -62,10 +67,10 @@ def test_all_comparisons_with_the_baseline_are_one_family():
         ("palbert", "rte"): repeats([0.6, 0.62], [0.61, 0.63]),
         ("pabee", "rte"): repeats([0.5, 0.53], [0.52, 0.54]),
     }
-    compared = compare_repeats(found, "albert")
-    assert [(one.row, one.baseline) for one in compared] == [("palbert", "albert"), ("pabee", "albert")]
+    compared = [one for one in compare(found, "albert") if one.family == "baseline"]
+    assert [(one.row, one.other) for one in compared] == [("palbert", "albert"), ("pabee", "albert")]
     assert [one.adjusted_p_value for one in compared] == uncertainty.holm([one.test.p_value for one in compared])
-    assert compare_repeats(found, None) == []
+    assert {one.family for one in compare(found, None)} == {"others"}
 
 
 @pytest.fixture(scope="module")
