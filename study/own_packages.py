@@ -1,6 +1,7 @@
 """What a command sees to before it imports the rest, so this imports next to nothing.
 
-Ctrl-C ends it in one line from its first moment on, and somebody else's packages of the names of ours are refused.
+Ctrl-C ends it in one line from its first moment on, names of files are UTF-8, and somebody else's packages of the names
+of ours are refused.
 """
 
 import os
@@ -18,11 +19,15 @@ def end_in_one_line() -> None:
     """From now on Ctrl-C ends a command of ours at once, in one line, with status 1; `guarded` takes it over.
 
     The packages call this as the first thing when they are imported, for what a command imports takes a while. Where
-    another process imports them, nothing is changed.
+    another process imports them, nothing is changed. A command of a locale without UTF-8 starts again with it: paths
+    stand in journals and pages, which are UTF-8.
     """
     command = _command()
     if command is None:
         return
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.ignore_environment:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
     def interrupted(*_: object) -> None:
         os.write(2, f"{command}: interrupted, nothing was begun\n".encode())
