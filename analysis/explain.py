@@ -59,7 +59,7 @@ def journal_lines(study: Study, key: str) -> list[str]:
     path = study.folder / events.FILE
     return [
         f"{path}:{number}: {event.__struct_config__.tag} {to_second(event.time)}"
-        for number, event in read_lines(path, events.READER)
+        for number, event in read_lines(path, events.EventReader())
         if getattr(event, "key", None) == key and not isinstance(event, events.EpochReported)
     ]
 

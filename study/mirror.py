@@ -66,7 +66,7 @@ class Mirror:
         self.folder, self.uri = folder, uri
         self.facts = StudyFacts()
         self.tracking: Tracking | None = None
-        self._tail = Tail(folder / events.FILE, events.READER)
+        self._tail = Tail(folder / events.FILE, events.EventReader())
         self.reports: defaultdict[str, list[EpochReported]] = defaultdict(list)  # of each trial, each epoch once
 
     def read(self) -> None:

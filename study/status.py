@@ -23,6 +23,7 @@ from study.drivers.steps_file import read_steps
 from study.facts.events import FILE
 from study.facts.journal import lock_holder
 from study.facts.ledger import Spent, ledger
+from study.facts.other_code import code_by_launch
 from study.facts.plain_words import clock, counted, on_screen
 from study.facts.study_facts import FailedAttempt, TrialFacts, read_facts
 from study.forecast import remaining_seconds
@@ -67,6 +68,7 @@ class Status(Typed, frozen=True, kw_only=True):
     failed: list[str]
     missing: list[str]
     ledger: list[Spent]
+    code: list[str]  # that launches trained with
     remaining_seconds: float | None
     complete: bool
 
@@ -168,6 +170,7 @@ def status_of(progress: StudyProgress, folder: Path) -> Status:
         failed=failed,
         missing=missing_cells(progress),
         ledger=ledger(facts.records),
+        code=code_by_launch(facts),
         remaining_seconds=remaining_seconds(progress, steps),
         complete=not (progress.missing or failed),
     )
@@ -197,6 +200,8 @@ def _print(progress: StudyProgress, status: Status, folder: str) -> None:
     for title, lines in (parts | {"failed": status.failed, "missing": describe_missing(progress)}).items():
         for line in lines:
             console.print(on_screen(f"{title}: {line}", sys.stdout), markup=False, soft_wrap=True)
+    for line in status.code if len(status.code) > 1 else []:
+        console.print(on_screen(f"trained by {line}", sys.stdout), markup=False, soft_wrap=True)
     if status.failed or status.waiting:
         console.print(f"tracebacks: {failures_command(folder)}", markup=False, soft_wrap=True)
     if not progress.is_finished and status.remaining_seconds is not None:

@@ -18,9 +18,9 @@ from study.decisions.machine_faults import Faults
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.proposals import Proposals
 from study.decisions.specs import check_attested
+from study.facts import formats
 from study.facts.attestation import Provenance
 from study.facts.events import (
-    FORMAT,
     AshaDecided,
     ConfirmClosed,
     EpochReported,
@@ -81,7 +81,7 @@ class Scheduler:
         self._journal.append(
             LaunchBegan(
                 time=self._journal.now(),
-                format=FORMAT,
+                format=formats.FORMAT,
                 launch=self.facts.launch_number + 1,
                 command=command,
                 host=host,

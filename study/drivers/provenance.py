@@ -19,7 +19,8 @@ from trainables.runs.trial import Content
 from trainables.schema import to_plain
 
 DISTRIBUTIONS = ("ray", "torch", "transformers", "datasets", "optuna", "mlflow", "pandas", "numpy", "msgspec")
-PACKAGES = ("search_spaces", "study", "trainables")  # of this project: what makes numbers
+TRAINS = ("trainables",)  # packages of this project whose code makes a trial's numbers
+ENGINE = ("search_spaces", "study")  # and those that only choose trials: what they choose stands in plan and journal
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,9 +38,9 @@ def provenance() -> Provenance:
 
 @lru_cache(maxsize=1)
 def _code_of_project() -> Provenance:
-    """Looked at once, since what is imported stays."""
-    folders = [ROOT / name for name in PACKAGES]
-    return Provenance(versions=versions(), git_commit=git_commit(), code_digest=code_digest(folders))
+    """Looked at once, since what is imported stays. The engine is one version more: a node must have the same."""
+    trains, engine = (code_digest(ROOT / name for name in names) for names in (TRAINS, ENGINE))
+    return Provenance(versions=versions() | {"study": engine}, git_commit=git_commit(), code_digest=trains)
 
 
 def versions() -> dict[str, str]:

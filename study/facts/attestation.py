@@ -40,7 +40,7 @@ class Provenance(Typed, frozen=True, kw_only=True):
 
     versions: Mapping[str, str]
     git_commit: str | None
-    code_digest: str  # of the sources of the packages that make numbers
+    code_digest: str  # of the sources of what trains
     included: Mapping[str, str] = {}  # method of an included folder -> digest of its files
 
     @classmethod
@@ -77,7 +77,7 @@ def _joined(values: Iterable[str | None]) -> str:
 class Attestation(Content, frozen=True, kw_only=True):
     """What a trial is made of and the code that trains it: found by a worker, or expected of it."""
 
-    code_digest: str  # of the sources of the packages that make numbers
+    code_digest: str  # of the sources of what trains
     versions: Mapping[str, str]  # of Python and of packages; what is not installed is left out
 
 

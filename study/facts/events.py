@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from study.facts import formats
 from study.facts.attestation import Attestation
 from study.facts.json_lines import read_lines
 from study.facts.record import Phase, Status
@@ -20,7 +21,6 @@ from trainables.runs.trial import EpochRow, Outcome, Score
 from trainables.schema import Configuration, Reader, Typed
 
 FILE = "events.jsonl"
-FORMAT = 2  # of the journal; another one is refused
 
 LaunchStatus = Literal["complete", "partial", "drained", "interrupted", "paused"]
 Reopening = Literal["asked", "code", "versions"]
@@ -30,6 +30,7 @@ Reopening = Literal["asked", "code", "versions"]
 # Of memory: of the machine, until it did not suffice as often as `--max-failures` allows. Of the method: a result.
 Cause = Literal["machine", "node", "preemption", "memory", "method"]
 TRACEBACK_CHARACTERS = 4_000
+_LAUNCH = b'{"event":"launch_began"'  # how its line begins
 
 
 def _snake_case(name: str) -> str:
@@ -45,22 +46,18 @@ class BaseEvent(Typed, frozen=True, kw_only=True, omit_defaults=True, gc=False, 
 class LaunchBegan(BaseEvent, frozen=True, kw_only=True):
     """A `study.launch` runs the study from here on."""
 
-    format: Count  # of the journal, see `FORMAT`
+    format: Count  # of its lines, see study/facts/formats.py
     launch: AtLeastOne  # its number
     command: str
     host: str
     pid: Count
     versions: Mapping[str, str]
     git_commit: str | None
-    code_digest: str  # of the sources of the packages that make numbers
+    code_digest: str  # of the sources of what trains
     max_gpu_hours: NotNegative | None = None  # None: no limit
     storage: str | None = None  # where trials keep states and models; None: the study's folder
     plan: ResolvedPlan  # with all that launches before were asked for
     included: Mapping[str, str] | UnsetType = UNSET  # method of an included folder -> digest of its files
-
-    def __post_init__(self) -> None:
-        if self.format != FORMAT:
-            raise ValueError(f"format is {self.format}; allowed: {FORMAT}")
 
 
 class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
@@ -254,29 +251,26 @@ Event = (
 class _Began(msgspec.Struct):
     """As much of a `launch_began` as every format has."""
 
-    event: Literal["launch_began"]
     format: int = 1
 
 
-class _EventReader(Reader):
-    """Reads a line of a journal, and says so if the journal is of another format."""
+class EventReader(Reader):
+    """Reads the lines of one journal, in their order: each launch says the format of those that follow."""
+
+    def __init__(self) -> None:
+        super().__init__(Event)
+        self._format = formats.FORMAT
 
     def read(self, line: bytes, *, where: str) -> Event:
-        try:
-            event: Event = super().read(line, where=where)
-        except ValueError:
+        if line.startswith(_LAUNCH):
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):  # reported below
+                self._format = msgspec.json.decode(line, type=_Began).format
+            formats.check_format(self._format, where=where)
+        if self._format != formats.FORMAT:
             with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                began = msgspec.json.decode(line, type=_Began)
-                if began.format != FORMAT:
-                    raise ValueError(
-                        f"{where}: a journal of format {began.format}, and this version reads format {FORMAT}; "
-                        "allowed: the version of glue-exit-study that wrote it, or a new study"
-                    ) from None
-            raise
+                line = msgspec.json.encode(formats.migrate_event(msgspec.json.decode(line), self._format))
+        event: Event = super().read(line, where=where)
         return event
-
-
-READER = _EventReader(Event)
 
 
 def read_events(folder: Path) -> list[Event]:
@@ -285,7 +279,7 @@ def read_events(folder: Path) -> list[Event]:
     Raises:
         ValueError: a line is no event; file, line and field are named.
     """
-    return [event for _, event in read_lines(folder / FILE, READER)]
+    return [event for _, event in read_lines(folder / FILE, EventReader())]
 
 
 def utc_now() -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.events import FILE, READER, Event, utc_now
+from study.facts.events import FILE, Event, EventReader, utc_now
 from study.facts.json_lines import AppendOnlyFile
 from study.facts.plain_words import to_second
 from study.facts.study_facts import read_facts
@@ -211,7 +211,7 @@ class Journal:
         self.folder = folder
         self._lock = StudyLock(folder)
         try:
-            self._events_file = AppendOnlyFile(folder / FILE, READER)
+            self._events_file = AppendOnlyFile(folder / FILE, EventReader())
             self.facts = read_facts(folder)
         except BaseException:
             self._lock.release()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from study.facts.events import LaunchBegan
+from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, TrialFacts
 from trainables import base_method
 
@@ -44,6 +47,28 @@ def code_in_words(launch: LaunchBegan) -> str:
         return _sources(launch)
     commit, _, changed = launch.git_commit.partition("-")
     return f"commit {commit[:_DIGITS]}{'-' * bool(changed)}{changed}, {_sources(launch)}"
+
+
+def code_by_launch(facts: StudyFacts) -> list[str]:
+    """What each launch that trained ran, in their order; launches that ran the same stand together."""
+    trained = Counter(number for trial in facts.trials.values() for number in trial.trained_in)
+    parts: list[tuple[LaunchBegan, list[int]]] = []
+    for number in sorted(trained):
+        began = facts.launches[number].began
+        if not parts or _runs(parts[-1][0]) != _runs(began):
+            parts.append((began, []))
+        parts[-1][1].append(number)
+    return [_part(began, numbers, sum(trained[number] for number in numbers)) for began, numbers in parts]
+
+
+def _runs(launch: LaunchBegan) -> tuple[object, ...]:
+    return launch.format, launch.git_commit, launch.code_digest, launch.versions
+
+
+def _part(launch: LaunchBegan, numbers: list[int], trials: int) -> str:
+    which = f"launch {numbers[0]}" if len(numbers) == 1 else f"launches {numbers[0]} to {numbers[-1]}"
+    versions = ", ".join(f"{name} {version[:_DIGITS]}" for name, version in launch.versions.items())
+    return f"{which} ({counted(trials, 'trial')}): {code_in_words(launch)}, {versions}; format {launch.format}"
 
 
 def _sources(launch: LaunchBegan) -> str:

@@ -53,7 +53,7 @@ class Record(Typed, frozen=True, kw_only=True, gc=False):
     backbone_digest: str | None = None  # of the files that were loaded, likewise
     versions: Mapping[str, str]  # of every launch that trained it, the last one's last: `2.12.0, 2.13.0`
     git_commit: str | None  # likewise
-    code_digest: str  # of the sources of the packages that make numbers, likewise
+    code_digest: str  # of the sources of what trains, likewise
     host: str = ""  # of the last process that trained it
     device: str = ""
     started: str  # UTC, ISO 8601

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from study.facts.attestation import code_of
 from study.facts.events import (
     FILE,
-    READER,
     AshaDecided,
     ConfirmClosed,
     EpochReported,
     Event,
+    EventReader,
     Failure,
     LaunchBegan,
     LaunchEnded,
@@ -57,7 +57,7 @@ def read_facts(folder: Path) -> StudyFacts:
     facts, name, is_collected = StudyFacts(), str(folder / FILE), gc.isenabled()
     gc.disable()  # nothing here is garbage, and looking for it takes a fifth of the time
     try:
-        for number, event in read_lines(folder / FILE, READER):
+        for number, event in read_lines(folder / FILE, EventReader()):
             apply_line(facts, event, where=f"{name}:{number}")
     finally:
         if is_collected:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 import trainables
 from study import profiles
+from study.facts import formats
 from study.facts.attestation import Provenance
 from study.facts.events import LaunchBegan, read_events
 from study.facts.plain_words import first_of
@@ -25,7 +26,7 @@ from study.plans.ranges import NONE, from_tables, lay_over, scope_and_field, to_
 from study.plans.resolved_plan import FACTS_OF_ARM, Arm, Range, ResolvedPlan, digest
 from trainables import base_method, method_files
 from trainables.atomic_files import write_json
-from trainables.configuration import TrainingConfig
+from trainables.configuration import Count, TrainingConfig
 from trainables.data.tasks import TASKS
 from trainables.schema import Typed, from_plain, to_plain
 from trainables.spelling import nearest_in_words
@@ -43,6 +44,7 @@ INCLUDE_NOW = "where the folder of your own methods is now, if it was moved; of 
 class PlanFile(Typed, frozen=True, kw_only=True):
     """The content of the file: the plan, and the launch that wrote it last."""
 
+    format: Count = formats.FIRST
     name: str  # of the study
     created: str  # UTC, ISO 8601
     command: str
@@ -55,6 +57,7 @@ class PlanFile(Typed, frozen=True, kw_only=True):
     @classmethod
     def of(cls, folder: Path, plan: ResolvedPlan, code: Provenance, *, created: str, command: str) -> PlanFile:
         return cls(
+            format=formats.FORMAT,
             name=folder.name,
             created=created,
             command=command,
@@ -86,6 +89,10 @@ def read_plan(folder: Path) -> PlanFile | None:
         raise ValueError(f"{path} is not a plan: {fault}; {again}") from None
     if digest(content) != written:
         raise ValueError(f"{path} was edited: its digest is {written}, its content has {digest(content)}")
+    number = content.get("format", formats.FIRST)
+    if isinstance(number, int) and number != formats.FORMAT:
+        formats.check_format(number, where=str(path))
+        content["plan"] = formats.migrate_plan(content["plan"], number)
     try:
         return _with_tasks(from_plain(PlanFile, content, where=str(path)))
     except ValueError as error:  # and nobody has edited it

@@ -10,6 +10,7 @@ from helpers.launched_studies import launch, mini_plan
 from msgspec.structs import replace
 
 from analysis.verify import verify
+from study import status
 from study.mirror import Mirror
 from study.mlflow_mirror.run_content import StudyRuns
 from study.plans.plan_file import require_plan
@@ -86,6 +87,21 @@ def test_a_cell_of_two_versions_says_which_seeds_are_of_which_and_a_commit_once(
         "first launch (commit 0123456789ab-dirty, sources c8b8c8b8c8b8): albert/rte (seeds 44, 45) with sources "
         "f00df00df00d"
     )
+
+
+def test_another_engine_marks_nothing_and_status_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, plan = tmp_path / "mine", {"methods": ("albert",), "tasks": ("rte",)}
+    launch_with(monkeypatch, folder, mini_plan(**plan), versions={"study": "aaaa"})
+    launch_with(monkeypatch, folder, mini_plan(**plan, seeds=4), versions={"study": "bbbb"})
+    assert note_of(folder) is None
+    assert status.main([str(folder)]) == 0
+    code = [line for line in capsys.readouterr().out.splitlines() if line.startswith("trained by ")]
+    assert code == [
+        "trained by launch 1 (5 trials): commit 0123abc4, sources c0de, study aaaa; format 2",
+        "trained by launch 2 (2 trials): commit 0123abc4, sources c0de, study bbbb; format 2",
+    ]
 
 
 def test_a_launch_without_a_folder_is_written_as_ever(extended: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from study.facts.events import FILE, READER, BaseEvent
+from study.facts.events import FILE, BaseEvent, EventReader
 
 
 def edit_events(study: Path, kind: type[BaseEvent], change: Callable[[dict], object], *, number: int = 0) -> None:
     """Applies `change` to the plain values of the event of this kind."""
     lines = (study / FILE).read_bytes().splitlines()
-    found = [i for i, line in enumerate(lines) if isinstance(READER.read(line, where=""), kind)]
+    found = [i for i, line in enumerate(lines) if isinstance(EventReader().read(line, where=""), kind)]
     plain = json.loads(lines[found[number]])
     change(plain)
     lines[found[number]] = msgspec.json.encode(plain)

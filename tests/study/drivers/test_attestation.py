@@ -32,6 +32,7 @@ from study.screen.words import describe_notice
 from trainables.data import mini_glue
 from trainables.data.tasks import TASKS
 from trainables.runs.trial import TrialSpec
+from trainables.sources import hash_of_file
 
 SHORT = {"max_length": 16, "batch_size": 64}
 
@@ -123,7 +124,8 @@ def test_labels_that_were_flipped_after_the_launch_began_are_not_trained_on(tmp_
 
 
 @pytest.mark.filterwarnings("ignore:.*rows; the official")
-def test_a_damaged_cache_of_tokens_is_not_trained_on(tmp_path, data):
+def test_a_forged_cache_of_tokens_is_not_trained_on(tmp_path, data):
+    """Its digests are those of its files: only the trial that came before knows better."""
     spec = spec_of("albert", "rte", data=str(data), config=SHORT)
     good = news_of(tmp_path, spec, expected_of(spec)).report.attested
     shutil.rmtree(tmp_path / "trials")
@@ -131,6 +133,8 @@ def test_a_damaged_cache_of_tokens_is_not_trained_on(tmp_path, data):
     tokens = np.load(path)
     tokens[0] += 1
     np.save(path, tokens)
+    digests = {file.name: hash_of_file(file) for file in path.parent.glob("*.npy")}
+    (path.parent / "digests.json").write_text(json.dumps(digests))
     expected = replace(expected_of(spec), tokens_digest=good.tokens_digest)
     news = news_of(tmp_path, spec, expected)
     assert states(tmp_path) == []
@@ -291,10 +295,11 @@ def test_a_digest_of_code_changes_with_every_source_and_with_nothing_else(tmp_pa
     assert provenance.code_digest([folder]) != before
 
 
-def test_the_provenance_of_a_launch_has_the_digest_of_the_packages():
-    packages = [provenance.ROOT / name for name in provenance.PACKAGES]
-    assert all((package / "__init__.py").exists() for package in packages)
-    assert provenance.provenance().code_digest == provenance.code_digest(packages)
+def test_what_trains_and_the_engine_have_a_digest_each():
+    trains, engine = ([provenance.ROOT / name for name in names] for names in (provenance.TRAINS, provenance.ENGINE))
+    assert all((package / "__init__.py").exists() for package in trains + engine)
+    found = provenance.provenance()
+    assert (found.code_digest, found.versions["study"]) == tuple(map(provenance.code_digest, (trains, engine)))
 
 
 # ---- nodes that go

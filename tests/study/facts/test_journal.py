@@ -307,18 +307,3 @@ def test_whether_a_trial_is_broken_off_is_a_matter_of_order_and_not_of_the_clock
         epoch = journal.facts.trials[key].epochs + 1
         journal.append(reported(time=journal.now(), key=key, report=report_of(row_of(epoch, 0.5))))
         assert not journal.facts.trials[key].is_broken_off
-
-
-def test_journal_of_another_format_is_refused_in_one_line(tmp_path):
-    made = MadeJournal(tmp_path)
-    made.begin()
-    path, now = tmp_path / "events.jsonl", made.now()
-    for written, found in (('"format":2', 3), ('"format":2,', 1)):
-        path.write_text(path.read_text().replace(written, '"format":3' if found == 3 else ""))
-        with pytest.raises(ValueError, match=rf"events.jsonl:1: a journal of format {found}, and this version reads"):
-            read_facts(tmp_path)
-        path.unlink()
-        made.begin()
-    path.write_text(f'{{"event":"launch_began","time":"{now}","launch":1,"colour":"blue"}}\n')
-    with pytest.raises(ValueError, match=r"events.jsonl:1: a journal of format 1, and this version reads format 2; "):
-        read_facts(tmp_path)

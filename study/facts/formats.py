@@ -1,0 +1,67 @@
+"""The format of a study's folder: its number, and how folders of older formats are read.
+
+`plan.json` says its format, and in `events.jsonl` each launch says that of its lines: a study that a newer version
+continues has lines of both. 2 is the first format that was released. What older folders cannot fill in with a default
+(a field renamed, removed, of another meaning) takes a new number and a `Step` from the one before. A folder of each
+format is kept in tests/study/formats. tests/study/test_formats.py opens all of them, and notices what changes a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FIRST = 2  # of plans that do not say it
+FORMAT = 2
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What makes plain values of a format those of the next one; neither changes what it is given."""
+
+    plan: Callable[[Plain], Plain]  # a resolved plan, of `plan.json` and of `launch_began`
+    event: Callable[[Plain], Plain]  # a line of the journal; its plan is made new already
+
+
+STEPS: Mapping[int, Step] = {}  # format -> to the next
+
+
+def check_format(number: int, *, where: str) -> None:
+    """Passes if this version reads the format.
+
+    Raises:
+        ValueError: it is newer, or was never released.
+    """
+    if number > FORMAT:
+        raise ValueError(
+            f"{where}: format {number} is of a newer version of glue-exit-study; this one reads {FIRST} to {FORMAT}; "
+            "allowed: the version that wrote it, or a newer one"
+        )
+    if number < FIRST:
+        raise ValueError(
+            f"{where}: format {number} was never released; this version reads {FIRST} to {FORMAT}; allowed: the "
+            "version that wrote it, or a new study"
+        )
+
+
+def migrate_plan(plan: Plain, number: int) -> Plain:
+    """A resolved plan of this format as one of today's."""
+    for step in _steps(number):
+        plan = step.plan(plan)
+    return plan
+
+
+def migrate_event(event: Plain, number: int) -> Plain:
+    """A line of a journal of this format as one of today's; a launch keeps the number that it says."""
+    for step in _steps(number):
+        if "plan" in event:
+            event = {**event, "plan": step.plan(event["plan"])}
+        event = step.event(event)
+    return event
+
+
+def _steps(number: int) -> list[Step]:
+    return [STEPS[each] for each in range(number, FORMAT)]

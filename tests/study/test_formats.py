@@ -1,0 +1,150 @@
+"""Studies of every released format: pytest tests/study/test_formats.py (make a kept one: see helpers.kept_studies)"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from helpers.kept_studies import FORMATS, launch, schema
+from msgspec.structs import replace
+
+from analysis.studies.load import load_study
+from analysis.studies.stored_predictions import read_predictions
+from analysis.tables import make_tables
+from study import status
+from study.facts import formats
+from study.facts.events import LaunchBegan, read_events
+from study.facts.formats import Step
+from study.facts.study_facts import read_facts, read_records
+from study.plans.plan_file import read_plan
+from study.plans.resolved_plan import digest
+
+NUMBERS = range(formats.FIRST, formats.FORMAT + 1)
+RULE = (
+    "the format has changed: {}. A new optional field of files that no release has written: run `python -m "
+    "helpers.kept_studies`. Anything else is a new format: see study/facts/formats.py"
+)
+
+
+@pytest.fixture(params=NUMBERS)
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the study of a format."""
+    return Path(shutil.copytree(FORMATS / str(request.param), tmp_path / "study"))
+
+
+@pytest.fixture
+def newest(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FORMATS / str(formats.FORMAT), tmp_path / "study"))
+
+
+def test_schema_of_files_is_that_of_the_format(newest: Path) -> None:
+    (predictions, *_) = (newest / "predictions").glob("*.npz")
+    now, kept = schema(predictions), (newest / "schema.txt").read_text().splitlines()
+    changed = sorted({*now} ^ {*kept})
+    assert not changed, RULE.format("; ".join(changed))
+
+
+def test_kept_study_opens(kept: Path) -> None:
+    """Its plan, its facts and its numbers, by all that reads them."""
+    study = load_study(kept)
+    (confirmed,) = (record for record in study.records if record.phase == "confirm")
+    assert len(study.facts.under_way) == 1
+    predictions = read_predictions(study, confirmed)
+    assert predictions is not None and predictions.score == pytest.approx(confirmed.score)
+    assert {table.name for table in make_tables([study])} >= {"dev", "exits", "winners"}
+    assert status.main([str(kept)]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_kept_study_is_continued_to_the_table_of_an_undisturbed_one(kept: Path, tmp_path: Path) -> None:
+    before, undisturbed = read_records(kept), tmp_path / "undisturbed"
+    launch(kept)
+    launch(undisturbed)
+    after, alone = read_records(kept), {record.key: record for record in read_records(undisturbed)}
+    assert after[: len(before)] == before
+    assert {record.key for record in after} == alone.keys()
+    for record in after:  # those that were kept may be of another processor
+        same = alone[record.key]
+        assert (record.status, record.config, record.seed) == (same.status, same.config, same.seed)
+        assert record.score == (same.score if record not in before else pytest.approx(same.score, abs=0.02))
+    tables = [(folder / "tables" / "dev.csv").read_text().splitlines() for folder in (kept, undisturbed)]
+    assert [line.split(",")[0] for line in tables[0]] == [line.split(",")[0] for line in tables[1]]
+    written = kept / "predictions" / f"{after[-1].key}.npz"
+    assert schema(written) == (FORMATS / str(formats.FORMAT) / "schema.txt").read_text().splitlines()
+
+
+def test_newer_format_is_refused_in_one_line(newest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    number = formats.FORMAT + 1
+    _edit(newest / "events.jsonl", f'"format":{formats.FORMAT},', f'"format":{number},"more":true,')
+    with pytest.raises(ValueError, match=rf"events.jsonl:1: format {number} is of a newer version of glue-exit-study"):
+        read_facts(newest)
+    _write_plan(newest, format=number, more=True)
+    assert status.main([str(newest)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"plan.json: format {number} is of a newer version of glue-exit-study; this one reads" in line
+
+
+def test_format_before_the_first_release_is_refused(newest: Path) -> None:
+    _edit(newest / "events.jsonl", f'"format":{formats.FORMAT},', "")
+    with pytest.raises(ValueError, match=r"events.jsonl:1: format 1 was never released"):
+        read_facts(newest)
+
+
+def test_plan_without_a_format_is_of_the_first(newest: Path) -> None:
+    _write_plan(newest, format=None)
+    file = read_plan(newest)
+    assert file is not None and file.format == formats.FIRST
+
+
+def test_older_lines_are_migrated_and_newer_ones_are_not(newest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made next format, which renames a field of the plan and one of an event."""
+    facts, plan = read_facts(newest), read_plan(newest)
+    old, now = formats.FORMAT, formats.FORMAT + 1
+    _write_plan(newest, rename=("metric", "measure"))
+    _edit(newest / "events.jsonl", '"metric":', '"measure":')
+    _edit(newest / "events.jsonl", '"seed":', '"number":')
+    step = Step(
+        plan=lambda plan: {**plan, "protocol": _renamed(plan["protocol"], "measure", "metric")},
+        event=lambda event: _renamed(event, "number", "seed"),
+    )
+    monkeypatch.setattr(formats, "FORMAT", now)
+    monkeypatch.setattr(formats, "STEPS", {old: step})
+    assert read_facts(newest).records == facts.records
+    found = read_plan(newest)
+    assert found is not None and plan is not None and (found.plan, found.format) == (plan.plan, old)
+    (began,) = (event for event in read_events(newest) if isinstance(event, LaunchBegan))
+    assert began.format == old
+    with (newest / "events.jsonl").open("ab") as file:  # a launch of the next format, and a line of it
+        file.write(_line(replace(began, format=now, launch=2)))
+        file.write(
+            b'{"event":"launch_ended","time":"2026-11-25T10:00:00.000000+00:00","launch":2,"status":"drained"}\n'
+        )
+    assert read_facts(newest).launches[2].ended is not None
+
+
+def _edit(path: Path, before: str, after: str) -> None:
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+
+
+def _write_plan(folder: Path, *, rename: tuple[str, str] | None = None, **fields: object) -> None:
+    """The plan with other fields (None: without), sealed again."""
+    path = folder / "plan.json"
+    content = json.loads(path.read_text()) | fields
+    del content["digest"]
+    content = {name: value for name, value in content.items() if name not in fields or value is not None}
+    if rename:
+        content["plan"]["protocol"] = _renamed(content["plan"]["protocol"], *rename)
+    path.write_text(json.dumps(content | {"digest": digest(content)}))
+
+
+def _renamed(plain: dict[str, object], before: str, after: str) -> dict[str, object]:
+    return {after if name == before else name: value for name, value in plain.items()}
+
+
+def _line(event: LaunchBegan) -> bytes:
+    return msgspec.json.encode(event) + b"\n"
