@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from analysis.statistics.uncertainty import Variance
+from analysis.statistics.uncertainty import Variance, variance_of_ranked
 from analysis.studies.cells import Cell, Row
 from study.facts.record import Record
 
@@ -44,7 +43,7 @@ def search_variance(search_scores: Sequence[float], seed_scores: Sequence[float]
     spread = float(np.sum(upper**2) / (len(upper) - 1))
     of_seeds = float(np.var(seed_scores, ddof=1))
     share = max(0.0, 1 - of_seeds / spread) if spread > 0 else 0.0
-    value = share * of_seeds + share**2 * spread * variance_of_best(len(search_scores))
+    value = share * of_seeds + share**2 * spread * variance_of_ranked(len(search_scores), len(search_scores))
     return Variance(value, max(1.0, len(search_scores) / 2 - 1))
 
 
@@ -71,21 +70,6 @@ def best_minus_last(cell: Cell) -> float | None:
         if scores and record.selection_score is not None:
             gains.append(record.selection_score - scores[max(scores)])
     return float(np.median(gains)) if gains else None
-
-
-@cache
-def variance_of_best(number: int) -> float:
-    """Variance of the greatest of so many independent standard normal values."""
-    from scipy import integrate, special  # takes a second to import
-
-    def moment(power: int) -> float:
-        def density(x: float) -> float:
-            normal = x**power * number * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
-            return float(normal * special.ndtr(x) ** (number - 1))
-
-        return float(integrate.quad(density, -12, 12, points=[0, 2, 4])[0])
-
-    return float(moment(2) - moment(1) ** 2)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import special
 
-from analysis.statistics.uncertainty import PairedTest, Variance, paired_test
+from analysis.statistics.uncertainty import PairedTest, Variance, paired_test, variance_of_ranked
 from study.facts.plain_words import counted
 
 MARGIN = 0.01  # 1 point: smaller differences are the same number for most purposes
@@ -105,21 +103,6 @@ def read_statistic(text: str) -> PublishedStatistic | None:
     return None
 
 
-@cache
-def variance_of_median(number: int) -> float:
-    """Variance of the median of so many independent standard normal values; of an even number, that of one fewer."""
-    from scipy import integrate  # takes a second to import
-
-    half = (number - 1) // 2
-    weight = 1 / special.beta(half + 1, half + 1)
-
-    def density(x: float) -> float:
-        both_tails = (special.ndtr(x) * special.ndtr(-x)) ** half
-        return float(x**2 * weight * both_tails * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi))
-
-    return float(integrate.quad(density, -12, 12, points=[0])[0])
-
-
 def _variances(scores: Sequence[float], published: PublishedStatistic, deviation: float | None) -> list[Variance]:
     factors = [_variance_factor(published.statistic, seeds) for seeds in (len(scores), published.seeds)]
     variance, freedom = float(np.var(scores, ddof=1)), len(scores) - 1
@@ -129,7 +112,10 @@ def _variances(scores: Sequence[float], published: PublishedStatistic, deviation
 
 
 def _variance_factor(statistic: Statistic, seeds: int) -> float:
-    return variance_of_median(seeds) if statistic == "median" else 1 / seeds
+    if statistic == "mean":
+        return 1 / seeds
+    middle = (seeds + 1) // 2
+    return variance_of_ranked(middle, 2 * middle - 1)  # of an even number, that of one fewer
 
 
 def _word(test: PairedTest, margin: float, *, knows_search: bool) -> Word:

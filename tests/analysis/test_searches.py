@@ -10,8 +10,8 @@ from analysis.statistics.searches import (
     at_equal_budget,
     expected_best,
     search_variance,
-    variance_of_best,
 )
+from analysis.statistics.uncertainty import variance_of_ranked
 
 SEEDS = [0.70, 0.72, 0.71, 0.74, 0.69]
 
@@ -19,7 +19,7 @@ SEEDS = [0.70, 0.72, 0.71, 0.74, 0.69]
 @pytest.mark.parametrize("number", [1, 4, 12, 36])
 def test_variance_of_the_best_is_that_of_simulated_ones(number):
     best = np.random.default_rng(0).normal(size=(50_000, number)).max(axis=1)
-    assert variance_of_best(number) == pytest.approx(best.var(), rel=0.03)
+    assert variance_of_ranked(number, number) == pytest.approx(best.var(), rel=0.03)
 
 
 def test_configurations_that_are_all_alike_leave_nothing_to_luck():
@@ -32,7 +32,7 @@ def test_configurations_far_apart_leave_the_seeds_and_the_best_of_them_to_luck()
     found = search_variance(np.linspace(0.0, 0.9, 12), SEEDS)
     upper = np.linspace(0.0, 0.9, 12)[6:] - 0.45
     spread = np.sum(upper**2) / 5
-    assert found.value == pytest.approx(np.var(SEEDS, ddof=1) + spread * variance_of_best(12), rel=0.02)
+    assert found.value == pytest.approx(np.var(SEEDS, ddof=1) + spread * variance_of_ranked(12, 12), rel=0.02)
 
 
 def test_a_few_failures_do_not_widen_the_spread():
