@@ -5,7 +5,7 @@ A sentence says "above" or "below" of what the dev table marks, and of nothing e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from analysis.layouts.evidence import Evidence
 from analysis.layouts.paper_tables import macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
-from analysis.statistics.comparisons import POWER, by_task, marks, over_tasks
+from analysis.statistics.comparisons import POWER, Comparison, over_tasks
 from analysis.statistics.costs import Compute, ledger_notes, relative_time, row_ledger, speed_facts, unit_of
 from analysis.statistics.uncertainty import PairedTest
 from analysis.studies.cells import Row
@@ -50,9 +50,7 @@ class Finding:
     is_baseline: bool
     medians: dict[str, float]  # by task, of cells with records
     macro: float | None
-    tests: dict[str, PairedTest]  # by task
-    arrows: dict[str, str]  # by task that the dev table marks
-    detectable: dict[str, float]  # task -> the difference that would have been marked with 80 % power
+    compared: list[Comparison]  # with the baseline
     layers: float | None  # run per dev example, mean over the tasks
     depths: tuple[int, ...]  # layers of its models, each number once
     relative_time: float | None  # measured, per example, to the baseline's
@@ -61,7 +59,7 @@ class Finding:
 
     def marked(self, arrow: str) -> list[str]:
         """The titles of the tasks on which it is marked like this."""
-        return [TASKS[task].title for task, own in self.arrows.items() if own == arrow]
+        return [TASKS[one.task].title for one in self.compared if one.arrow == arrow]
 
 
 @dataclass(frozen=True)
@@ -76,18 +74,16 @@ def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
     means = {label: own.test for label, own in over_tasks(evidence.comparisons).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
-    arrows, unit = marks(evidence.comparisons), unit_of(computes.values())
+    unit = unit_of(computes.values())
     spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
-    found = (_finding(evidence, row, arrows, means.get(row.label), spent[row.label]) for row in evidence.rows)
+    found = (_finding(evidence, row, means.get(row.label), spent[row.label]) for row in evidence.rows)
     return sorted(found, key=_place)
 
 
-def _finding(
-    evidence: Evidence, row: Row, arrows: Mapping[tuple[str, str], str], mean: PairedTest | None, compute: str
-) -> Finding:
-    baseline = evidence.baseline
-    is_baseline = row.label == baseline
-    tests = {} if baseline is None or is_baseline else by_task(evidence.comparisons, row.label, baseline)
+def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str) -> Finding:
+    is_baseline = row.label == evidence.baseline
+    compared = [one for one in evidence.comparisons if one.family == "baseline" and one.row == row.label]
+    compared.sort(key=lambda one: [*TASKS].index(one.task))
     speeds = [speed_facts(cell) for cell in row.cells.values() if cell.records]
     layers = [facts["mean_layers"] for facts in speeds if facts["mean_layers"] is not None]
     return Finding(
@@ -95,18 +91,12 @@ def _finding(
         is_baseline=is_baseline,
         medians={task: row.cells[task].median for task in TASKS if task in row.cells and row.cells[task].records},
         macro=macro(row),
-        tests={task: tests[task] for task in TASKS if task in tests},
-        arrows={task: arrows[row.label, task] for task in TASKS if task in tests and (row.label, task) in arrows},
-        detectable={
-            one.task: one.detectable_difference
-            for one in evidence.comparisons
-            if one.detectable_difference is not None and (one.row, one.other) == (row.label, baseline)
-        },
+        compared=compared,
         layers=float(np.mean(layers)) if layers else None,
         depths=tuple(sorted({int(facts["num_layers"]) for facts in speeds if facts["num_layers"]})),
         relative_time=None if is_baseline else _relative_time(evidence, row),
         compute=compute,
-        difference=mean or next(iter(tests.values()), None),
+        difference=mean or next((one.test for one in compared), None),
     )
 
 
@@ -130,15 +120,18 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         return f"One method, {found[0].row}: there is nothing to compare it with."
     if baseline is None:
         return f"No method is tested: {notes.why_no_baseline(evidence.rows)}."
-    tested = [finding for finding in found if finding.tests]
+    tested = [finding for finding in found if finding.compared]
     if not tested:
-        return f"No method is tested against {baseline}: a test needs stored predictions of two seeds of both."
+        return f"No method is tested against {baseline}: a test needs two like rows, with predictions of two seeds."
     parts = []
     for word, arrow in (("Better", "↑"), ("Worse", "↓")):
-        marked = {one.row: f"{len(one.marked(arrow))} of {len(one.tests)} tasks" for one in tested if one.marked(arrow)}
-        if marked:
-            parts.append(f"{word} than {baseline}: {', '.join(f'{row} on {where}' for row, where in marked.items())}.")
-    number = sum(len(finding.tests) for finding in tested)
+        marked = [
+            f"{one.row} on {len(titles)} of {len(one.compared)} tasks"
+            for one in tested
+            if (titles := one.marked(arrow))
+        ]
+        parts += [f"{word} than {baseline}: {', '.join(marked)}."] * bool(marked)
+    number = sum(len(finding.compared) for finding in tested)
     where = "the one comparison" if number == 1 else f"any of {number} comparisons"
     return " ".join(parts) or f"No difference to {baseline} was found in {where}."
 
@@ -151,7 +144,7 @@ def sentence(finding: Finding, baseline: str | None) -> str:
 
 
 def _difference_in_words(finding: Finding, baseline: str | None) -> str:
-    test, number = finding.difference, len(finding.tests)
+    test, number = finding.difference, len(finding.compared)
     if test is None:
         scores = [f"{TASKS[task].title} {POINTS.text(median)}" for task, median in finding.medians.items()]
         result = (
@@ -160,18 +153,19 @@ def _difference_in_words(finding: Finding, baseline: str | None) -> str:
         untested = f"; not tested against {baseline}" if baseline and scores else ""
         return f"the baseline, {result}" if finding.is_baseline else result + untested
     difference, low, high = map(DIFFERENCE.text, (test.difference, test.low, test.high))
-    where = f"mean over {number} tasks" if number > 1 else TASKS[next(iter(finding.tests))].title
+    where = f"mean over {number} tasks" if number > 1 else TASKS[finding.compared[0].task].title
     marked = [
         f"marked {word} on {len(tasks)} of {number} ({', '.join(tasks)})"
         for word, tasks in (("above", finding.marked("↑")), ("below", finding.marked("↓")))
         if tasks
     ]
-    result = " and ".join(marked) or f"no difference was found ({_detectable_in_words(finding.detectable)})"
+    result = " and ".join(marked) or f"no difference was found ({_detectable_in_words(finding.compared)})"
     return f"{difference} points to {baseline} ({where}; 95 % interval {low} to {high}), {result}"
 
 
-def _detectable_in_words(detectable: dict[str, float]) -> str:
+def _detectable_in_words(compared: Sequence[Comparison]) -> str:
     """What would have been found, on the task where that is easiest and on the one where it is hardest."""
+    detectable = {one.task: one.detectable_difference for one in compared if one.detectable_difference is not None}
     if not detectable:
         return "what would have been is not known: all scores are alike"
     ends = (choose(detectable, key=detectable.__getitem__) for choose in (min, max))
@@ -200,8 +194,13 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     ]
     lines = [Caveat(_as_sentence(note), "table-dev") for note in limits]
     lines.append(Caveat(completeness(evidence), "missing"))
-    tested = [finding for finding in found if finding.tests]
-    untested = [f"{one.row} on {TASKS[task].title}" for one in tested for task in one.medians if task not in one.tests]
+    untested = [
+        f"{one.row} on {TASKS[task].title}"
+        for one in found
+        for task in one.medians
+        if one.compared and task not in {own.task for own in one.compared}
+        if evidence.are_alike(one.row, str(evidence.baseline), task)
+    ]
     if untested:
         text = f"Not tested against {evidence.baseline}, for want of predictions of both: {', '.join(untested)}."
         lines.append(Caveat(text, "comparisons"))

@@ -277,8 +277,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
 
 
 def _test_entry(one: Comparison | OverTasks) -> Entry:
-    is_marked = isinstance(one, Comparison) and one.family == "baseline" and one.holds
-    mark = ("↑" if one.test.difference > 0 else "↓") if is_marked else ""
+    mark = one.arrow if isinstance(one, Comparison) else ""
     return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=mark)
 
 

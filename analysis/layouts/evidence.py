@@ -54,8 +54,9 @@ class Evidence:
         return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(looks_at_seeds(self.rows)))
 
     def are_alike(self, row: str, other: str, task: str) -> bool:
-        """Whether two rows may be tested against each other on a task."""
-        return are_alike(self.by_place[row, task], self.by_place[other, task])
+        """Whether two rows may be tested against each other on a task, as far as they have cells."""
+        cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]
+        return len(cells) < 2 or are_alike(*cells)
 
     @cached_property
     def repeats(self) -> dict[Place, Repeats]:

@@ -56,7 +56,7 @@ def _selection_in_words(rows: Sequence[Row]) -> str:
     chosen: dict[str, dict[str, None]] = {}
     for row in rows:
         for cell in row.cells.values():
-            parts = ["the configuration"] * bool(cell.arm.space) + [choice_of_epoch(cell)]
+            parts = ["the configuration"] * bool(cell.arm.decided) + [choice_of_epoch(cell)]
             chosen.setdefault(" and ".join(parts), {})[row.label] = None
     if len(chosen) == 1:
         return next(iter(chosen))
@@ -200,18 +200,11 @@ def _dropped_note(cell: Cell, record: Record) -> str:
 
 def _search_notes(rows: list[Row], cells: list[Cell]) -> list[str]:
     """Which search tables show if searches were repeated, and how unlike the searches behind the rows were."""
-    notes = []
-    if numbers := sorted({len(repeats_of(cell)) for cell in cells} - {1}):
-        counts = " or ".join(map(str, numbers))
-        notes = [
-            f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
-        ]
-    fields = _unlike_counts(rows, lambda cell: len(cell.arm.space))
-    return [
-        *notes,
-        *unlike_search_notes(rows),
-        *([f"rows searched unlike numbers of fields: {fields}"] if fields else []),
-    ]
+    counts = " or ".join(map(str, sorted({len(repeats_of(cell)) for cell in cells} - {1})))
+    first = f"each number is of the first of {counts} searches, as in a study of one; table search_repeats has all"
+    fields = _unlike_counts(rows, lambda cell: len(cell.arm.decided))
+    unlike = f"rows searched unlike numbers of fields: {fields}"
+    return [first] * bool(counts) + unlike_search_notes(rows) + [unlike] * bool(fields)
 
 
 def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
@@ -224,14 +217,9 @@ def unlike_search_notes(rows: Sequence[Row]) -> list[str]:
         for task, cell in row.cells.items()
         if (scores := cell.former_scores)
     ]
-    return [
-        *([f"rows were chosen from unlike numbers of configurations per task: {tried}"] if tried else []),
-        *(
-            [f"winner replaced after confirm scores of the former one were known: {', '.join(former)}"]
-            if former
-            else []
-        ),
-    ]
+    notes = [f"rows were chosen from unlike numbers of configurations per task: {tried}"] * bool(tried)
+    replaced = f"winner replaced after confirm scores of the former one were known: {', '.join(former)}"
+    return notes + [replaced] * bool(former)
 
 
 def _unlike_counts(rows: Sequence[Row], count: Callable[[Cell], int]) -> str:

@@ -53,6 +53,13 @@ class Comparison:
         """Whether the difference of the chosen configurations is marked."""
         return self.adjusted_p_value < uncertainty.ALPHA
 
+    @property
+    def arrow(self) -> str:
+        """The mark of the row: ↑ if it is better than the baseline's, ↓ if it is worse; empty without a mark."""
+        if self.family == "others" or not self.holds:
+            return ""
+        return "↑" if self.test.difference > 0 else "↓"
+
     def to_json(self) -> dict[str, Any]:
         """For a table's sidecar."""
         facts = {"row": self.row, "other": self.other, "task": self.task, "family": self.family, **asdict(self.test)}
@@ -101,9 +108,8 @@ def compare(
 
 
 def marks(comparisons: Iterable[Comparison]) -> dict[Place, str]:
-    """↑ or ↓ of rows that are better or worse than the baseline's row, if the test holds."""
-    marked = [one for one in comparisons if one.family == "baseline" and one.holds]
-    return {(one.row, one.task): "↑" if one.test.difference > 0 else "↓" for one in marked}
+    """The arrows of the rows that have one."""
+    return {(one.row, one.task): one.arrow for one in comparisons if one.arrow}
 
 
 def baseline_row(rows: list[Row]) -> str | None:
