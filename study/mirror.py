@@ -26,7 +26,7 @@ from study.facts.events import EpochReported
 from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
-from study.facts.study_folder import BROWSE, dev_table, journal_digest
+from study.facts.study_folder import BROWSE, dev_table, journal_digest, mean_intervals
 from study.mlflow_mirror.run_content import Run, StudyRuns
 from study.mlflow_mirror.tracking import Tracking, default_uri, is_fatal, outages, prepare_environment, reason
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
@@ -94,7 +94,8 @@ class Mirror:
 
     def runs(self, *, final: bool) -> list[Run]:
         """All runs, parents before children, because a child names its parent's id."""
-        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports)
+        intervals = mean_intervals(self.folder) if final else {}
+        runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
         return [
             runs.study(files=files, note=dev_table(self.folder), journal=journal),

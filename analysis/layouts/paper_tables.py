@@ -52,13 +52,13 @@ from analysis.layouts.table import (
     Table,
     fill,
 )
-from analysis.statistics import uncertainty
 from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import variance_over_searches
 from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
+from study.facts.scores import summarise
 from study.facts.winner import best_search_record
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.schema import Configuration
@@ -519,10 +519,8 @@ def _electra_entry(cell: Cell) -> Entry:
 
 
 def _mean_and_deviation(scores: list[float]) -> dict[str, float | None]:
-    return {
-        "mean": float(np.mean(scores)) if scores else None,
-        "standard_deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
-    }
+    summary = summarise(scores) if scores else {}
+    return {name: summary.get(name) for name in ("mean", "standard_deviation")}
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:
@@ -530,7 +528,7 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
     best = best_search_record(cell.arm_records)
     return {
         "median": cell.median if cell.records else None,
-        "summary": uncertainty.summary(cell.scores) if cell.records else None,
+        "summary": summarise(cell.scores) if cell.records else None,
         "scores": cell.scores,
         "best_search": best and {"record": best.key, "selection_score": best.selection_score},
     }

@@ -45,12 +45,6 @@ class PairedTest:
     freedom: float  # degrees of freedom
 
 
-def summary(scores: Sequence[float]) -> dict[str, float]:
-    """Median, quartiles (linear interpolation) and range of the scores."""
-    low, first, middle, third, high = np.percentile(scores, [0, 25, 50, 75, 100]).tolist()
-    return {"median": middle, "first_quartile": first, "third_quartile": third, "lowest": low, "highest": high}
-
-
 def bootstrap_interval(resampled: np.ndarray, *, level: float = LEVEL) -> Interval:
     """Percentile bootstrap interval of a statistic from its values on resamples, (resamples,)."""
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from study.facts.plain_words import counted
 
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
+DEV_NUMBERS = "tables/dev.json"  # likewise: its numbers in full
 ANSWER = "tables/answer.md"  # likewise
 BROWSE = "browse.txt"  # written by `study.mirror`: how to look at the runs
 WORKERS_LOG = "workers.log"  # what the processes that train print
@@ -25,6 +27,13 @@ def dev_table(folder: Path) -> str:
 def answer(folder: Path) -> str:
     """The study's scores and what they say, as a launch prints them; "" where no tables were made."""
     return _read(folder / ANSWER)
+
+
+def mean_intervals(folder: Path) -> dict[tuple[str, ...], tuple[float, float]]:
+    """The interval of each mean score in the study's first table, by the keys of its records; {} if none was made."""
+    numbers = json.loads(_read(folder / DEV_NUMBERS) or "{}")
+    records = {(cell["row"], cell["task"]): tuple(cell["records"]) for cell in numbers.get("cells", [])}
+    return {records[mean["row"], mean["task"]]: (mean["low"], mean["high"]) for mean in numbers.get("means", [])}
 
 
 def _read(path: Path) -> str:

@@ -13,9 +13,11 @@ A run's status in MLflow says what became of the trial:
 An arm that lacks confirm trials and gets no more, and a study that is over and lacks cells, have failed; one that
 another launch would go on with is `waiting` or `interrupted`.
 
-A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch, or an arm's median. The
-`score` of a trial begins as NaN: so it is the first of its metrics, with which MLflow's page "Compare" opens. A confirm
-trial that does not repeat the arm's winner has the tag `superseded` and is in no median.
+A metric `epoch/NAME` is a curve; a plain `NAME` is the record's number, of the selected epoch. An arm's `score` is its
+median; beside it are the mean with its interval in the tables (`mean_score_low`, `mean_score_high`), the standard
+deviation and the range. The `score` of a trial begins as NaN: so it is the first of its metrics, with which MLflow's
+page "Compare" opens. A confirm trial that does not repeat the arm's winner has the tag `superseded`, and counts in none
+of these.
 
 Tags to search by: `level` (study, arm, trial), `arm`, `method`, `task`, `phase`; `counts` is `true` for the confirm
 trials that make the arm's number, `best` for the one of them with the highest score. The tags `winner.FIELD` of an arm
@@ -32,12 +34,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
+from types import MappingProxyType
 
 from study.decisions.progress import ArmProgress, last_progress
 from study.facts.events import EpochReported, Failure
 from study.facts.other_code import FirstCode
 from study.facts.plain_words import counted
 from study.facts.record import Record
+from study.facts.scores import summarise
 from study.facts.study_facts import StudyFacts, TrialFacts
 from study.facts.study_folder import JournalDigest
 from study.plans.plan_file import PlanFile
@@ -54,6 +58,12 @@ MLFLOW_STATUS = {
     "running": "RUNNING",
 }
 CURVES = ("selection_score", "train_loss", "mean_layers", "train_seconds", "eval_seconds")  # of an epoch's row
+SPREAD = {  # of an arm's scores: name in MLflow -> in `summarise`
+    "mean_score": "mean",
+    "score_deviation": "standard_deviation",
+    "lowest_score": "lowest",
+    "highest_score": "highest",
+}
 NUMBERS = ("score", "selection_score", "mean_layers", "gpu_seconds", "wall_seconds")  # of a record
 
 
@@ -87,10 +97,20 @@ class StudyRuns:
     """The MLflow runs of one study, made from its plan and its facts."""
 
     def __init__(
-        self, name: str, plan: PlanFile, facts: StudyFacts, reports: Mapping[str, Sequence[EpochReported]]
+        self,
+        name: str,
+        plan: PlanFile,
+        facts: StudyFacts,
+        reports: Mapping[str, Sequence[EpochReported]],
+        intervals: Mapping[tuple[str, ...], tuple[float, float]] = MappingProxyType({}),
     ) -> None:
-        """`reports`: those of each trial, by its key, each epoch once."""
-        self.name, self.plan, self.facts, self.reports = name, plan, facts, reports
+        """Says what the study is.
+
+        Args:
+            reports: those of each trial, by its key, each epoch once.
+            intervals: of mean scores in the study's tables, by the keys of the records of each.
+        """
+        self.name, self.plan, self.facts, self.reports, self.intervals = name, plan, facts, reports, intervals
         self._first = FirstCode(facts)
         self.progress = last_progress(plan.plan, facts)
 
@@ -149,7 +169,7 @@ class StudyRuns:
             ended=_last_end(trials) if status in ("completed", "failed") else None,
             params={},
             tags=tags | _provenance_tags(arm.confirmed) | self._code_tag(trials),
-            points=tuple(_median_points(arm)) if arm.confirmed and status == "completed" else (),
+            points=tuple(self._arm_points(arm)) if arm.confirmed and status == "completed" else (),
         )
 
     def study(self, *, files: dict[str, tuple[str, ...]], note: str, journal: JournalDigest | None = None) -> Run:
@@ -206,6 +226,15 @@ class StudyRuns:
             return "completed"
         return "failed" if self.progress.is_finished else "interrupted"
 
+    def _arm_points(self, arm: ArmProgress) -> list[Point]:
+        """The arm's number in the tables, and how the scores of its confirm trials spread."""
+        summary = summarise([record.score for record in arm.confirmed if record.score is not None])
+        values = {"score": summary["median"], **{name: summary.get(of) for name, of in SPREAD.items()}}
+        if (interval := self.intervals.get(tuple(record.key for record in arm.confirmed))) is not None:
+            values["mean_score_low"], values["mean_score_high"] = interval
+        values["mean_layers"] = median(record.mean_layers for record in arm.confirmed if record.mean_layers is not None)
+        return _points(values, max(milliseconds(record.ended) for record in arm.confirmed), 0)
+
     def _medians(self) -> list[Point]:
         """The median score of every complete arm, as a metric METHOD/TASK of the study."""
         arms = [self.arm(name) for name, facts in self.facts.arms.items() if facts.trials]
@@ -251,12 +280,6 @@ def _selected_points(record: Record | None) -> list[Point]:
         values["gigaflops"] = own.flops / 1e9  # per example, as the times are
         values |= {f"milliseconds/batch_{timing.batch_size}": timing.milliseconds for timing in own.timings}
     return _points(values, milliseconds(record.ended), int(record.epoch))
-
-
-def _median_points(arm: ArmProgress) -> list[Point]:
-    layers = [record.mean_layers for record in arm.confirmed if record.mean_layers is not None]
-    time = max(milliseconds(record.ended) for record in arm.confirmed)
-    return _points({"score": arm.median, "mean_layers": median(layers)}, time, 0)
 
 
 def _points(values: Mapping[str, float | None], time: int, step: int) -> list[Point]:

@@ -11,11 +11,6 @@ from trainables.data.metrics import compute_metrics, score
 from trainables.data.tasks import TASKS
 
 
-def test_summary_is_numpys_percentiles():
-    found = statistics.summary([0.1, 0.4, 0.2, 0.3, 0.5])
-    assert list(found.values()) == pytest.approx([0.3, 0.2, 0.4, 0.1, 0.5])
-
-
 def test_bootstrap_interval_equals_scipys_percentile_method():
     values = np.random.default_rng(2).normal(size=200)
     resampled = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=999, rng=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers.journals import CONFIG, MadeJournal, failure_of
-from helpers.made_studies import made_latency, plan_of, write_plan_of
+from helpers.made_studies import made_latency, plan_of, predicted_study, write_plan_of
 from helpers.mlflow_stores import content, curves, free_port, planned, stored_runs
 from msgspec.structs import replace
 
+from analysis.tables import write_tables
 from study.facts.events import TrialEnded
 from study.launch import MIRROR_NICENESS, start_mirror
 from study.mirror import Mirror, main, mirror
@@ -154,9 +156,34 @@ def test_epoch_reported_twice_counts_once(journal: MadeJournal) -> None:
     assert runs_of(journal).trial("a" * 16).points == before
 
 
-def test_complete_arm_shows_its_median(journal: MadeJournal) -> None:
+def test_complete_arm_shows_its_median_and_spread(journal: MadeJournal) -> None:
     points = {point.name: point.value for point in runs_of(journal).arm("palbert/rte").points}
-    assert points == {"score": 0.7, "mean_layers": 9.5}
+    spread = {"mean_score": 0.7, "lowest_score": 0.6, "highest_score": 0.8, "score_deviation": 0.02**0.5}
+    assert points == pytest.approx({"score": 0.7, **spread, "mean_layers": 9.5})
+
+
+def test_arms_in_the_store_have_the_spread_and_the_interval_of_the_tables(tmp_path: Path, uri: str) -> None:
+    study = predicted_study(tmp_path / "mine", {"albert": 0.6, "palbert": 0.8}, ["rte"])
+    dev, *_ = write_tables([study], study / "tables")
+    mirror(study, uri)
+    runs, means = stored_runs(uri), {mean["row"]: mean for mean in dev.sidecar["means"]}
+    for cell in dev.sidecar["cells"]:
+        mean, summary = means[cell["method"]], cell["summary"]
+        metrics = runs[f"{cell['method']}/rte"].data.metrics
+        assert metrics["score"] == cell["median"]
+        assert (metrics["mean_score"], metrics["score_deviation"]) == (mean["mean"], summary["standard_deviation"])
+        assert (metrics["lowest_score"], metrics["highest_score"]) == (summary["lowest"], summary["highest"])
+        assert (metrics["mean_score_low"], metrics["mean_score_high"]) == (mean["low"], mean["high"])
+
+
+def test_interval_of_other_records_is_left_out(journal: MadeJournal, uri: str) -> None:
+    (journal.folder / "tables").mkdir()
+    place = {"row": "palbert", "task": "rte"}
+    for number, records in enumerate((["c" * 16], ["c" * 16, "d" * 16])):
+        numbers = {"cells": [{**place, "records": records}], "means": [{**place, "low": 0.6, "high": 0.8}]}
+        (journal.folder / "tables" / "dev.json").write_text(json.dumps(numbers))
+        mirror(journal.folder, uri)
+        assert ("mean_score_low" in stored_runs(uri)["palbert/rte"].data.metrics) == bool(number)
 
 
 def test_study_shows_the_median_of_complete_arms(journal: MadeJournal) -> None:

@@ -1,0 +1,15 @@
+"""What tables and MLflow say of the scores of an arm's confirm trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def summarise(scores: Sequence[float]) -> dict[str, float]:
+    """Mean, standard deviation of two or more, median, quartiles (linear interpolation) and range of the scores."""
+    low, first, middle, third, high = np.percentile(scores, [0, 25, 50, 75, 100]).tolist()
+    deviation = {"standard_deviation": float(np.std(scores, ddof=1))} if len(scores) > 1 else {}
+    ranks = {"median": middle, "first_quartile": first, "third_quartile": third, "lowest": low, "highest": high}
+    return {"mean": float(np.mean(scores)), **deviation, **ranks}
