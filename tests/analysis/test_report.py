@@ -188,7 +188,7 @@ def test_the_best_difference_stands_first_after_the_baseline(evidence):
         (
             ["albert", "palbert"],
             "albert",
-            "No method is tested against albert: a test needs stored predictions of two seeds of both.",
+            "No method is tested against albert: a test needs two like rows, with predictions of two seeds.",
         ),
     ],
 )
