@@ -150,7 +150,7 @@ def sample(rng: np.random.Generator, chances: np.ndarray) -> Models:
 
 def compared(one: Models, other: Models) -> uncertainty.PairedTest:
     """The paired test as tables make it."""
-    return uncertainty.paired_bootstrap(one.resampled, other.resampled, one.scores, other.scores)
+    return uncertainty.welch_test(one.resampled, other.resampled, one.scores, other.scores)
 
 
 def degrees_of_freedom(divisor: int) -> Iterator[Rate]:
@@ -218,7 +218,7 @@ def chosen_p_value(rng: np.random.Generator, configurations: int, draw: Populati
         searched = expected + rng.normal(size=configurations)
         sides.append((expected[searched.argmax()] + rng.normal(size=SEEDS)).tolist())
     nothing = np.zeros((2, SEEDS))  # examples leave nothing open here
-    return uncertainty.paired_bootstrap(nothing, nothing, *sides).p_value
+    return uncertainty.welch_test(nothing, nothing, *sides).p_value
 
 
 def mean_scores(divisor: int) -> Iterator[Rate]:
@@ -379,7 +379,7 @@ def looked_at(rng: np.random.Generator, nothing: np.ndarray, looks: int) -> list
     """The p-values of the same pair with 5, 10, ... seeds."""
     one, other = rng.normal(size=(2, SEEDS * looks)).tolist()
     sizes = range(SEEDS, SEEDS * looks + 1, SEEDS)
-    return [uncertainty.paired_bootstrap(nothing[:, :n], nothing[:, :n], one[:n], other[:n]).p_value for n in sizes]
+    return [uncertainty.welch_test(nothing[:, :n], nothing[:, :n], one[:n], other[:n]).p_value for n in sizes]
 
 
 def chosen_epochs(divisor: int) -> Iterator[Rate]:
@@ -393,7 +393,7 @@ def chosen_epochs(divisor: int) -> Iterator[Rate]:
                 (rng.normal(size=SEEDS) + rng.normal(size=(number, SEEDS)).max(axis=0)).tolist()
                 for number in (epochs, others)
             ]
-            rejected += uncertainty.paired_bootstrap(nothing, nothing, *sides).p_value < uncertainty.ALPHA
+            rejected += uncertainty.welch_test(nothing, nothing, *sides).p_value < uncertainty.ALPHA
         if epochs == others:
             yield Rate(f"best of {epochs} epochs both", rejected / repeats, repeats, "at most", uncertainty.ALPHA)
         else:

@@ -140,7 +140,7 @@ def _compare_family(
     family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Scored], looks: int
 ) -> list[Comparison]:
     sides = [(samples[row, task], samples[other, task]) for row, other, task in members]
-    tests = [uncertainty.paired_bootstrap(a.resampled, b.resampled, a.scores, b.scores) for a, b in sides]
+    tests = [uncertainty.welch_test(a.resampled, b.resampled, a.scores, b.scores) for a, b in sides]
     return [
         Comparison(
             row=row,

@@ -51,13 +51,13 @@ def bootstrap_interval(resampled: np.ndarray, *, level: float = LEVEL) -> Interv
     return Interval(low=low, high=high, coverage=level)
 
 
-def paired_bootstrap(
+def welch_test(
     resampled: np.ndarray,
     other_resampled: np.ndarray,
     scores: Sequence[float],
     other_scores: Sequence[float],
 ) -> PairedTest:
-    """Paired test of two methods over dev examples, with the seeds as a second level.
+    """Welch-Satterthwaite t-test of two methods' mean scores, with a bootstrapped variance of the dev examples.
 
     `scores` are one per seed; row r of `resampled` (resamples, seeds) holds the same scores on the r-th resample of the
     examples, which both methods share: that is the pairing. The variance of the difference of mean scores is the sum
@@ -74,7 +74,7 @@ def paired_bootstrap(
 def mean_interval(resampled: np.ndarray, scores: Sequence[float]) -> Interval:
     """The 95 % interval of a mean score over other seeds and other dev examples, made as that of a difference.
 
-    `resampled` and `scores` are as in `paired_bootstrap`.
+    `resampled` and `scores` are as in `welch_test`.
     """
     over_examples = float(np.var(resampled.mean(axis=1), ddof=1))
     of_examples = Variance(max(0.0, over_examples - _variance_between_seeds(resampled)), inf)

@@ -99,20 +99,20 @@ def test_resamples_are_the_same_for_every_method():
 
 
 @pytest.mark.slow
-def test_paired_bootstrap_without_seed_noise_is_the_paired_t_test_of_the_examples():
+def test_welch_without_seed_noise_is_the_paired_t_test_of_the_examples():
     rng = np.random.default_rng(4)
     correct, other = rng.random((2, 2_000)) < [[0.8], [0.78]]
     weights = rng.multinomial(2_000, np.full(2_000, 1 / 2_000), size=4_000) / 2_000
     columns = [np.repeat((weights @ values)[:, None], 5, axis=1) for values in (correct, other)]
-    found = statistics.paired_bootstrap(*columns, [correct.mean()] * 5, [other.mean()] * 5)
+    found = statistics.welch_test(*columns, [correct.mean()] * 5, [other.mean()] * 5)
     expected = stats.ttest_rel(correct.astype(float), other.astype(float))
     assert found.p_value == pytest.approx(expected.pvalue, abs=0.02)
     assert found.difference == pytest.approx(correct.mean() - other.mean())
 
 
-def test_paired_bootstrap_without_example_noise_is_welchs_test_of_the_seeds():
+def test_welch_without_example_noise_is_welchs_test_of_the_seeds():
     scores, other = [0.70, 0.72, 0.71, 0.74, 0.69], [0.75, 0.74, 0.77, 0.73, 0.75]
-    found = statistics.paired_bootstrap(np.zeros((10, 5)), np.zeros((10, 5)), scores, other)
+    found = statistics.welch_test(np.zeros((10, 5)), np.zeros((10, 5)), scores, other)
     expected = stats.ttest_ind(scores, other, equal_var=False)
     assert found.p_value == pytest.approx(expected.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
@@ -163,7 +163,7 @@ def simulated_table(rng, *, tasks=8, seeds=5, effect=0.0):
         chances = [ease + shift + rng.normal(0, 0.02, (seeds, 1)) for shift in (effect, 0.0)]
         correct = [(rng.random((seeds, EXAMPLES)) < chance).astype(float) for chance in chances]
         resampled = [WEIGHTS @ values.T for values in correct]
-        test = statistics.paired_bootstrap(*resampled, *(values.mean(axis=1) for values in correct))
+        test = statistics.welch_test(*resampled, *(values.mean(axis=1) for values in correct))
         p_values.append(test.p_value)
     return statistics.holm(p_values)
 
@@ -182,7 +182,7 @@ def test_a_difference_without_any_spread_is_not_tested():
 
 def test_the_same_answers_do_not_differ():
     alike = np.full((10, 5), 0.5)
-    test = statistics.paired_bootstrap(alike, alike, [0.5] * 5, [0.5] * 5)
+    test = statistics.welch_test(alike, alike, [0.5] * 5, [0.5] * 5)
     assert (test.p_value, test.low, test.high) == (1.0, 0.0, 0.0)
 
 
@@ -220,7 +220,7 @@ def test_no_more_than_one_table_in_twenty_of_five_methods_alike_is_marked():
         for _ in range(8):
             ease = rng.uniform(0.4, 1.0, EXAMPLES)
             baseline, *others = [row(ease) for _ in range(5)]
-            tests = [statistics.paired_bootstrap(baseline[0], own, baseline[1], scores) for own, scores in others]
+            tests = [statistics.welch_test(baseline[0], own, baseline[1], scores) for own, scores in others]
             p_values += [test.p_value for test in tests]
         marked += min(statistics.holm(p_values)) < statistics.ALPHA
     assert marked / repeats <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / repeats)
