@@ -14,7 +14,7 @@ ARGS ?=
 INSTALLED := .venv/installed
 WITH_TOOLS := .venv/installed-dev
 
-.PHONY: study test fast-test long-test cluster-test lint fix table results soak release docs
+.PHONY: study test fast-test long-test bounds-test cluster-test lint fix table results soak release docs
 .DEFAULT_GOAL := study
 
 study: $(INSTALLED)
@@ -30,6 +30,14 @@ fast-test: $(WITH_TOOLS)
 # Whole studies that are killed, cut off or moved. It takes longer than all others together.
 long-test: $(WITH_TOOLS)
 	.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m long $(ARGS)
+
+# The fast tests, a study on Ray and MLflow's tests, with the lowest and the newest versions that pyproject.toml allows.
+BOUNDED := tests/study/test_whole_study.py tests/study/mlflow_mirror
+bounds-test: build/bounds/lowest/installed build/bounds/newest/installed
+	for end in lowest newest; do \
+	  build/bounds/$$end/bin/python -m pytest -n logical --dist loadfile -m "not slow and not long" $(ARGS) && \
+	  build/bounds/$$end/bin/python -m pytest $(BOUNDED) || exit; \
+	done
 
 # On hosts that are made here for it, which takes root and Debian's openssh-server, rsync and iproute2; else it is skipped.
 cluster-test: $(WITH_TOOLS) build/cluster/installed
@@ -78,6 +86,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 # What tests, linters and notebooks need beside it.
 $(WITH_TOOLS): $(INSTALLED)
 	.venv/bin/python -m pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+build/bounds/lowest/installed: LOWEST := -c constraints-lowest.txt
+build/bounds/%/installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install $(LOWEST) -e '.[dev]'
 	touch $@
 
 # What the extra `cluster` adds to .venv, apart from it: Ray starts a dashboard wherever it finds one.

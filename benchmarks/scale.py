@@ -114,6 +114,7 @@ def measured(folder: Path, options: argparse.Namespace) -> list[Measured]:
         Measured(f"dry run of {options.samples} samples", dry_run, 3.0),
         Measured(f"status of {options.events} events", ("study.status", str(long)), 2.0, 150.0),
         Measured(f"status of {options.many} trials, a journal of {megabytes:.1f} MB", ("study.status", str(many)), 2.0),
+        Measured(f"report of {options.many} trials", ("analysis.report", str(many)), 20.0, 500.0),
         Measured(f"launch of a finished study of {options.trials} trials", ("study.launch", *asked), 2.0),
         Measured(f"mirror of {options.trials} trials", ("study.mirror", str(wide), *store), 30.0),
         Measured(
