@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-import trainables
 from study.decisions.progress import ArmProgress, StudyProgress
 from study.decisions.scheduler import Scheduler
 from study.decisions.specs import spec_of_arm
-from study.drivers.causes import failure_of, is_raised_in, place_of
 from study.drivers.messages import Assignment, SmokeReport
-from study.drivers.provenance import provenance
 from study.facts.attestation import Provenance, other_code
 from study.facts.events import Failure
 from study.facts.plain_words import first_of
 from study.plans.resolved_plan import Arm, ResolvedPlan
 from trainables import method_files
-from trainables.runs.trial import TrainingError, TrialSpec
+from trainables.runs.trial import TrialSpec
 
 if TYPE_CHECKING:
     from study.cluster.resources import Resources
@@ -124,29 +121,3 @@ def smoke_spec(plan: ResolvedPlan, arm: Arm) -> TrialSpec:
     first = arm.first[0] if arm.first else {}
     config = arm.searched({**arm.any_configuration, **first}) if arm.space else arm.fixed
     return replace(spec_of_arm(plan, arm, config, seed=0), data="mini", selection="dev", report_dev=True)
-
-
-def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
-    """Takes the steps of these arms in this process."""
-    failures = {arm: failure for arm, spec in specs.items() if (failure := _failure_of_step(spec, device, node))}
-    code = provenance()
-    return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
-
-
-def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
-    """How the method fails; None where it does not, or something else is in the way."""
-    try:
-        from trainables.runs.training import TrainingRun
-        from trainables.sources import cache_folder
-
-        TrainingRun(spec, device=device, cache=cache_folder()).try_out()
-    except TrainingError:  # what this configuration comes to is a trial's to find out
-        return None
-    except Exception as error:  # noqa: BLE001  # the journal has it
-        module = trainables.module_of(spec.method)
-        failure = failure_of(error, node=node, module=module)
-        if failure.cause == "method":
-            return failure
-        if isinstance(error, ImportError) and is_raised_in(module, error):
-            return replace(failure, cause="method", error=f"{failure.error} ({place_of(error, module)})")
-    return None

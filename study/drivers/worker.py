@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 import trainables
-from study.drivers.causes import breaks_process, failure_of
-from study.drivers.messages import AssignedTrial, Assignment, Message, News, Steps
-from study.drivers.provenance import attest
-from study.drivers.smoke_steps import smoke_report
+from study.drivers.causes import breaks_process, failure_of, is_raised_in, place_of
+from study.drivers.messages import AssignedTrial, Assignment, Message, News, SmokeReport, Steps
+from study.drivers.provenance import attest, provenance
 from study.facts.attestation import Attestation, contradictions
-from study.facts.events import Report
+from study.facts.events import Failure, Report
 from study.storage.trial_places import check_marks, local_model, place_at
 from trainables.atomic_files import write_json
 from trainables.method_files import include
-from trainables.runs.trial import EpochRow, Outcome, UnreadableState, available
+from trainables.runs.trial import EpochRow, Outcome, TrainingError, TrialSpec, UnreadableState, available
 
 if TYPE_CHECKING:
     from trainables.runs.training import TrainingRun
@@ -85,6 +84,32 @@ def _set_threads(number: int) -> None:
     except (ImportError, OSError):
         return
     torch.set_num_threads(number)
+
+
+def smoke_report(specs: Mapping[str, TrialSpec], *, device: str, node: str | None) -> SmokeReport:
+    """Takes the steps of these arms in this process."""
+    failures = {arm: failure for arm, spec in specs.items() if (failure := _failure_of_step(spec, device, node))}
+    code = provenance()
+    return SmokeReport(failures=failures, code_digest=code.code_digest, versions=code.versions)
+
+
+def _failure_of_step(spec: TrialSpec, device: str, node: str | None) -> Failure | None:
+    """How the method fails; None where it does not, or something else is in the way."""
+    try:
+        from trainables.runs.training import TrainingRun
+        from trainables.sources import cache_folder
+
+        TrainingRun(spec, device=device, cache=cache_folder()).try_out()
+    except TrainingError:  # what this configuration comes to is a trial's to find out
+        return None
+    except Exception as error:  # noqa: BLE001  # the journal has it
+        module = trainables.module_of(spec.method)
+        failure = failure_of(error, node=node, module=module)
+        if failure.cause == "method":
+            return failure
+        if isinstance(error, ImportError) and is_raised_in(module, error):
+            return replace(failure, cause="method", error=f"{failure.error} ({place_of(error, module)})")
+    return None
 
 
 class RunningTrial:

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from study import profiles
 from study.cluster.resources import Resources, ThisMachine
-from study.drivers.smoke_steps import SmokeSteps, smoke_report, smoke_spec, untried_arms
+from study.drivers.smoke_steps import SmokeSteps, smoke_spec, untried_arms
+from study.drivers.worker import smoke_report
 from study.facts.events import EpochReported, LaunchEnded, SmokeStepFailed, TrialStarted, read_events
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
