@@ -1,6 +1,7 @@
 """The answer of a study: which method is better, by how much, at what cost; and what limits the answer.
 
-A sentence says "above" or "below" of what the dev table marks, and of nothing else.
+A sentence says "above" or "below" of what the dev table marks, or the table of repeated searches if there is one, and
+of nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Caveat:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """One per row: the baseline first, then by the mean difference to it, and last those without a test."""
-    means = {label: own.test for label, own in over_tasks(evidence.comparisons).items()}
+    means = {label: own.test for label, own in over_tasks(_compared(evidence)).items()}
     computes = {entry.row: entry.total for entry in row_ledger(evidence.rows)}
     unit = unit_of(computes.values())
     spent = {row: "" if own == Compute(0.0, 0.0) else own.in_words(unit) for row, own in computes.items()}
@@ -82,7 +83,7 @@ def findings(evidence: Evidence) -> list[Finding]:
 
 def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str) -> Finding:
     is_baseline = row.label == evidence.baseline
-    compared = [one for one in evidence.comparisons if one.family == "baseline" and one.row == row.label]
+    compared = [one for one in _compared(evidence) if one.family == "baseline" and one.row == row.label]
     compared.sort(key=lambda one: [*TASKS].index(one.task))
     speeds = [speed_facts(cell) for cell in row.cells.values() if cell.records]
     layers = [facts["mean_layers"] for facts in speeds if facts["mean_layers"] is not None]
@@ -98,6 +99,11 @@ def _finding(evidence: Evidence, row: Row, mean: PairedTest | None, compute: str
         compute=compute,
         difference=mean or next((one.test for one in compared), None),
     )
+
+
+def _compared(evidence: Evidence) -> list[Comparison]:
+    """What the answer is about: the methods if their searches were repeated, else the chosen configurations."""
+    return evidence.comparisons_of_methods or evidence.comparisons
 
 
 def _relative_time(evidence: Evidence, row: Row) -> float | None:
@@ -133,7 +139,12 @@ def headline(evidence: Evidence, found: Sequence[Finding]) -> str:
         parts += [f"{word} than {baseline}: {', '.join(marked)}."] * bool(marked)
     number = sum(len(finding.compared) for finding in tested)
     where = "the one comparison" if number == 1 else f"any of {number} comparisons"
-    return " ".join(parts) or f"No difference to {baseline} was found in {where}."
+    words = " ".join(parts) or f"No difference to {baseline} was found in {where}."
+    if not evidence.comparisons_of_methods:
+        return words
+    searches = sorted({len(own.confirmed) for own in evidence.repeats.values()})
+    times = " to ".join(dict.fromkeys(str(end) for end in (searches[0], searches[-1])))
+    return f"{words} This is about the methods: each was searched {times} times (table search_repeats)."
 
 
 def sentence(finding: Finding, baseline: str | None) -> str:

@@ -26,7 +26,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -43,6 +43,7 @@ from analysis.statistics.comparisons import (
 from analysis.statistics.searches import search_variance
 from analysis.statistics.verdicts import MARGIN, Verdict, verdict
 from benchmarks.results_file import write_results
+from study.launch_options import COMPARING_METHODS
 
 SEEDS = 5
 METHODS, TASKS, EXAMPLES = 5, 8, 277
@@ -248,30 +249,43 @@ def eases(rng: np.random.Generator, correlation: float, accuracy: float = 0.75) 
 
 
 def repeats_of_searches(divisor: int) -> Iterator[Rate]:
-    """Two methods, twelve configurations per search, whole searches repeated; in standard deviations over seeds."""
+    """Two methods, whole searches repeated; in standard deviations over seeds. The last is --compare methods."""
     rng, repeats = np.random.default_rng(9), 1_000 // divisor
-    for searches in (2, 3, 5):
+    preset = Searches(*(COMPARING_METHODS[name] for name in ("search_repeats", "samples", "seeds")))
+    for searches in (Searches(2, 12, SEEDS), Searches(3, 12, SEEDS), Searches(5, 12, SEEDS), preset):
         for population, draw in POPULATIONS.items():
             tests = [over_searches(rng, searches, draw, is_fixed=population == "one grid") for _ in range(repeats)]
             rejected = float(np.mean([test.p_value < uncertainty.ALPHA for test in tests]))
-            name = f"{searches} searches, {population}: rejected, the interval without the truth"
+            name = f"{searches}, {population}: rejected, the interval without the truth"
             yield Rate(name, rejected, repeats, "at most", uncertainty.ALPHA)
         tests = [over_searches(rng, searches, POPULATIONS["spread 1"], difference=3.0) for _ in range(repeats)]
         found = float(np.mean([test.p_value < uncertainty.ALPHA for test in tests]))
-        yield Rate(f"{searches} searches, spread 1: a difference of 3 found", found, repeats, "for comparison", None)
+        yield Rate(f"{searches}, spread 1: a difference of 3 found", found, repeats, "for comparison", None)
+
+
+class Searches(NamedTuple):
+    """The searches of a method on a task."""
+
+    number: int
+    configurations: int
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.number} searches of {self.configurations} and {self.seeds} seeds"
 
 
 def over_searches(
-    rng: np.random.Generator, searches: int, draw: Population, *, difference: float = 0.0, is_fixed: bool = False
+    rng: np.random.Generator, searches: Searches, draw: Population, *, difference: float = 0.0, is_fixed: bool = False
 ) -> uncertainty.PairedTest:
     """The test as tables make it; `is_fixed`: all searches are over the same configurations."""
-    drawn = [draw(rng, 12)] * searches if is_fixed else [draw(rng, 12) for _ in range(searches)]
+    number, configurations, seeds = searches
+    drawn = [draw(rng, configurations)] * number if is_fixed else [draw(rng, configurations) for _ in range(number)]
     sides = []
     for method, advantage in enumerate((difference, 0.0)):
         expected = np.array([own[method] for own in drawn]) + advantage  # (searches, configurations)
         best = (expected + rng.normal(size=expected.shape)).argmax(axis=1)
-        confirmed = expected[np.arange(searches), best, None] + rng.normal(size=(searches, SEEDS))
-        sides.append(Repeats(confirmed.tolist(), np.zeros((2, searches)), "all alike"))
+        confirmed = expected[np.arange(number), best, None] + rng.normal(size=(number, seeds))
+        sides.append(Repeats(confirmed.tolist(), np.zeros((2, number)), "all alike"))
     (comparison,) = compare({("better", "task"): sides[0], ("baseline", "task"): sides[1]}, "baseline")
     return comparison.test
 

@@ -76,6 +76,9 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
     trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
     lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound)}")
+    if (searches := plan.asked.search_repeats) > 1:
+        once = counted(round(sum(costs[arm.name].epochs for arm in plan.first_arms)), "epoch")
+        lines.append(f"methods are tested over {searches} searches of each arm; one search of each is {bound} {once}")
     if search:
         most = max(arm.samples for arm in plan.arms)
         lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, plan.protocol.early_stopping)}")

@@ -146,6 +146,8 @@ def prepare(plan: Plan, options: LaunchOptions, *, earlier: PlanFile | None = No
     if options.baseline and plan.baseline not in resolved.asked.methods:
         studied = ", ".join(resolved.asked.methods)
         raise ValueError(f"--baseline {options.baseline} is not studied; allowed: {studied}, or add it by --method")
+    if options.compare and len(resolved.asked.methods) == 1:
+        raise ValueError(f"--compare methods: {resolved.asked.methods[0]} is alone; allowed: several, by --method")
     _check_tensorfloat32(options, resolved)
     return Study(resolved, folder, plan, earlier, why, tuple(unchecked or ()))
 

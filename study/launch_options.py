@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, field
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 import trainables
 from search_spaces import meant_method
@@ -97,6 +97,11 @@ _STARTS = "trials of the first start from the best model of the second: rte=mnli
 _SAMPLER = f"Optuna's; {FORM}: one of your own, an installed class or function that is called with seed="
 _EARLY_STOPPING = "of search trials: asha keeps one in factor after grace epochs; none: each runs to its own stop"
 _SEARCH_PRECISION = "of search trials alone: confirm trials repeat the best configuration in their own precision"
+# A claim about methods needs searches that differ more than seeds do. `python -m benchmarks.statistics repeats`.
+COMPARING_METHODS = {"search_repeats": 4, "samples": 4, "seeds": 2}
+_COMPARE = "a study that tests methods, not chosen configurations: " + " ".join(
+    f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
+)
 _STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
@@ -148,10 +153,16 @@ class StudyOptions(Grouped, frozen=True, kw_only=True):
     search_repeats: Annotated[SearchRepeats | None, option("searches per arm: what tuning itself spreads by", "R")] = (
         None
     )
+    compare: Annotated[Literal["methods"] | None, option(_COMPARE)] = None
     baseline: Annotated[str | None, option("method that the marks in the table compare with", "NAME")] = None
     test_across: Annotated[
         Literal["backbones"] | None, option("tests methods against each other that stand on unlike backbones")
     ] = None
+
+    def __post_init__(self) -> None:
+        for name, number in (COMPARING_METHODS if self.compare else {}).items():
+            if getattr(self, name) is None:
+                force_setattr(self, name, number)
 
 
 class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
@@ -216,6 +227,10 @@ def check_options(options: LaunchOptions) -> None:
     for name in ("probe", "explain", "toml"):
         if getattr(options, name) and not options.dry_run:
             raise ValueError(f"--{name} says something of a plan and is ignored without --dry-run; add --dry-run")
+    for name, least in {"search_repeats": 2, "samples": 1, "seeds": 2}.items() if options.compare else ():
+        if (number := getattr(options, name)) < least:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag} is {number}; allowed beside --compare methods: {least} or more, or leave it out")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # as processes of the launch look for them
     if options.toml and options.json:
         raise ValueError("--toml and --json are two forms of one answer; allowed: one of the two")

@@ -27,7 +27,6 @@ from analysis.layouts.table import (
     headings,
 )
 from analysis.statistics import comparisons
-from analysis.statistics.alike import looks_at_repeats
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
@@ -234,10 +233,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     repeats, baseline = evidence.repeats, evidence.baseline
     if not repeats:
         return None
-    looks = len(looks_at_repeats(evidence.rows))
-    stored = {place: own for place, own in repeats.items() if own.examples}
-    compared = comparisons.compare(stored, baseline, are_alike=evidence.are_alike, looks=looks)
-    compared = [one for one in compared if one.family == "baseline"]
+    compared = evidence.comparisons_of_methods
     tests = {(one.row, one.task): one for one in compared}
     others = [repeat for _, cell in evidence.cells for repeat in repeats_of(cell)[1:]]
     left_out = [f"{repeat.name}: {repeat.shortfall}" for repeat in others if repeat.state != "complete"]

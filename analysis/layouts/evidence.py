@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
 from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
-from analysis.statistics.alike import are_alike, looks_at_seeds
+from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
 from analysis.statistics.exits import Exits, read_exits
 from analysis.statistics.samples import (
@@ -62,6 +62,14 @@ class Evidence:
     def repeats(self) -> dict[Place, Repeats]:
         """The scores of every search, of the cells that were searched more than once."""
         return repeats_of_rows(self.rows)
+
+    @cached_property
+    def comparisons_of_methods(self) -> list[Comparison]:
+        """Every row with the baseline's, over the searches of both; empty unless these were repeated."""
+        stored = {place: own for place, own in self.repeats.items() if own.examples}
+        looks = len(looks_at_repeats(self.rows)) if stored else 1
+        compared = compare(stored, self.baseline, are_alike=self.are_alike, looks=looks)
+        return [one for one in compared if one.family == "baseline"]
 
     @cached_property
     def unlearned(self) -> dict[Place, float]:

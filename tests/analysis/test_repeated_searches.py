@@ -13,6 +13,7 @@ from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.made_studies import write_records
 
 from analysis import load
+from analysis.answer import findings
 from analysis.layouts.certainty_tables import search_repeats_table
 from analysis.layouts.evidence import gather
 from analysis.statistics import uncertainty
@@ -99,6 +100,18 @@ def test_the_other_tables_show_the_first_search_and_say_so(study, tmp_path):
     assert note in (study / "tables" / "dev.md").read_text()
     assert note not in (once / "tables" / "dev.md").read_text()
     assert not (once / "tables" / "search_repeats.md").exists()
+
+
+def test_the_answer_is_about_methods_if_searches_were_repeated(study, tmp_path):
+    once = launched_study(tmp_path / "once", mini_plan(tasks=("rte",), baseline="albert"))
+    words = "This is about the methods: each was searched 3 times (table search_repeats)."
+    assert words in (study / "tables" / "answer.md").read_text()
+    assert words not in (once / "tables" / "answer.md").read_text()
+    evidence = gather([load_study(study)])
+    (of_methods,) = evidence.comparisons_of_methods
+    (finding,) = [one for one in findings(evidence) if not one.is_baseline]
+    assert finding.compared == [of_methods] and finding.difference == of_methods.test
+    assert of_methods.test != evidence.comparisons[0].test
 
 
 def test_trials_of_later_searches_do_not_count_in_the_frame(study):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from helpers.launched_studies import launch, mini_plan
+from helpers.launched_studies import launch, launched_study, mini_plan
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -12,6 +14,7 @@ from study import launch as command
 from study import profiles
 from study.facts.record import Record
 from study.launch import default_name
+from study.launch_options import plan_from
 from study.plans.resolution import resolve
 from study.plans.resolved_plan import ResolvedPlan
 
@@ -106,3 +109,60 @@ def test_too_many_repeats_are_refused(capsys):
 def test_a_study_with_repeats_verifies(tmp_path):
     launch(tmp_path / "s", mini_plan(methods=("albert",), search_repeats=2))
     assert verify(tmp_path / "s") == []
+
+
+METHODS = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--compare", "methods"]
+
+
+def test_comparing_methods_is_a_word_for_searches_samples_and_seeds():
+    asked = plan_from(command.main.parser().options(METHODS))[0]
+    spelt = [*METHODS[:-2], "--search-repeats", "4", "--samples", "4", "--seeds", "2"]
+    assert asked == plan_from(command.main.parser().options(spelt))[0]
+
+
+def test_numbers_that_are_given_stand_over_those_of_comparing_methods():
+    asked = plan_from(command.main.parser().options([*METHODS, "--samples", "9", "--search-repeats", "5"]))[0]
+    assert (asked.samples, asked.search_repeats, asked.seeds) == (9, 5, 2)
+
+
+def test_a_plan_that_compares_methods_comes_back_from_its_file(tmp_path, capsys):
+    assert command.main([*METHODS, "--dry-run", "--toml"]) == 0
+    path = tmp_path / "plan.toml"
+    path.write_text(capsys.readouterr().out)
+    asked = plan_from(command.main.parser().options(["--plan", str(path)]))[0]
+    assert asked == plan_from(command.main.parser().options(METHODS))[0]
+
+
+def test_a_study_goes_on_to_compare_methods_with_what_it_has(tmp_path, capsys):
+    folder = launched_study(tmp_path / "s", mini_plan(methods=("albert", "palbert"), tasks=("rte",), seeds=3))
+    assert command.main(["--continue", str(folder), "--compare", "methods", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert {arm["method"] + str(arm.get("repeat", 0)) for arm in plan["arms"]} == {
+        f"{method}{repeat}" for method in ("albert", "palbert") for repeat in range(4)
+    }
+    assert {len(arm["seeds"]) for arm in plan["arms"]} == {3}
+
+
+def test_a_dry_run_says_what_repeated_searches_cost(capsys):
+    assert command.main([*METHODS, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "methods are tested over 4 searches of each arm; one search of each is about 56 epochs" in lines
+    assert any(line.startswith("8 arms, 32 search and 16 confirm trials, about 223 epochs") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "1"], "--seeds is 1; allowed beside --compare methods: 2 or more, or leave it out"),
+        (["--samples", "0"], "--samples is 0; allowed beside --compare methods: 1 or more, or leave it out"),
+        (
+            ["--search-repeats", "1"],
+            "--search-repeats is 1; allowed beside --compare methods: 2 or more, or leave it out",
+        ),
+        (["--method", "albert"], "--compare methods: albert is alone; allowed: several, by --method"),
+    ],
+)
+def test_what_compares_no_methods_is_refused(options, message, capsys):
+    common = [*METHODS[:2], "--compare", "methods", "--dry-run"] if "--method" in options else [*METHODS, "--dry-run"]
+    assert command.main([*common, *options]) == 2
+    assert capsys.readouterr().err == f"study.launch: {message}\n"
