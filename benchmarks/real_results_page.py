@@ -24,7 +24,7 @@ from analysis.layouts.notes import constant_notes, detectable_in_words
 from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import render
 from analysis.layouts.table import DIFFERENCE, Style
-from analysis.statistics.comparisons import Comparison, by_task, macro_test
+from analysis.statistics.comparisons import Comparison, macro_test
 from analysis.statistics.costs import time_in_words, time_unit
 from analysis.studies.load import Study, load_study
 from analysis.tables import tables_of, write_tables
@@ -195,10 +195,12 @@ def means_over_tasks(evidence: Evidence) -> Iterator[str]:
     """A sentence on each pair that was tested on several tasks, all of which both have learned."""
     untrained = evidence.unlearned.keys()
     for other, printed in CLAIMED_BELOW.items():
-        tests = by_task(evidence.comparisons, OURS, other)
+        pairs = [one for one in evidence.comparisons if {one.row, one.other} == {OURS, other}]
+        tests = {one.task: one.test for one in pairs}
         if len(tests) > 1 and not untrained & {(label, task) for label in (OURS, other) for task in tests}:
-            mean = macro_test(tests)
-            gap, low, high = (DIFFERENCE.text(value) for value in (mean.difference, mean.low, mean.high))
+            mean, sign = macro_test([*tests.values()]), 1 if pairs[0].row == OURS else -1
+            gap = DIFFERENCE.text(sign * mean.difference)
+            low, high = map(DIFFERENCE.text, sorted((sign * mean.low, sign * mean.high)))
             yield (
                 f"Mean over {len(tests)} tasks, PALBERT - {printed}: {gap} points (95 % interval {low} to {high}; "
                 f"p {p_text(mean.p_value)}, not adjusted)."

@@ -237,7 +237,7 @@ def mean_scores(divisor: int) -> Iterator[Rate]:
     excluded, level = 0, 1 - uncertainty.ALPHA / (METHODS - 1)
     for _ in range(tables := repeats // 4):
         tests = np.array([null_tests(rng) for _ in range(TASKS)], dtype=object)  # (tasks, methods)
-        means = [uncertainty.at_level(macro_test(dict(enumerate(own))), level) for own in tests.T]  # type: ignore[arg-type]
+        means = [uncertainty.at_level(macro_test([*own]), level) for own in tests.T]
         excluded += any(test.low > 0 or test.high < 0 for test in means)
     yield Rate(f"{METHODS - 1} means: any interval without 0", excluded / tables, tables, "at most", uncertainty.ALPHA)
 

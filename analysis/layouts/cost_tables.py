@@ -21,7 +21,6 @@ from analysis.layouts.table import (
     text_table,
 )
 from analysis.statistics import costs
-from analysis.statistics.comparisons import by_task
 from analysis.statistics.exits import Spread, trade_off
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import UNITS, Unit, at_equal_budget, completed_scores
@@ -129,15 +128,14 @@ def exits_table(evidence: Evidence) -> Table | None:
 
 
 def _arm(evidence: Evidence, label: str, cell: Cell, baseline: Cell | None) -> Arm:
-    is_baseline = label == evidence.baseline
-    tests = {} if is_baseline else by_task(evidence.comparisons, label, evidence.baseline)
+    compared = evidence.differences.get((label, cell.task))
     exits = evidence.exits.get((label, cell.task))
     is_early = exits is not None and exits.is_early
     return Arm(
         cell=cell,
         relative_time={size: costs.relative_time([(cell, baseline)], size) if baseline else None for size in ENDS},
         flops=costs.flops(cell),
-        test=tests.get(cell.task),
+        test=compared.test if compared else None,
         score_at_half=trade_off(exits).score_at(exits.num_layers / 2) if exits and is_early else None,
         depth=exits.num_layers if exits else None,
         is_early=is_early,

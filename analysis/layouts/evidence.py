@@ -53,6 +53,11 @@ class Evidence:
         """Every pair of rows on every task where both have predictions of the same examples."""
         return compare(self.samples, self.baseline, are_alike=self.are_alike, looks=len(looks_at_seeds(self.rows)))
 
+    @cached_property
+    def differences(self) -> dict[Place, Comparison]:
+        """The comparison of each row with the baseline's, where there is one."""
+        return {(one.row, one.task): one for one in self.comparisons if one.family == "baseline"}
+
     def are_alike(self, row: str, other: str, task: str) -> bool:
         """Whether two rows may be tested against each other on a task, as far as they have cells."""
         cells = [self.by_place[label, task] for label in (row, other) if (label, task) in self.by_place]

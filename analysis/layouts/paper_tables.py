@@ -52,7 +52,6 @@ from analysis.layouts.table import (
     Table,
     fill,
 )
-from analysis.statistics.comparisons import marks
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import variance_over_searches
@@ -362,7 +361,7 @@ def dev_table(evidence: Evidence) -> Table:
 
 
 def _cell_marks(evidence: Evidence) -> dict[Place, str]:
-    arrows = marks(evidence.comparisons)
+    arrows = {place: one.arrow for place, one in evidence.differences.items()}
     places = dict.fromkeys((*evidence.unlearned, *arrows))
     return {place: UNLEARNED * (place in evidence.unlearned) + arrows.get(place, "") for place in places}
 

@@ -32,7 +32,6 @@ from analysis.pictures.picture import (
     task_panels,
 )
 from analysis.statistics import uncertainty
-from analysis.statistics.comparisons import by_task, marks
 from analysis.statistics.costs import relative_layers, relative_time
 from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.samples import Place
@@ -67,31 +66,25 @@ def differences_picture(evidence: Evidence) -> Picture | None:
     The cost is measured time, or layers if not all models were timed.
     """
     baseline = evidence.baseline
-    of_row = {row.label: row.cells for row in evidence.rows}
-    tests = {
-        (label, task): test
-        for label in of_row
-        if baseline not in (None, label)
-        for task, test in by_task(evidence.comparisons, label, baseline).items()
-    }
+    cells, tests = evidence.by_place, evidence.differences
     if baseline is None or not tests:
         return None
-    pairs = {(label, task): (of_row[label][task], of_row[baseline][task]) for label, task in tests}
+    pairs = {(label, task): (cells[label, task], cells[baseline, task]) for label, task in tests}
     costs = {place: relative_time([pair], BATCH) for place, pair in pairs.items()}
     unit = f"time per example, relative to {baseline}"
     if None in costs.values():
         costs, unit = {place: relative_layers(*pair) for place, pair in pairs.items()}, f"layers relative to {baseline}"
     figure, panels = task_panels({task for _, task in tests}, xlabel=unit, ylabel=f"difference to {baseline}, points")
-    styles, marked = choose_styles(evidence.rows), marks(evidence.comparisons)
+    styles = choose_styles(evidence.rows)
     seen: dict[str, list[str]] = {task: [] for task in panels}
     for axes in panels.values():
         axes.axhline(0, color="black", lw=0.8, zorder=0)
         axes.axvline(1, color="black", lw=0.8, zorder=0)
-    for (label, task), test in tests.items():
+    for (label, task), compared in tests.items():
         cost = costs[label, task]
         if cost is None:
             continue
-        axes, style, is_marked = panels[task], styles[label], (label, task) in marked
+        axes, style, test, is_marked = panels[task], styles[label], compared.test, bool(compared.arrow)
         axes.vlines(cost, 100 * test.low, 100 * test.high, style.colour, lw=1.1)
         face = style.colour if is_marked else "white"
         axes.plot(cost, 100 * test.difference, marker=style.marker, ms=5, color=style.colour, mfc=face, ls="", zorder=3)

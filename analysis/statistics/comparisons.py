@@ -107,11 +107,6 @@ def compare(
     return [one for family, members in families.items() for one in _compare_family(family, members, samples, looks)]
 
 
-def marks(comparisons: Iterable[Comparison]) -> dict[Place, str]:
-    """The arrows of the rows that have one."""
-    return {(one.row, one.task): one.arrow for one in comparisons if one.arrow}
-
-
 def baseline_row(rows: list[Row]) -> str | None:
     """The label of the row that marks compare with; None unless exactly one row with numbers is the baseline's."""
     labels = baseline_rows(rows)
@@ -197,7 +192,9 @@ class OverTasks:
 def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, OverTasks]:
     """The mean difference to the baseline of every row that is tested on several tasks, by label."""
     compared = [one for one in comparisons if one.family == "baseline"]
-    by_row = {one.row: by_task(compared, one.row, one.other) for one in compared}
+    by_row: dict[str, list[PairedTest]] = {}
+    for one in compared:
+        by_row.setdefault(one.row, []).append(one.test)
     tests = {label: macro_test(own) for label, own in by_row.items() if len(own) > 1}
     looks = max((one.looks for one in compared), default=1)
     level = 1 - uncertainty.ALPHA / max(1, len(tests) * looks)
@@ -207,8 +204,8 @@ def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, OverTasks]:
     }
 
 
-def macro_test(tests: Mapping[str, PairedTest]) -> PairedTest:
-    """The difference of two rows' mean scores over the tasks, tested jointly, from their tests by task.
+def macro_test(tests: Sequence[PairedTest]) -> PairedTest:
+    """The difference of two rows' mean scores over the tasks, tested jointly, from the test on each.
 
     Tasks have models and dev examples of their own, so the variance of the mean is the sum of theirs over the number
     of tasks squared; degrees of freedom after Satterthwaite.
@@ -219,23 +216,8 @@ def macro_test(tests: Mapping[str, PairedTest]) -> PairedTest:
     if not tests:
         raise ValueError("no task is there to take a mean over; allowed: at least one that both rows have")
     number = len(tests)
-    variances = [Variance((test.standard_error / number) ** 2, test.freedom) for test in tests.values()]
-    return uncertainty.paired_test(float(np.mean([test.difference for test in tests.values()])), variances)
-
-
-def by_task(comparisons: Sequence[Comparison], row: str, other: str | None) -> dict[str, PairedTest]:
-    """The tests of `row` minus `other` by task, whichever way round they were compared."""
-    tests = {}
-    for comparison in comparisons:
-        if (comparison.row, comparison.other) == (row, other):
-            tests[comparison.task] = comparison.test
-        elif (comparison.row, comparison.other) == (other, row):
-            tests[comparison.task] = _turn(comparison.test)
-    return tests
-
-
-def _turn(test: PairedTest) -> PairedTest:
-    return PairedTest(-test.difference, -test.high, -test.low, test.p_value, test.standard_error, test.freedom)
+    variances = [Variance((test.standard_error / number) ** 2, test.freedom) for test in tests]
+    return uncertainty.paired_test(float(np.mean([test.difference for test in tests])), variances)
 
 
 # Methods whose search was repeated. One search says little of how another would have ended. The mean score over the

@@ -24,7 +24,6 @@ from analysis.pictures.study_pictures import (
     seeds_picture,
 )
 from analysis.report import write_report
-from analysis.statistics.comparisons import by_task, marks
 from analysis.studies.cells import Row
 from analysis.studies.load import load_study
 from trainables.data.tasks import TRAINABLE_TASKS
@@ -156,13 +155,12 @@ def test_search_progress_never_falls_and_ends_at_the_best_trial(evidence, styles
 
 def test_differences_are_those_of_the_tests_against_layers_where_nothing_was_timed(evidence, styles):
     picture = differences_picture(evidence)
-    tests = by_task(evidence.comparisons, "palbert", "albert")
-    arrows = marks(evidence.comparisons)
     for task, title in (("rte", "RTE"), ("stsb", "STS-B")):
         (mark,) = [line for line in panel(picture, title).get_lines() if line.get_color() == styles["palbert"].colour]
+        compared = evidence.differences["palbert", task]
         layers = np.median(evidence.exits["palbert", task].mean_layers) / 12
-        assert mark.get_xydata().tolist() == [pytest.approx([layers, 100 * tests[task].difference])]
-        assert (mark.get_markerfacecolor() == styles["palbert"].colour) == (("palbert", task) in arrows)
+        assert mark.get_xydata().tolist() == [pytest.approx([layers, 100 * compared.test.difference])]
+        assert (mark.get_markerfacecolor() == styles["palbert"].colour) == bool(compared.arrow)
     assert picture.figure.get_supxlabel() == "layers relative to albert"
 
 
@@ -176,7 +174,8 @@ def test_differences_stand_at_the_measured_time_relative_to_the_baseline(evidenc
         for row in evidence.rows
         if row.label in timed
     ]
-    picture = differences_picture(given(evidence, rows=rows, comparisons=evidence.comparisons))
+    compared = [one for one in evidence.comparisons if one.row in timed and one.other in timed]
+    picture = differences_picture(given(evidence, rows=rows, comparisons=compared))
     assert picture.figure.get_supxlabel() == "time per example, relative to albert"
     (mark,) = [line for line in panel(picture, "RTE").get_lines() if line.get_color() == styles["palbert"].colour]
     layers = np.median(evidence.exits["palbert", "rte"].mean_layers)
