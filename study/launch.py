@@ -52,7 +52,7 @@ from study.launch_options import (
 )
 from study.mlflow_mirror.tracking import silence_of
 from study.plans.departures import departures_in_words
-from study.plans.plan import Plan
+from study.plans.plan import MOST_REPEATS, Plan
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import (
     PlanFile,
@@ -678,8 +678,13 @@ def _best(progress: StudyProgress, folder: Path) -> list[str]:
 
 
 def extension(plan: ResolvedPlan) -> str | None:
-    """The option that extends a study: as many samples again, or else five seeds; None if neither would add a trial."""
+    """The option that extends a study; None if none would add a trial.
+
+    More searches if they were repeated, else as many samples again, else five seeds.
+    """
     asked = plan.asked
+    if asked.search_repeats < MOST_REPEATS and any(arm.repeat for arm in plan.arms):
+        return f"--search-repeats {min(MOST_REPEATS, 2 * asked.search_repeats)}"
     if asked.samples is not None and any(arm.can_search_more for arm in plan.arms):
         return f"--samples {2 * asked.samples}"
     has_plans_seeds = any(len(arm.seeds) == asked.seeds for arm in plan.arms)

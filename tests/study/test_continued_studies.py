@@ -201,6 +201,13 @@ def test_the_command_that_extends_a_study_is_one_that_launch_takes(study):
     assert prepared("--continue", str(study), *more).asked.samples == 2 * plan.asked.samples
 
 
+def test_a_study_of_repeated_searches_is_extended_by_more_of_them():
+    common = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--compare", "methods"]
+    for given, more in ((4, "--search-repeats 8"), (5, "--search-repeats 9"), (9, "--samples 8")):
+        plan, _ = launch.plan_from(options_of(*common, "--search-repeats", str(given)))
+        assert extension(resolve(plan)) == more
+
+
 def test_a_study_is_not_extended_by_what_adds_no_trial():
     albert = ["--profile", "mini", "--method", "albert", "--task", "rte"]
     for search in (["--set", "learning_rate=1e-3"], ["--sampler", "grid", "--samples", "9"]):
