@@ -5,7 +5,6 @@ Time and size come from a probe or from the study's earlier records; where there
 
 from __future__ import annotations
 
-import math
 import sys
 from bisect import insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from msgspec import UNSET
+from rich.filesize import decimal
 
 from study.decisions import asha
 from study.decisions.progress import ArmProgress, StudyProgress, last_progress
@@ -180,7 +180,7 @@ def total_in_words(costs: Collection[Cost], *, bound: str) -> str:
         unmeasured = f"{len(costs) - len(seconds)} of {counted(len(costs), 'arm')}"
         return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
     sizes = [cost.disk_bytes for cost in costs if cost.disk_bytes is not None]
-    disk = f"{in_words(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk not known"
+    disk = f"{decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk not known"
     return f"{epochs}, {clock(sum(seconds))} of one slot, {disk}"
 
 
@@ -229,12 +229,6 @@ def _measured(records: Sequence[Record]) -> Measured:
 def folder_bytes(folder: Path) -> int:
     """Size of all files below `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def in_words(number_of_bytes: float) -> str:
-    """A number of bytes with a unit: `1500000` as `1.5 MB`."""
-    power = min(4, int(math.log10(max(1, number_of_bytes)) // 3))
-    return f"{number_of_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def describe_time_limit(minutes: float, measured: Mapping[str, Measured]) -> str:

@@ -123,24 +123,12 @@ class Resources:
     autoscaler: Autoscaler | None = None  # of the cluster, where there is one
 
     @classmethod
-    def of(
-        cls,
-        nodes: Nodes,
-        *,
-        cpus: float,
-        gpus: float | None,
-        address: str | None = None,
-    ) -> Resources:
+    def of(cls, nodes: Nodes, *, cpus: float, gpus: float | None, address: str | None = None) -> Resources:
         """A whole GPU for a trial where there are any, unless it is said otherwise. `address`: of their cluster, if it
         is not this machine."""
         if gpus is None:
             gpus = float(any(node.get("GPU") for node in nodes.alive().values()))
-        return cls(
-            nodes=nodes,
-            cpus=cpus,
-            gpus=gpus,
-            autoscaler=Autoscaler.here() if address else None,
-        )
+        return cls(nodes=nodes, cpus=cpus, gpus=gpus, autoscaler=Autoscaler.here() if address else None)
 
     def slots(self, *, without: Collection[str] = ()) -> int:
         """Trials that the cluster can run at a time, as it is now, `without` the nodes of these numbers."""
@@ -162,21 +150,14 @@ class Resources:
         return sum(sorted(slots, reverse=True)[: self.autoscaler.most])
 
     def room_in_words(self) -> str:
-        """What a trial asks for, and what there is."""
-        return f"a trial asks for {self._wanted_in_words()} of one node; {self._nodes_in_words()}"
-
-    def _wanted_in_words(self) -> str:
-        return f"{self._wanted['CPU']:g} CPUs and {self._wanted['GPU']:g} GPUs"
+        """What a trial asks for, and which kinds of node are alive."""
+        kinds = sorted({_in_words(node) for node in self.nodes.alive().values()})
+        there = f"there are nodes with {', '.join(kinds)}" if kinds else "there is no node"
+        return f"a trial asks for {_in_words(self._wanted)} of one node; {there}"
 
     @property
     def _wanted(self) -> dict[str, float]:
         return {"CPU": self.cpus, "GPU": self.gpus}
-
-    def _nodes_in_words(self) -> str:
-        """Which kinds of node are alive."""
-        alive = self.nodes.alive().values()
-        kinds = {f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in alive}
-        return f"there are nodes with {', '.join(sorted(kinds))}" if kinds else "there is no node"
 
     def _fit_in(self, node: Mapping[str, float]) -> int:
         """Trials at a time; one that holds a part of a GPU holds that of a single one."""
@@ -184,6 +165,10 @@ class Resources:
         if 0 < (part := self._wanted["GPU"]) < 1:
             fit["GPU"] = int(node.get("GPU", 0)) * int(1 / part)
         return min(fit.values())
+
+
+def _in_words(amounts: Mapping[str, float]) -> str:
+    return f"{amounts.get('CPU', 0):g} CPUs and {amounts.get('GPU', 0):g} GPUs"
 
 
 def check_room(resources: Resources, *, address: str | None) -> str | None:

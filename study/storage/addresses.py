@@ -175,8 +175,11 @@ def open_uri(uri: str) -> tuple[FileSystem, str]:
     return files, str(path)
 
 
-def exists(uri: str) -> bool:
-    files, path = open_uri(uri)
+def exists(address: str) -> bool:
+    """Whether anything is at the path or URI."""
+    if not is_uri(address):
+        return Path(address).exists()
+    files, path = open_uri(address)
     return bool(files.get_file_info(path).type.name != "NotFound")
 
 

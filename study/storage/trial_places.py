@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from study.facts.record import Record
-from study.facts.study_facts import StudyFacts, TrialFacts
+from study.facts.study_facts import StudyFacts
 from study.storage.addresses import exists, is_uri, join, make_parent, one_line_errors, open_uri, storage_address
 from trainables.atomic_files import write_atomically
 
@@ -110,8 +110,7 @@ class TrialPlace(ABC):
         Raises:
             OutcomeGone: it is not.
         """
-        description = join(model, DESCRIPTION)
-        if not (_exists(description) if is_uri(model) else Path(description).exists()):
+        if not _exists(join(model, DESCRIPTION)):
             raise OutcomeGone(f"the model is not in {model}")
 
     @abstractmethod
@@ -328,17 +327,13 @@ def storage_for(asked: str | None, folder: Path, facts: StudyFacts) -> str:
         return before
     storage = storage_address(asked)
     if storage != before:
-        _check_states(storage, before, _with_states(facts))
+        _check_states(storage, before, facts)
     return storage
 
 
-def _with_states(facts: StudyFacts) -> list[TrialFacts]:
-    """The trials under way that have saved an epoch."""
-    return [trial for trial in facts.under_way.values() if trial.epochs]
-
-
-def _check_states(storage: str, before: str, trials: list[TrialFacts]) -> None:
-    absent = [trial for trial in trials if not place_at(trial_address(storage, trial.key)).has_work()]
+def _check_states(storage: str, before: str, facts: StudyFacts) -> None:
+    saved = [trial for trial in facts.under_way.values() if trial.epochs]
+    absent = [trial for trial in saved if not place_at(trial_address(storage, trial.key)).has_work()]
     left = [trial for trial in absent if place_at(trial_address(before, trial.key)).has_work()]
     if left:
         raise ValueError(

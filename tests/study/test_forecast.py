@@ -17,7 +17,6 @@ from study.forecast import (
     describe_time_limit,
     estimate,
     expected_epochs,
-    in_words,
     measured_in,
     remaining_seconds,
 )
@@ -86,11 +85,6 @@ def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, m
 def test_a_probe_without_a_dry_run_is_refused(capsys):
     assert launch.main(["--probe"]) == 2
     assert "--probe says something of a plan and is ignored without --dry-run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("size", "words"), [(0, "0 B"), (1_500, "1.5 kB"), (47_000_000, "47 MB"), (3e12, "3 TB")])
-def test_sizes_in_words(size, words):
-    assert in_words(size) == words
 
 
 # ---- how long the rest takes
