@@ -16,6 +16,7 @@ from analysis.layouts.evidence import Evidence
 from analysis.layouts.paper_tables import macro
 from analysis.layouts.rendering import markdown_grid, markdown_text
 from analysis.layouts.table import DIFFERENCE, HUNDREDTHS, POINTS, Table
+from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.comparisons import POWER, Comparison, over_tasks
 from analysis.statistics.costs import Compute, ledger_notes, relative_time, row_ledger, speed_facts, unit_of
 from analysis.statistics.uncertainty import PairedTest
@@ -199,6 +200,7 @@ def caveats(evidence: Evidence, found: Sequence[Finding]) -> list[Caveat]:
     """Cells that learned nothing, opposite signs, incomplete and untested cells, other data, compute, departures."""
     limits = [
         *notes.family_notes(evidence.rows),
+        *notes.look_notes(looks_at_seeds(evidence.rows)),
         *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
         *notes.sign_notes(evidence.rows, evidence.comparisons),
         *notes.unlike_search_notes(evidence.rows),

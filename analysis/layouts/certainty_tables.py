@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from analysis.layouts.evidence import Evidence, make_table, mark_meanings, of_studies, over_seeds
+from analysis.layouts.notes import look_notes
 from analysis.layouts.paper_tables import Pair, pairs_with_published, verdict_notes
 from analysis.layouts.table import (
     DIFFERENCE,
@@ -27,6 +28,7 @@ from analysis.layouts.table import (
     headings,
 )
 from analysis.statistics import comparisons
+from analysis.statistics.alike import looks_at_repeats
 from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
@@ -264,7 +266,7 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
             "of freedom as there are searches); ↑ and ↓ at the 5 % level, Holm over this table. They are about the "
             "methods with their tuning."
         ),
-        notes=[f"left out: {'; '.join(left_out)}"] * bool(left_out),
+        notes=[*look_notes(looks_at_repeats(evidence.rows)), *[f"left out: {'; '.join(left_out)}"] * bool(left_out)],
         further={
             "repeats": _with_places({place: own.to_json() for place, own in repeats.items()}),
             "comparisons": [comparison.to_json() for comparison in compared],

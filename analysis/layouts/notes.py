@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
 from analysis.statistics import uncertainty
-from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, looks_at_seeds, unlike_groups
+from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, unlike_groups
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
     Comparison,
@@ -313,23 +313,23 @@ def marks_in_words(rows: list[Row], comparisons: list[Comparison]) -> str:
     if baseline is None:
         return f"No difference is tested: {why_no_baseline(rows)}."
     if not family:
-        return f"No difference is tested, because {baseline} and no other row have predictions of the same examples."
+        return f"No difference is tested, because no other row like {baseline} has predictions of the same examples."
     tested = (
         f"↑ and ↓: mean score above or below {baseline} at the 5 % level (Welch-Satterthwaite t-test over seeds with a "
         f"bootstrapped example variance; Holm over the {counted(len(family), 'comparison')} with {baseline})."
     )
-    looks = looks_at_seeds(rows)
-    if len(looks) > 1:
-        tested += (
-            f" The study was looked at with {', then '.join(map(str, looks))} seeds, and pays for it: p-values times "
-            f"{len(looks)}, and intervals of differences that hold at all looks together (Bonferroni)."
-        )
     if not any(comparison.holds for comparison in family):
         return tested
     return (
         f"{tested} A mark compares the configurations that the searches chose, not the methods: two equal methods "
         "with a search each still get a mark in 4 to 60 % of comparisons; --search-repeats compares methods."
     )
+
+
+def look_notes(looks: Sequence[str]) -> list[str]:
+    """What earlier looks at the tables cost; nothing if these are the first."""
+    price = f"p-values times {len(looks)}, intervals of differences that hold at all looks together (Bonferroni)"
+    return [f"looked at with {', then '.join(looks)}, and pays for it: {price}"] if len(looks) > 1 else []
 
 
 def why_no_baseline(rows: list[Row]) -> str:

@@ -52,6 +52,7 @@ from analysis.layouts.table import (
     Table,
     fill,
 )
+from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
 from analysis.statistics.samples import Place
 from analysis.statistics.searches import variance_over_searches
@@ -340,6 +341,7 @@ def dev_table(evidence: Evidence) -> Table:
             *notes.seed_notes(rows),
             *notes.own_task_notes(evidence.studies),
             *notes.family_notes(rows),
+            *notes.look_notes(looks_at_seeds(rows)),
             *notes.constant_notes(evidence.unlearned, evidence.nothing_found),
             *notes.sign_notes(rows, compared),
             *notes.comparison_notes(compared),

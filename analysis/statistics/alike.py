@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import Study
+from study.facts.plain_words import counted
 
 
 def choice_of_epoch(cell: Cell) -> str:
@@ -72,14 +73,16 @@ def unlike_groups(rows: Sequence[Row], fact: FamilyFact) -> dict[tuple[tuple[str
     return found
 
 
-def looks_at_seeds(rows: Iterable[Row]) -> list[int]:
-    """The numbers of seeds that the tables of these rows were seen with, ascending, these tables' last."""
-    return max((sorted({seeds for seeds, _ in study.looks}) for study in _studies(rows)), key=len)
+def looks_at_seeds(rows: Iterable[Row]) -> list[str]:
+    """What the tables of these rows were seen with, in ascending order, these tables' own last: `5 seeds`."""
+    seen = max((sorted({seeds for seeds, _ in study.looks}) for study in _studies(rows)), key=len)
+    return [counted(seeds, "seed") for seeds in seen]
 
 
-def looks_at_repeats(rows: Iterable[Row]) -> list[tuple[int, int]]:
-    """The same of their repeated searches: numbers of seeds and of searches."""
-    return max(([look for look in study.looks if look[1] > 1] for study in _studies(rows)), key=len)
+def looks_at_repeats(rows: Iterable[Row]) -> list[str]:
+    """The same of the table of repeated searches: `3 searches of 5 seeds`."""
+    seen = max(([look for look in study.looks if look[1] > 1] for study in _studies(rows)), key=len)
+    return [f"{searches} searches of {counted(seeds, 'seed')}" for seeds, searches in seen]
 
 
 def _studies(rows: Iterable[Row]) -> list[Study]:

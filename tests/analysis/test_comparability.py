@@ -143,13 +143,15 @@ def test_a_table_seen_with_fewer_seeds_pays_for_the_look(tmp_path):
     means = [over_tasks(compared(study))["palbert"] for study in (once, twice)]
     assert means[1].adjusted_p_value == pytest.approx(min(1.0, 2 * means[0].adjusted_p_value))
     assert means[1].test.low < means[0].test.low
-    assert "looked at with" not in texts_of(once)[0]
-    assert "looked at with 5, then 10 seeds, and pays for it: p-values times 2" in texts_of(twice)[0]
+    assert "ooked at with" not in texts_of(once)[0]
+    assert all(
+        "ooked at with 5 seeds, then 10 seeds, and pays for it: p-values times 2" in text for text in texts_of(twice)
+    )
 
 
 def test_the_same_number_of_seeds_seen_again_is_one_look(tmp_path):
     study = predicted_study(tmp_path / "s", METHODS, ["rte"], seen_with=5)
-    assert "looked at with" not in texts_of(study)[0]
+    assert "ooked at with" not in texts_of(study)[0]
 
 
 def test_two_seeds_with_the_same_predictions_are_an_error(tmp_path):
@@ -171,7 +173,8 @@ def test_searches_repeated_after_a_look_pay_for_it(tmp_path):
         journal.begin(launch, plan=replace(plan, asked=replace(plan.asked, search_repeats=number)))
         journal.end(launch)
     rows = rows_in(tmp_path)
-    assert looks_at_repeats(rows) == [(5, 2), (5, 3)] and looks_at_seeds(rows) == [5]
+    assert looks_at_repeats(rows) == ["2 searches of 5 seeds", "3 searches of 5 seeds"]
+    assert looks_at_seeds(rows) == ["5 seeds"]
     one, other = (Repeats([[0.6], [0.62]], resampled, "examples") for resampled in np.zeros((2, 10, 2)))
     found = {("albert", "rte"): one, ("palbert", "rte"): other}
     once, twice = (compare(found, "albert", looks=looks)[0] for looks in (1, 2))
