@@ -227,7 +227,7 @@ class RunningTrial:
         except StopIteration as end:
             row: EpochRow = end.value
         self._epoch = None
-        _check_present(self._folder)
+        self._place.check_held(self._folder)
         self._run.save(self._folder)
         self._clock.save()
         self._place.send_state(self._folder, epoch=row.epoch)
@@ -242,7 +242,7 @@ class RunningTrial:
         predictions = None
         if self._assigned.predictions is not None:
             predictions = self._folder / self._assigned.predictions
-            _check_present(predictions.parent)
+            self._place.check_held(predictions.parent)
         outcome = self._run.outcome(predictions)
         if predictions is None:
             return replace(outcome, model=None)
@@ -263,12 +263,6 @@ class RunningTrial:
             device=device_and_threads(self._device),
             attested=self._attested,
         )
-
-
-def _check_present(folder: Path) -> None:
-    """A folder that is away is not made anew: what is written there would be in the way when it is back."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"folder {folder} is away")
 
 
 class Clock:

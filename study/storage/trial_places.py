@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import os
 import re
 import shutil
 import sys
@@ -42,6 +43,7 @@ R = TypeVar("R")
 
 PREDICTIONS = "predictions.npz"
 DESCRIPTION = "model.json"  # in a model's folder
+HELD_SECONDS = 60.0  # that a process waits for another one to leave the folder of a trial
 OUTAGE_SECONDS = 600.0  # pyarrow itself gives up after some
 MARK = ".launch-"  # how the name of a mark begins
 STATE_NAME = re.compile(r"state-(\d+)-(\d+)\.zip")
@@ -83,6 +85,14 @@ class TrialPlace(ABC):
     @abstractmethod
     def work(self) -> AbstractContextManager[Path]:
         """Worker: the folder that the trial works in on this node, with its newest whole state."""
+
+    def check_held(self, folder: Path) -> None:
+        """Worker: passes if a folder that it writes to is there, and the trial is still its own.
+
+        A folder that is away is not made anew: what is written there would be in the way when it is back.
+        """
+        if not folder.is_dir():
+            raise FileNotFoundError(f"folder {folder} is away")
 
     @abstractmethod
     def send_state(self, folder: Path, *, epoch: int) -> None:
@@ -127,18 +137,40 @@ class TrialFolder(TrialPlace):
     """A trial's place in a folder that every node sees."""
 
     def __init__(self, folder: Path):
-        self._folder = folder
+        self._folder, self._lock, self._held = folder, folder / "trial.lock", 0
 
     @contextmanager
     def work(self) -> Iterator[Path]:
         """The trial's folder, once no other process works in it: an actor whose launcher was killed lives on a bit.
 
-        The launcher has made the folder above it; one that is away (a share that is not mounted) is not made anew.
+        One that lives on for longer, such as on a frozen node, loses it. The launcher has made the folder above it; one
+        that is away (a share that is not mounted) is not made anew.
         """
         self._folder.mkdir(exist_ok=True)
-        with (self._folder / "trial.lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield self._folder
+        deadline = time.monotonic() + HELD_SECONDS
+        while True:
+            with self._lock.open("wb") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        self._lock.unlink(missing_ok=True)  # whoever holds it finds another in its place
+                    time.sleep(0.1)
+                    continue
+                self._held = os.fstat(lock.fileno()).st_ino
+                if self._is_held():  # by nobody else meanwhile
+                    yield self._folder
+                    return
+
+    def check_held(self, folder: Path) -> None:
+        super().check_held(folder)
+        if not self._is_held():
+            raise NotShared(f"{self._folder} is worked in by another process, which took this one for dead")
+
+    def _is_held(self) -> bool:
+        with suppress(FileNotFoundError):
+            return self._lock.stat().st_ino == self._held
+        return False
 
     def send_state(self, folder: Path, *, epoch: int) -> None:
         """Nothing: it is there."""

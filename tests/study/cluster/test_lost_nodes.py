@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +70,25 @@ def test_no_trial_has_failed_where_nodes_were_lost(tmp_path, cluster):
     assert not [event for event in events if isinstance(event, NodeLeftOut | StudyPaused)]
     records = read_records(tmp_path / "study")
     assert [record.status for record in records] == ["completed"] * 3
+
+
+def test_launch_ends_although_a_node_is_frozen(tmp_path, cluster):
+    """A node that answers nobody any more, and that nobody takes away: its trial goes on where others run."""
+    launches = Launches(tmp_path / "study", [*SMALL, "--epochs", "12"], random.Random(0))
+    frozen = cluster.add_node(num_cpus=1)
+    launcher = launches.launch("--address", cluster.address)
+    assert launches.wait_for(1, launcher), launches.printed()
+    raylet = psutil.Process(frozen.all_processes["raylet"][0].process.pid)
+    processes = [raylet, *raylet.children(recursive=True)]
+    for process in processes:
+        process.suspend()
+    cluster.add_node(num_cpus=1)
+    try:
+        launches.finish(launcher)
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+    retried = [event.failure for event in read_events(tmp_path / "study") if isinstance(event, TrialRetried)]
+    assert [failure.cause for failure in retried] == ["preemption"], retried
+    assert [record.status for record in read_records(tmp_path / "study")] == ["completed"] * 3

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -22,7 +23,15 @@ from study.drivers.messages import MESSAGES, AssignedTrial, Assignment
 from study.drivers.trial_actor import MESSAGE, TrialActor
 from study.facts.events import Report
 from study.facts.record import Record
-from study.storage.trial_places import STATE_NAME, TrialObjects, local_model, model_exists, place_at, trial_address
+from study.storage.trial_places import (
+    STATE_NAME,
+    NotShared,
+    TrialObjects,
+    local_model,
+    model_exists,
+    place_at,
+    trial_address,
+)
 from trainables.runs.trial import TrialSpec
 
 
@@ -49,6 +58,30 @@ def test_the_newest_state_comes_back_whole_and_replaces_the_one_before(trial, tm
         )
     states = [name for name in files_under(tmp_path / "bucket/trials/key") if STATE_NAME.fullmatch(name)]
     assert len(states) == 1 and states[0].startswith("state-10-")
+
+
+def test_frozen_process_loses_its_trial_and_writes_no_more(tmp_path, monkeypatch):
+    """Both places stand for processes: a lock is of whoever has opened the file."""
+    monkeypatch.setattr("study.storage.trial_places.HELD_SECONDS", 0.2)
+    frozen, other = (place_at(trial_address(str(tmp_path), "key")) for _ in range(2))
+    (tmp_path / "trials").mkdir()
+    with frozen.work() as folder:
+        frozen.check_held(folder)
+        with other.work() as same:
+            assert same == folder
+            other.check_held(folder)
+            with pytest.raises(NotShared, match="is worked in by another process, which took this one for dead"):
+                frozen.check_held(folder)
+
+
+def test_trial_is_waited_for_while_its_process_leaves(tmp_path):
+    (tmp_path / "trials").mkdir()
+    leaving, other = (place_at(trial_address(str(tmp_path), "key")) for _ in range(2))
+    leaves = leaving.work()
+    folder = leaves.__enter__()
+    threading.Timer(0.3, leaves.__exit__, (None, None, None)).start()
+    with other.work():
+        other.check_held(folder)
 
 
 def test_a_folder_of_the_node_is_gone_when_the_trial_is_let_go(trial):
