@@ -32,7 +32,7 @@ from analysis.tables import tables_of, write_files
 from study.command_line import Command, argument
 from study.facts.plain_words import counted
 from study.facts.record import Record
-from study.facts.study_folder import predictions_file
+from study.facts.study_folder import first_plan_digest, predictions_file
 from study.storage.output_places import check_folder
 from trainables.atomic_files import write_bytes
 from trainables.data.tasks import TASKS
@@ -122,6 +122,7 @@ def report_page(
         completeness=completeness(evidence),
         other_data=notes.other_data(evidence.rows),
         departures=notes.departures([study]),
+        registration=registration(study),
         runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
         provenance=_provenance(study),
     )
@@ -209,6 +210,14 @@ def _picture_html(picture: Picture, image: bytes) -> Markup:
     return Markup(figure).format(
         picture.name, picture.title, picture.alt, base64.b64encode(image).decode(), picture.caption
     )
+
+
+def registration(study: Study) -> str:
+    """Whether somebody else had the digest of the plan before any trial."""
+    digest, places = first_plan_digest(study.folder), [event.place for event in study.facts.registered]
+    if not places:
+        return f"Plan {digest}: not registered before the first trial."
+    return f"Plan {digest}: registered before the first trial, {', '.join(places)}."
 
 
 def _provenance(study: Study) -> dict[str, str]:

@@ -1,21 +1,27 @@
 """Computes anew what a study claims, and names every difference.
 
-python -m analysis.verify runs/NAME ... [--tables FOLDER [--separate]]
+python -m analysis.verify runs/NAME ... [--again N] [--against URI] [--tables FOLDER [--separate]]
 
 Folds the journal, computes the numbers of the confirm trials from their predictions, makes the tables, pictures and
-report again, and compares. Every difference is one line; the exit status is 1 if there is any.
+report again, and compares. `--again` lets stored models answer dev once more, `--against` asks an MLflow what it was
+told. Every difference is one line; the exit status is 1 if there is any.
 
-This finds damage, stale files and edits of single files. It is no signature: someone who edits the journal and makes
-every other file from it leaves nothing to find, except where the predictions contradict the journal.
+docs/certainty.md lists the forgeries that each of these finds, and those that none of them can.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
+
+import numpy as np
 
 from analysis.report import PAGE, report_files
 from analysis.studies.load import Study, load_studies, load_study
@@ -26,30 +32,36 @@ from study.facts.events import FILE as JOURNAL
 from study.facts.plain_words import counted
 from study.facts.record import Record
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import journal_digest, predictions_digest, predictions_file
+from study.facts.study_folder import first_plan_digest, journal_digest, predictions_digest, predictions_file
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import PlanFile, require_plan
-from study.storage.addresses import is_uri
+from study.storage.addresses import is_uri, masked
 from study.storage.trial_places import lies_now
 from trainables.atomic_files import is_unfinished
+from trainables.configuration import Count
 from trainables.schema import Typed, to_plain
 
 PICTURES = "pictures"
 DESCRIPTION = "model.json"
 LONGEST_VALUE = 200  # characters of a value in a line
 NOT_HELD = (
-    "Held: the plan, the journal, predictions, descriptions of models, tables, pictures and the report. Not held, "
-    "because nothing else in the folder gives it: the weights of models, models under a URI, mlflow.db, "
-    "records.jsonl, optuna.journal and the logs. This is no signature: someone who edits the journal and makes "
-    "everything else from it leaves nothing to find, except where predictions contradict the journal."
+    "Compared: the plan, the journal, predictions, descriptions of models, tables, pictures and the report; with "
+    "--again the weights of models, with --against the runs in MLflow. Not compared: models under a URI without "
+    "--again, mlflow.db, records.jsonl, optuna.journal and the logs. What verify cannot know is whether what the whole "
+    "folder agrees on ever happened: that takes models, an MLflow or a git tag that its author could not change."
 )
+# By how much a logit of the same model may differ on another processor; of another precision than float32 the latter.
+SAME_LOGITS, NEAR_LOGITS = 0.01, 0.2
+OTHER_EXITS = 0.01  # share of examples that may leave elsewhere then: those on the edge of the exit's rule
 
 
-def verify(folder: Path) -> list[str]:
+def verify(folder: Path, *, again: int = 0, against: str | None = None) -> list[str]:
     """Everything that has drifted, one line each; empty if all agrees.
 
+    `again`: how many stored models, drawn at random, answer dev again; `against`: address of an MLflow.
+
     Raises:
-        ValueError: the folder has no plan, or no journal.
+        ValueError: the folder has no plan, or the MLflow does not answer.
     """
     try:
         file = require_plan(folder)
@@ -58,26 +70,30 @@ def verify(folder: Path) -> list[str]:
             raise
         return [str(error)]
     if not (folder / JOURNAL).exists():
-        raise ValueError(f"no {JOURNAL} in {folder}; allowed: the folder of a study that a launch has begun to run")
+        return [f"{folder / JOURNAL} is missing: nothing shows where any number comes from"]
     try:
         facts = read_facts(folder)
     except ValueError as error:
         return [str(error)]
-    drift = plan_drift(file, facts)
+    drift = plan_drift(folder, file, facts)
     try:
         study = load_study(folder, facts=facts)
     except ValueError as error:
         return [*drift, f"numbers cannot be made anew: {error}"]
-    tables = tables_drift([study], folder / "tables")
-    return drift + predictions_drift(study, facts) + models_drift(study, facts) + tables + report_drift(study)
+    drift += predictions_drift(study, facts) + models_drift(study, facts)
+    drift += tables_drift([study], folder / "tables") + report_drift(study)
+    drift += answers_drift(study, facts, again) if again else []
+    return drift + (mlflow_drift(folder, against) if against else [])
 
 
 # ---- the plan and the journal
 
 
-def plan_drift(file: PlanFile, facts: StudyFacts) -> list[str]:
+def plan_drift(folder: Path, file: PlanFile, facts: StudyFacts) -> list[str]:
     """Where `plan.json` is not the plan of the journal's last launch. Its own digest is checked where it is read."""
     lines = differences(f"{PLAN}: protocol_hash", file.protocol_hash, file.plan.protocol_hash)
+    for event in facts.registered:
+        lines += differences(f"{JOURNAL}: plan registered as {event.place}", event.digest, first_plan_digest(folder))
     if facts.last_launch is None:
         return [*lines, f"{JOURNAL} has no launch; {PLAN} is compared with nothing"]
     launched = facts.last_launch.began.plan
@@ -119,8 +135,10 @@ def _prediction_lines(study: Study, record: Record) -> list[str]:
 
 def models_drift(study: Study, facts: StudyFacts) -> list[str]:
     """Where the description of a model is not of its record's trial. Models under a URI are not read."""
+    places = sorted((study.folder / "trials").glob("[!.]*"))
+    lines = [f"{place} belongs to no trial of the journal" for place in places if place.name not in facts.trials]
     stored = [record for record in _confirmed(facts) if record.model is not None and not is_uri(record.model)]
-    return [line for record in stored for line in _model_lines(study, record, str(record.model))]
+    return lines + [line for record in stored for line in _model_lines(study, record, str(record.model))]
 
 
 def _model_lines(study: Study, record: Record, model: str) -> list[str]:
@@ -148,6 +166,65 @@ def _confirmed(facts: StudyFacts) -> list[Record]:
 
 def _name(record: Record) -> str:
     return f"{record.arm} {record.phase} seed {record.seed} (key {record.key})"
+
+
+# ---- what has to be asked elsewhere: models, and MLflow
+
+
+def answers_drift(study: Study, facts: StudyFacts, number: int) -> list[str]:
+    """The stored predictions that are not what their models answer now, of so many models drawn at random."""
+    stored = [record for record in _confirmed(facts) if record.model is not None]
+    drawn = random.sample(stored, min(number, len(stored)))
+    if len(drawn) < number:
+        return [
+            f"{study.folder}: {counted(len(stored), 'model')} for --again {number}; allowed: a study with its models"
+        ]
+    with TemporaryDirectory() as folder:
+        to = Path(folder) / "predictions"
+        to.mkdir()
+        keys = [record.key for record in drawn]
+        done = _run("study.predict_dev", str(study.folder), *keys, "--to", str(to))
+        if done.returncode:
+            return [f"stored models cannot answer again: {_message(done)}"]
+        return [line for record in drawn for line in _answer_lines(study, record, replace(study, folder=to.parent))]
+
+
+def _answer_lines(study: Study, record: Record, again: Study) -> list[str]:
+    stored, now = read_predictions(study, record), read_predictions(again, record)
+    path = predictions_file(study.folder, record.key)
+    if stored is None or now is None:
+        return [f"{path} is missing: nothing to compare with the stored model of {_name(record)}"]
+    if stored.examples != now.examples or stored.logits.shape != now.logits.shape:
+        return [f"{path} has other examples than the stored model of {_name(record)} answers"]
+    leaves_elsewhere = stored.exit_layers != now.exit_layers
+    gaps = np.abs(stored.logits - now.logits).max(axis=-1)[~leaves_elsewhere]
+    gap, share = float(gaps.max(initial=0.0)), float(leaves_elsewhere.mean())
+    if gap <= (SAME_LOGITS if record.config.get("precision") == "float32" else NEAR_LOGITS) and share <= OTHER_EXITS:
+        print(f"{_name(record)} answered again: logits differ by {gap:.1g} at most, {share:.1%} leave elsewhere")
+        return []
+    found = f"logits differ by up to {gap:.3g}, {share:.1%} of examples leave elsewhere"
+    return [f"{path} is not what the stored model of {_name(record)} answers: {found}"]
+
+
+def mlflow_drift(folder: Path, uri: str) -> list[str]:
+    """Where the runs in an MLflow are not what the journal says now.
+
+    Raises:
+        ValueError: it does not answer.
+    """
+    done = _run("study.mirror", str(folder), "--tracking-uri", uri, "--compare")
+    if done.returncode not in (0, 1):
+        raise ValueError(f"--against: {_message(done)}")
+    return [f"{masked(uri)}: {line}" for line in done.stdout.splitlines()]
+
+
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of `study`, which may import what `analysis` does not."""
+    return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 # ---- tables, pictures and report
@@ -247,6 +324,8 @@ class Options(Typed, frozen=True, kw_only=True):
     """The options of this command."""
 
     studies: Annotated[list[str], argument("runs/NAME")]
+    again: Annotated[Count, option("let N stored models, drawn at random, answer dev again, and compare", "N")] = 0
+    against: Annotated[str | None, option("compare with the runs in this MLflow", "URI")] = None
     tables: Annotated[str | None, option("tables of all of them, made with analysis.tables --out", "FOLDER")] = None
     separate: Annotated[bool, option("they were made with --separate")] = False
 
@@ -258,7 +337,8 @@ def run(options: Options) -> int:
         raise ValueError("--separate is of the tables of --tables FOLDER; allowed: both or none")
     if options.tables is not None and not Path(options.tables).is_dir():
         raise ValueError(f"--tables {options.tables} is no folder; allowed: what analysis.tables --out has written")
-    statuses = [_print(str(folder), verify(folder), _agreement(folder)) for folder in folders]
+    drifts = {folder: verify(folder, again=options.again, against=options.against) for folder in folders}
+    statuses = [_print(str(folder), drift, _agreement(folder)) for folder, drift in drifts.items()]
     if options.tables is not None:
         drift = _joined_drift(folders, Path(options.tables), separate=options.separate, is_sound=not max(statuses))
         statuses.append(_print(options.tables, drift, "the tables agree with the studies"))

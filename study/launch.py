@@ -28,15 +28,15 @@ from study.decisions.machine_faults import Faults
 from study.decisions.progress import StudyProgress
 from study.decisions.scheduler import Scheduler, arms_of_other_code, reopen_failed, to_reopen
 from study.drivers.driver import end_unsettled
-from study.drivers.provenance import provenance
+from study.drivers.provenance import plan_tag, provenance
 from study.drivers.smoke_steps import SmokeSteps, SmokeStepsFailed
 from study.drivers.watchdog import Stalled, Watchdog
 from study.facts.attestation import Provenance
-from study.facts.events import LaunchStatus, SmokeStepFailed, utc_now
+from study.facts.events import LaunchStatus, PlanRegistered, SmokeStepFailed, utc_now
 from study.facts.journal import Journal
 from study.facts.plain_words import counted, first_of, for_screen, on_screen
 from study.facts.study_facts import StudyFacts, read_facts
-from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, answer
+from study.facts.study_folder import ANSWER, BROWSE, DEV_TABLE, WORKERS_LOG, answer, first_plan_digest
 from study.forecast import describe_time_limit, forecast_plan, measured_in
 from study.launch_options import (
     DESCRIPTION,
@@ -353,6 +353,11 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
         print(on_screen(line, sys.stdout))
     for line in departures_in_words(resolved):
         print(line)
+    if study.earlier is None and not study.unchecked:
+        tag = f"plan-{digest(to_plain(resolved))}"
+        print(
+            on_screen(f"to register this plan before its first trial: git tag {tag}, pushed; or --register", sys.stdout)
+        )
     if study.unchecked:
         words = f"not checked, because the hub cannot be reached: {', '.join(study.unchecked)}"
         print(on_screen(words, sys.stdout))
@@ -395,6 +400,8 @@ def run_study(study: Study, options: LaunchOptions) -> int:
         code, faults = provenance(), Faults(max_failures=options.max_failures)
         limit, arms = options.max_gpu_hours, launched_arms(study, options)
         scheduler = Scheduler(study.resolved, journal, code, max_gpu_hours=limit, faults=faults, launched=arms)
+        if options.register and journal.facts.trials:
+            raise ValueError(f"--register: {folder} has trials already; allowed: before the first trial of a study")
         last = journal.facts.last_launch
         is_reported = last is not None and last.ended is not None and last.ended.status == "complete"  # else killed
         reopened = to_reopen(scheduler.progress, code, asked=options.retry_failed)
@@ -483,6 +490,8 @@ def _launch(
     elsewhere = None if storage == str(folder.resolve()) else storage
     scheduler.begin_launch(command=command_line(), host=socket.gethostname(), pid=os.getpid(), storage=elsewhere)
     reopen_failed(journal, scheduler.progress, scheduler.provenance, asked=options.retry_failed)
+    if not scheduler.facts.trials:
+        _register(scheduler, journal, folder, options)
     uri = options.tracking_uri or ""  # the study's own store
     if silence := silence_of(uri):
         _warn([f"{_unanswered(uri, silence)}; the study goes on, and its runs come there once it does"])
@@ -493,6 +502,26 @@ def _launch(
     if mirror and not silence_of(uri):
         wait_for_mirror(mirror)
     return said
+
+
+def _register(scheduler: Scheduler, journal: Journal, folder: Path, options: LaunchOptions) -> None:
+    """Notes in the journal who has the digest of the first launch's plan before any trial.
+
+    Raises:
+        ValueError: --register, and the plan could not be written to MLflow.
+    """
+    digest_of_plan = first_plan_digest(folder)
+    places = [f"git tag {tag}" for tag in (plan_tag(digest_of_plan),) if tag]
+    if options.register and options.tracking_uri:
+        where = [str(folder), "--tracking-uri", options.tracking_uri, "--patience", "10"]
+        done = subprocess.run(
+            [sys.executable, "-m", "study.mirror", *where], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            scheduler.end_launch("interrupted")
+            raise ValueError(f"--register: {done.stderr.strip()}; no trial was started")
+        places.append(f"MLflow {masked(options.tracking_uri)}")
+    journal.append(*(PlanRegistered(time=journal.now(), digest=digest_of_plan, place=place) for place in places))
 
 
 def _run_trials(

@@ -103,6 +103,7 @@ _COMPARE = "a study that tests methods, not chosen configurations: " + " ".join(
     f"--{name.replace('_', '-')} {number}" for name, number in COMPARING_METHODS.items()
 )
 _STORAGE = "states and models of trials: s3://BUCKET/PATH, gs://..., or a folder all nodes see; default: the study's"
+_REGISTER = "before the first trial, put the plan's digest into MLflow; a git tag that --dry-run names is found anyway"
 _DRIVER = "who runs the trials; local: processes of the launch, on this machine; default: ray, or local where it is not"
 _ADDRESS = "of a Ray cluster (auto, ray://HOST:PORT); default: RAY_ADDRESS, or else Ray on this machine alone"
 _GPUS = "may be a fraction: 0.25 lets four trials share a GPU; default: 1 if there are any"
@@ -174,6 +175,7 @@ class PlaceOptions(StudyOptions, frozen=True, kw_only=True):
     out: Annotated[str | None, option(f"default: {OUT}", "FOLDER")] = None
     storage: Annotated[str | None, option(_STORAGE, "PATH_OR_URI")] = None
     tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI|none")] = None
+    register: Annotated[bool, option(_REGISTER)] = False
 
 
 class LaunchOptions(PlaceOptions, frozen=True, kw_only=True):
@@ -274,6 +276,8 @@ def _check_places(options: LaunchOptions) -> None:
         check_folder("--out", Path(options.out))
     if options.storage and not is_uri(storage_address(options.storage)):
         check_folder("--storage", Path(options.storage))
+    if options.register and options.tracking_uri in (None, "none"):
+        raise ValueError("--register needs an MLflow that others keep too; allowed: with --tracking-uri URI")
     if options.tracking_uri not in (None, "none"):
         tracking_address(options.tracking_uri)
         if not is_installed("mlflow"):

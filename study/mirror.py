@@ -8,11 +8,13 @@ it was.
 from __future__ import annotations
 
 import hashlib
+import math
 import shlex
 import socket
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -26,9 +28,17 @@ from study.facts.events import EpochReported
 from study.facts.json_lines import Tail
 from study.facts.plain_words import counted
 from study.facts.study_facts import StudyFacts, apply_line
-from study.facts.study_folder import BROWSE, dev_table, journal_digest, mean_intervals
+from study.facts.study_folder import BROWSE, dev_table, first_plan_digest, journal_digest, mean_intervals
 from study.mlflow_mirror.run_content import Run, StudyRuns
-from study.mlflow_mirror.tracking import Tracking, default_uri, is_fatal, outages, prepare_environment, reason
+from study.mlflow_mirror.tracking import (
+    Tracking,
+    default_uri,
+    is_fatal,
+    outages,
+    prepare_environment,
+    read_runs,
+    reason,
+)
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.screen.words import python
 from study.storage.addresses import TRACKING_DEFAULT, TRACKING_WORDS, masked, tracking_address
@@ -87,7 +97,7 @@ class Mirror:
         if self.tracking is None:
             folder = self.folder.resolve()
             self.tracking = Tracking(
-                self.uri, experiment=folder.name, study_id=self._study_id(), artifacts=folder / "mlartifacts"
+                self.uri, experiment=folder.name, study_id=self.study_id, artifacts=folder / "mlartifacts"
             )
         for run in self.runs(final=final):
             self.tracking.write(run)
@@ -97,13 +107,15 @@ class Mirror:
         intervals = mean_intervals(self.folder) if final else {}
         runs = StudyRuns(self.folder.resolve().name, require_plan(self.folder), self.facts, self.reports, intervals)
         files, journal = (self._files(), journal_digest(self.folder)) if final else ({}, None)
+        plan = first_plan_digest(self.folder)
         return [
-            runs.study(files=files, note=dev_table(self.folder), journal=journal),
+            runs.study(files=files, note=dev_table(self.folder), plan=plan, journal=journal),
             *(runs.arm(name) for name, facts in self.facts.arms.items() if facts.trials),
             *(runs.trial(key) for key in self.facts.trials),
         ]
 
-    def _study_id(self) -> str:
+    @property
+    def study_id(self) -> str:
         """Tells this study from others of its name: a digest of the first line ever written to its journal."""
         with (self.folder / events.FILE).open("rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()[:12]
@@ -147,6 +159,53 @@ def mirror(folder: Path, uri: str, *, follow: bool = False, patience: float = 60
                 print(f"{masked(uri)} is away: {reason(error)}; trying again {until}", file=sys.stderr, flush=True)
             mirrored.tracking, is_away = None, True
         time.sleep(POLL_SECONDS)
+
+
+# ---- what a store says against the journal
+
+
+def contradictions(mirrored: Mirror) -> list[str]:
+    """The differences of the store's runs from the journal, one line each; nothing is written.
+
+    Compared are the first launch's plan, as many lines of the journal as it had then, the trials, and the numbers of
+    those that have ended.
+    """
+    stored, trials = read_runs(mirrored.uri, mirrored.study_id), mirrored.facts.trials
+    if "study" not in stored:
+        return [f"no study has a journal that begins with this line (study_id {mirrored.study_id})"]
+    lines = _contradicted_tags(mirrored.folder, stored["study"].tags)
+    for key, found in stored.items():
+        if found.tags["level"] == "trial" and key not in trials:
+            lines.append(f"trial {key} of {found.tags['arm']} is in no line of the journal")
+    for run in mirrored.runs(final=False):
+        if run.key in trials and run.key not in stored:
+            lines.append(f"trial {run.key} of {run.parent} is missing")
+        elif run.key in trials and trials[run.key].record:
+            last = _numbers((point.name, point.value) for point in run.points)
+            told = _numbers(stored[run.key].metrics.items())
+            differing = [name for name in sorted(last.keys() | told.keys()) if last.get(name) != told.get(name)]
+            lines += [
+                f"trial {run.key} of {run.parent} has {name} {told.get(name)}; in the journal {last.get(name)}"
+                for name in differing
+            ]
+    return lines
+
+
+def _numbers(points: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The last value of each metric that is no curve: what was reported before a restart stays in a curve."""
+    return {name: value for name, value in points if math.isfinite(value) and not name.startswith("epoch/")}
+
+
+def _contradicted_tags(folder: Path, tags: dict[str, str]) -> list[str]:
+    """The differences of the digests of plan and journal."""
+    plan, journal = tags.get("plan"), tags.get("journal", "")
+    lines = [f"the first launch's plan is {plan}; in the journal {first_plan_digest(folder)}"]
+    lines *= plan != first_plan_digest(folder)
+    if not journal:
+        return [*lines, "no digest of the journal: it is written once a launch is over"]
+    number = int(journal.split()[1])
+    now = journal_digest(folder, first=number).describe()
+    return lines + [f"the journal's first {number} lines were {journal}; now {now}"] * (now != journal)
 
 
 # ---- how to look at the runs
@@ -207,6 +266,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     folder: Annotated[str, argument("runs/NAME", "the study's folder")]
     tracking_uri: Annotated[str | None, option(f"{TRACKING_WORDS}; {TRACKING_DEFAULT}", "URI")] = None
+    compare: Annotated[bool, option("print where the runs there differ from the journal, and write nothing")] = False
     follow: Annotated[bool, option("go on until the study's launch is over")] = False
     register: Annotated[bool, option("register the confirm models of each arm afterwards")] = False
     include: Annotated[str | None, option(f"with --register: {INCLUDE_NOW}", "FOLDER")] = None
@@ -214,13 +274,15 @@ class Options(Typed, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """0 if all is mirrored, 1 if the store was away or the study is being mirrored, 2 for bad usage."""
+    """0 if all is mirrored, or does not differ, 1 if it differs, the store was away or another mirrors, else 2."""
     folder = Path(options.folder)
     uri = tracking_address(options.tracking_uri) if options.tracking_uri else default_uri(folder)
     if not (folder / events.FILE).exists():
         raise ValueError(f"no {events.FILE} in {folder}; allowed: the folder of a study")
     require_plan(folder)  # before a store is made
     prepare_environment()
+    if options.compare:
+        return _compare(folder, uri)
     began = time.monotonic()
     try:
         with FileLock(folder / "mirror.lock", timeout=LOCK_SECONDS if options.follow else 0):
@@ -240,6 +302,22 @@ def run(options: Options) -> int:
     write_text(folder / BROWSE, "".join(f"{line}\n" for line in lines))
     print("\n".join(lines))
     return 0
+
+
+def _compare(folder: Path, uri: str) -> int:
+    """Prints every difference; 1 if there is any."""
+    from sqlalchemy.engine import make_url
+
+    if uri.startswith("sqlite") and not Path(make_url(uri).database or "").is_file():
+        raise ValueError(f"{uri} is no file; allowed: a store that the study was mirrored into")
+    mirrored = Mirror(folder, uri)
+    mirrored.read()
+    try:
+        lines = contradictions(mirrored)
+    except outages() as error:
+        raise ValueError(f"{masked(uri)} is away, or refuses: {reason(error)}") from None
+    print("".join(f"{line}\n" for line in lines), end="")
+    return 1 if lines else 0
 
 
 def register_models(mirrored: Mirror, *, include: str | None = None) -> None:

@@ -64,7 +64,7 @@ def _selection_in_words(rows: Sequence[Row]) -> str:
 
 
 def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
-    """One paragraph: how the numbers were selected, every other rule, the hash, and the data."""
+    """One paragraph: how the numbers were selected, every other rule, the data, and what they were made of."""
     rules, plans = studies[0].protocol, [study.file.plan for study in studies]
     asha = rules.early_stopping
     samples = max((arm.samples for study in studies for arm in study.file.plan.arms), default=0)
@@ -75,6 +75,7 @@ def protocol_in_words(studies: Sequence[Study], rows: Sequence[Row]) -> str:
         f"early stopping of search trials {f'by ASHA (grace {asha.grace}, factor {asha.factor})' if asha else 'none'}",
         f"profile {', '.join(dict.fromkeys(plan.asked.profile for plan in plans))}",
         f"data {', '.join(dict.fromkeys(plan.data for plan in plans))}",
+        f"journal {', '.join(study.journal.short for study in studies)}",
     ]
     if rules.search_precision is not UNSET:
         repeated = "the best configuration repeated in the precision that its method fixes"

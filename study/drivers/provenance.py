@@ -64,6 +64,16 @@ def git_commit() -> str | None:
     return f"{commit.strip()}{'-dirty' * bool(changes.strip())}"
 
 
+def plan_tag(plan: str) -> str | None:
+    """The git tag `plan-DIGEST` of the repository that the command is given in, if it has one."""
+    tag = f"plan-{plan}"
+    try:
+        listed = subprocess.run(["git", "tag", "--list", tag], capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return None
+    return tag if listed.strip() == tag else None
+
+
 def code_digest(folders: Iterable[Path]) -> str:
     """Hash of names and content of the Python files under these folders; 16 hexadecimal digits."""
     digest = hashlib.sha256()

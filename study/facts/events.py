@@ -71,6 +71,13 @@ class LaunchEnded(BaseEvent, frozen=True, kw_only=True):
     status: LaunchStatus
 
 
+class PlanRegistered(BaseEvent, frozen=True, kw_only=True):
+    """Somebody else holds the digest of the plan of the launch under way; counts only before the first trial."""
+
+    digest: str
+    place: str  # a git tag, or the address of an MLflow
+
+
 class StartChosen(BaseEvent, frozen=True, kw_only=True):
     """The model that all trials of an arm begin from, for good."""
 
@@ -230,6 +237,7 @@ class ConfirmClosed(BaseEvent, frozen=True, kw_only=True):
 Event = (
     LaunchBegan
     | LaunchEnded
+    | PlanRegistered
     | StartChosen
     | TrialStarted
     | EpochReported

@@ -26,6 +26,7 @@ from study.facts.events import (
     LaunchEnded,
     NodeLeftOut,
     NodeTakenBack,
+    PlanRegistered,
     Process,
     SearchClosed,
     SmokeStepFailed,
@@ -219,6 +220,7 @@ class StudyFacts:
     def __init__(self) -> None:
         self.launches: dict[int, LaunchFacts] = {}
         self.plan: ResolvedPlan | None = None  # of the last launch
+        self.registered: list[PlanRegistered] = []  # before the first trial
         self.arms: defaultdict[str, ArmFacts] = defaultdict(ArmFacts)
         self.trials: dict[str, TrialFacts] = {}
         self.under_way: dict[str, TrialFacts] = {}  # trials that were started and have not ended
@@ -263,6 +265,8 @@ class StudyFacts:
                 if event.launch not in self.launches:
                     raise ValueError(f"launch {event.launch} never began")
                 self.launches[event.launch].ended = event
+            case PlanRegistered():
+                self.registered += [event] * (not self.trials)
             case StartChosen():
                 self.arm(event.arm).start = event
             case TrialRetried():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from study.facts.events import FILE
 from study.facts.plain_words import counted
+from study.plans.resolved_plan import digest
 
 RECORDS = "records.jsonl"  # an export
 DEV_TABLE = "tables/dev.md"  # written by `analysis`
@@ -16,7 +17,7 @@ DEV_NUMBERS = "tables/dev.json"  # likewise: its numbers in full
 ANSWER = "tables/answer.md"  # likewise
 BROWSE = "browse.txt"  # written by `study.mirror`: how to look at the runs
 WORKERS_LOG = "workers.log"  # what the processes that train print
-_ENDED = b'{"event":"launch_ended"'
+_BEGAN, _ENDED, _STARTED = (b'{"event":"%b"' % name for name in (b"launch_began", b"launch_ended", b"trial_started"))
 
 
 def dev_table(folder: Path) -> str:
@@ -51,18 +52,36 @@ class JournalDigest:
         """Both as text: `3f2a...c8, 412 lines`, the digest in full."""
         return f"{self.sha256}, {counted(self.lines, 'line')}"
 
+    @property
+    def short(self) -> str:
+        """As captions have it: the digest's first 16 digits and the lines."""
+        return f"{self.sha256[:16]} ({counted(self.lines, 'line')})"
 
-def journal_digest(folder: Path) -> JournalDigest:
+
+def journal_digest(folder: Path, *, first: int | None = None) -> JournalDigest:
     """SHA-256 and number of the journal's whole lines, as `head -n LINES events.jsonl | sha256sum` prints it.
 
-    A last `launch_ended` is left out: a launch writes it once its tables and its report stand.
+    A last `launch_ended` is left out: a launch writes it once its tables and its report stand. `first`: of so many
+    lines at most, which were all that there were at some time.
     """
     path = folder / FILE
     content = path.read_bytes() if path.exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
     if lines and lines[-1].startswith(_ENDED):
         lines.pop()
+    lines = lines[:first]
     return JournalDigest(hashlib.sha256(b"".join(lines)).hexdigest(), len(lines))
+
+
+def first_plan_digest(folder: Path) -> str:
+    """The digest of the plan that the first trial started under, as the journal has it; "" before any launch."""
+    plan = None
+    with (folder / FILE).open("rb") as file:
+        for line in file:
+            if line.startswith(_STARTED) or not line.endswith(b"\n"):
+                break
+            plan = json.loads(line)["plan"] if line.startswith(_BEGAN) else plan
+    return digest(plan) if plan else ""
 
 
 def predictions_file(folder: Path, key: str) -> Path:

@@ -172,10 +172,12 @@ class StudyRuns:
             points=tuple(self._arm_points(arm)) if arm.confirmed and status == "completed" else (),
         )
 
-    def study(self, *, files: dict[str, tuple[str, ...]], note: str, journal: JournalDigest | None = None) -> Run:
+    def study(
+        self, *, files: dict[str, tuple[str, ...]], note: str, plan: str = "", journal: JournalDigest | None = None
+    ) -> Run:
         """`files`: artifact folder -> paths; `note`: Markdown that MLflow shows as the run's description.
 
-        `journal`: once the launch is over.
+        `plan`: the digest of the first launch's plan; `journal`: once the launch is over.
         """
         last = self.facts.last_launch
         assert last is not None, "a study without a launch"
@@ -184,7 +186,7 @@ class StudyRuns:
         tags = self._tags("study", status)
         tags |= {"mlflow.note.content": note, "trials": _counts(statuses)}
         tags |= {"command": last.began.command, "launches": str(last.began.launch)}
-        tags |= {"journal": journal.describe()} if journal else {}
+        tags |= {"plan": plan, **({"journal": journal.describe()} if journal else {})}
         return Run(
             key="study",
             name=self.name,

@@ -13,7 +13,7 @@ import logging
 import os
 import ssl
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -103,6 +103,41 @@ def count_experiments(uri: str) -> int:
     return len(MlflowClient(tracking_uri=uri).search_experiments(max_results=1000))
 
 
+@dataclass(frozen=True)
+class StoredRun:
+    """What a store holds of one run."""
+
+    tags: dict[str, str]
+    metrics: dict[str, float]  # the last point of each
+
+
+def read_runs(uri: str, study_id: str) -> dict[str, StoredRun]:
+    """The runs of a study by key, in whatever experiment they are; nothing is written."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = _search(client, experiments, study_id)
+    return {run.data.tags["key"]: StoredRun(run.data.tags, run.data.metrics) for run in runs}
+
+
+def _search(client: Any, experiments: list[str], study_id: str) -> Iterator[Any]:
+    """The runs of the study in these experiments, page by page, in the order in which they began."""
+    token = None
+    while True:
+        page = client.search_runs(
+            experiments,
+            f"tags.study_id = '{study_id}'",
+            max_results=RUNS_PER_PAGE,
+            order_by=["attributes.start_time ASC"],
+            page_token=token,
+        )
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
 class Tracking:
     """The runs of one study in one tracking store. Any method may raise `outages()` when the store is away."""
 
@@ -116,7 +151,7 @@ class Tracking:
         self.run_ids: dict[str, str] = {}  # by key
         self._finished: dict[str, str] = {}  # key of each run that is as it should be -> digest of its content
         self._sent: dict[str, set[Point]] = {}  # by key, of runs that go on
-        for run in self._search_runs():
+        for run in _search(self.client, [self.experiment_id], study_id):
             self._remember(run)
 
     def write(self, run: Run) -> None:
@@ -153,21 +188,6 @@ class Tracking:
         if experiment.lifecycle_stage == "deleted":
             self.client.restore_experiment(experiment.experiment_id)
         return experiment.experiment_id
-
-    def _search_runs(self) -> Iterator[Any]:
-        token = None
-        while True:
-            page = self.client.search_runs(
-                [self.experiment_id],
-                f"tags.study_id = '{self.study_id}'",
-                max_results=RUNS_PER_PAGE,
-                order_by=["attributes.start_time ASC"],
-                page_token=token,
-            )
-            yield from page
-            token = page.token
-            if not token:
-                return
 
     def _remember(self, run: Any) -> None:
         key = run.data.tags["key"]

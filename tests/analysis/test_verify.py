@@ -88,10 +88,10 @@ def test_folder_without_a_plan_is_no_study(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().err == f"analysis.verify: no plan.json in {tmp_path}; allowed: the folder of a study\n"
 
 
-def test_folder_without_a_journal_is_no_study(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_journal_is_a_drift(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (study / FILE).unlink()
-    assert main([str(study)]) == 2
-    assert f"analysis.verify: no events.jsonl in {study}; allowed: the folder of a study" in capsys.readouterr().err
+    assert main([str(study)]) == 1
+    assert capsys.readouterr().err.startswith(f"drift: {study / FILE} is missing: nothing shows where any number")
 
 
 def test_help_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +99,7 @@ def test_help_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    assert said.count("\n") < 30 and "the weights of models" in said and "no signature" in said
+    assert said.count("\n") < 30 and "the weights of models" in said and "What verify cannot know" in said
 
 
 # ---- an edit of each kind

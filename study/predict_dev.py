@@ -1,0 +1,63 @@
+"""Answers dev again with stored models of a study: `python -m study.predict_dev runs/NAME KEY ... --to FOLDER`.
+
+Writes `KEY.npz` for each trial, as its confirm trial wrote it. `analysis.verify --again` runs this and compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from study.chosen_models import ModelChoice, chosen_model
+from study.command_line import Command, argument, option
+from study.facts.record import Record
+from study.plans.plan_file import include_for, require_plan
+from study.storage.trial_places import local_model
+from trainables.schema import Typed
+
+
+class Options(Typed, frozen=True, kw_only=True):
+    """The options of this command."""
+
+    study: Annotated[str, argument("runs/NAME", "the study's folder")]
+    trials: Annotated[list[str], argument("KEY", "a completed confirm trial")]
+    to: Annotated[str, option("an existing folder for the answers", "FOLDER")]
+
+
+def run(options: Options) -> int:
+    """0 if all answers are written, 2 if a model or its data are not there."""
+    folder = Path(options.study)
+    for key in options.trials:
+        record = chosen_model(folder, ModelChoice(trial=key))
+        include_for(record.method, require_plan(folder).plan.asked, None)
+        with local_model(record.model or "") as model:
+            _answer(record, model, Path(options.to) / f"{key}.npz")
+    return 0
+
+
+def _answer(record: Record, model: Path, path: Path) -> None:
+    """Writes what the model says of dev, evaluated in one pass over all layers as after its epoch."""
+    import torch
+
+    from trainables.data.examples import load_examples
+    from trainables.runs.evaluation import evaluate, full_depth_outputs, write_predictions
+    from trainables.runs.random_numbers import own_generator
+    from trainables.runs.trained_model import load_trained
+    from trainables.runs.training import EVALUATION_FACTOR
+    from trainables.sources import cache_folder
+
+    trained = load_trained(model, "cuda" if torch.cuda.is_available() else "cpu")
+    spec, config, task = trained.spec, trained.config, trained.task
+    splits, length = task.dev_splits, config.max_length
+    dev = load_examples(task, splits, spec.data, trained.tokenizer, max_length=length, cache=cache_folder())
+    outputs = full_depth_outputs(trained.model, dev, EVALUATION_FACTOR * config.batch_size)
+    generator = own_generator(spec.seed, "exits", record.epoch or 0)
+    evaluation = evaluate(trained.model.exit_rule, outputs, task, dev, generator=generator)
+    write_predictions(path, trained.model, task, dev, evaluation)
+
+
+main = Command("study.predict_dev", Options, __doc__ or "", run)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""A plan that others know before its first trial: pytest tests/study/test_registration.py"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.launches import WITHOUT_RAY
+from helpers.mlflow_stores import free_port
+from helpers.places import PATIENCE_SECONDS, ROOT
+
+from analysis.report import registration
+from analysis.studies.load import load_study
+from study.facts.study_facts import read_facts
+from study.facts.study_folder import first_plan_digest
+from study.launch import main
+from study.mirror import Mirror
+from study.mlflow_mirror.tracking import read_runs
+
+pytestmark = pytest.mark.slow
+
+STUDY = ["--method", "albert", "--task", "rte", "--samples", "0", "--seeds", "1", "--epochs", "1", "--name", "mine"]
+
+
+def launch(place: Path, *more: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """A launch that is given in the folder; its study lies there too."""
+    command = [sys.executable, "-m", "study.launch", *STUDY, *more]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def test_tag_that_the_dry_run_names_registers_the_plan(tmp_path: Path) -> None:
+    printed = launch(tmp_path, "--dry-run").stdout
+    (command,) = re.findall(
+        r"^to register this plan before its first trial: (git tag plan-\w{16}), pushed;", printed, re.M
+    )
+    author = "-c user.name=a -c user.email=a@b"
+    subprocess.run(
+        f"git init -q . && git {author} commit -q --allow-empty -m a && {command}", shell=True, cwd=tmp_path, check=True
+    )
+    launch(tmp_path, *WITHOUT_RAY, "--tracking-uri", "none")
+    folder = tmp_path / "runs" / "mine"
+    (event,) = read_facts(folder).registered
+    assert event.place == command
+    assert event.digest == first_plan_digest(folder) == command.rpartition("-")[2]
+    assert registration(load_study(folder)) == f"Plan {event.digest}: registered before the first trial, {command}."
+    assert f"registered before the first trial, {command}." in (folder / "report.html").read_text()
+
+
+def test_register_option_puts_the_plan_into_mlflow_first(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/others.db"
+    launch(tmp_path, *WITHOUT_RAY, "--register", "--tracking-uri", uri)
+    folder = tmp_path / "runs" / "mine"
+    (event,) = read_facts(folder).registered
+    assert event.place == f"MLflow {uri}"
+    assert read_runs(uri, Mirror(folder, uri).study_id)["study"].tags["plan"] == event.digest
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    assert ['"plan_registered"' in line for line in lines[:3]] == [False, True, False]
+
+
+def test_launch_ends_before_any_trial_if_mlflow_refuses(tmp_path: Path) -> None:
+    gone = f"http://127.0.0.1:{free_port()}"
+    said = launch(tmp_path, *WITHOUT_RAY, "--register", "--tracking-uri", gone, status=2).stderr
+    assert "study.launch: --register: " in said and said.rstrip().endswith("; no trial was started")
+    assert not read_facts(tmp_path / "runs" / "mine").trials
+    assert registration(load_study(tmp_path / "runs" / "mine")).endswith(": not registered before the first trial.")
+
+
+def test_register_without_an_mlflow_of_others_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*STUDY, "--register"]) == 2
+    assert (
+        "--register needs an MLflow that others keep too; allowed: with --tracking-uri URI" in capsys.readouterr().err
+    )
