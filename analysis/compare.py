@@ -18,10 +18,11 @@ from typing import Annotated
 import numpy as np
 
 from analysis.layouts.certainty_tables import with_baseline, without_baseline
+from analysis.layouts.evidence import mean_entry
 from analysis.layouts.rendering import render
-from analysis.layouts.table import POINTS_RANGE, Entry, Line, Table
+from analysis.layouts.table import Entry, Line, Table
 from analysis.statistics.comparisons import compare
-from analysis.statistics.samples import Place, Sample, resample
+from analysis.statistics.samples import Place, Sample, mean_facts, resample
 from analysis.studies.given_predictions import COLUMNS, ENDINGS, meant_metric, read_answers
 from analysis.tables import table_files
 from study.command_line import Command, argument, option
@@ -56,9 +57,8 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
     seeds = max(len(sample.scores) for sample in samples.values())
     entries: dict[str, dict[str, Entry]] = {}
     for (method, task), sample in samples.items():
-        interval, number = sample.mean_interval, len(sample.scores)
-        mean = POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
-        entries.setdefault(method, {})[task] = replace(mean, n=number, off_protocol=number != seeds)
+        number = len(sample.scores)
+        entries.setdefault(method, {})[task] = replace(mean_entry(sample), n=number, off_protocol=number != seeds)
     scored = ", ".join(f"{task.title} by {metric_words(task)}" for task in tasks.values())
     return Table(
         name="scores",
@@ -73,6 +73,7 @@ def _scores(samples: Mapping[Place, Sample]) -> Table:
             if (equal := equal_pairs(sample))
             for number in [len(sample.scores) * (len(sample.scores) - 1) // 2]
         ],
+        sidecar={"means": mean_facts(samples)},
     )
 
 

@@ -8,8 +8,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from analysis.layouts.notes import pretraining_facts, seed_notes, seeds_in_words
-from analysis.layouts.table import POINTS, Column, Entry, Line, Subject, Table, fill, headings
+from analysis.layouts.table import POINTS, POINTS_RANGE, Column, Entry, Line, Subject, Table, fill, headings
 from analysis.statistics.alike import are_alike, looks_at_repeats, looks_at_seeds
 from analysis.statistics.comparisons import Comparison, Repeats, baseline_row, compare, repeats_of_rows
 from analysis.statistics.exits import Exits, read_exits
@@ -187,6 +189,12 @@ def over_seeds(cell: Cell, entry: Entry) -> Entry:
 def median_entry(cell: Cell) -> Entry:
     """The cell's number in the tables: the median over the seeds."""
     return over_seeds(cell, POINTS.entry(cell.median))
+
+
+def mean_entry(sample: Sample) -> Entry:
+    """The mean over the seeds, with its interval."""
+    interval = sample.mean_interval
+    return POINTS_RANGE.entry(float(np.mean(sample.scores)), interval.low, interval.high)
 
 
 def mark_meanings(baseline: str | None) -> dict[str, str]:

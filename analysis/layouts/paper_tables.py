@@ -33,6 +33,7 @@ from analysis.layouts.evidence import (
     Evidence,
     make_table,
     mark_meanings,
+    mean_entry,
     median_entry,
     over_seeds,
     task_columns,
@@ -41,7 +42,6 @@ from analysis.layouts.table import (
     DEVIATION,
     HUNDREDTHS,
     POINTS,
-    POINTS_RANGE,
     TENTHS,
     WHOLE,
     Block,
@@ -54,7 +54,7 @@ from analysis.layouts.table import (
 )
 from analysis.statistics.alike import looks_at_seeds
 from analysis.statistics.costs import ledger_notes, row_ledger, speed_facts, speed_up
-from analysis.statistics.samples import Place
+from analysis.statistics.samples import Place, mean_facts
 from analysis.statistics.searches import variance_over_searches
 from analysis.statistics.verdicts import Verdict, Word, verdict
 from analysis.studies.cells import Cell, Row
@@ -350,10 +350,7 @@ def dev_table(evidence: Evidence) -> Table:
         ],
         further={
             "macro": {row.label: macro(row) for row in rows},
-            "means": [
-                {"row": row, "task": task, "mean": float(np.mean(sample.scores)), **vars(sample.mean_interval)}
-                for (row, task), sample in evidence.samples.items()
-            ],
+            "means": mean_facts(evidence.samples),
             "comparisons": [comparison.to_json() for comparison in compared],
             "compute": [entry.to_json() for entry in ledger],
         },
@@ -370,11 +367,7 @@ def _cell_marks(evidence: Evidence) -> dict[Place, str]:
 
 def _mean_line(evidence: Evidence, row: Row) -> Line:
     samples = {task: evidence.samples.get((row.label, task)) for task in row.cells}
-    entries = {
-        task: POINTS_RANGE.entry(float(np.mean(sample.scores)), sample.mean_interval.low, sample.mean_interval.high)
-        for task, sample in samples.items()
-        if sample is not None
-    }
+    entries = {task: mean_entry(sample) for task, sample in samples.items() if sample is not None}
     return Line(f"{row.label}, mean", entries, source="mean")
 
 

@@ -68,6 +68,14 @@ class Sample:
         return uncertainty.bootstrap_interval(self.resampled.mean(axis=1))
 
 
+def mean_facts(samples: Mapping[Place, Sample]) -> list[dict[str, object]]:
+    """The mean score of each sample with its interval, for a table's sidecar."""
+    return [
+        {"row": row, "task": task, "mean": float(np.mean(sample.scores)), **vars(sample.mean_interval)}
+        for (row, task), sample in samples.items()
+    ]
+
+
 def draw_samples(rows: list[Row]) -> dict[Place, Sample]:
     """A sample of every cell of at least two seeds that all have stored predictions for the same examples.
 
