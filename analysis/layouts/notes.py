@@ -10,7 +10,6 @@ import numpy as np
 from msgspec import UNSET
 
 from analysis.layouts.table import DIFFERENCE, POINTS
-from analysis.statistics import uncertainty
 from analysis.statistics.alike import FACTS_OF_FAMILY, choice_of_epoch, unlike_groups
 from analysis.statistics.comparisons import (
     DETECTABLE_RANGE,
@@ -130,24 +129,18 @@ def seed_notes(rows: list[Row]) -> list[str]:
 
 def sampled_exit_notes(rows: list[Row]) -> list[str]:
     """A line for every row with a sampled exit: the spread over its draws, apart from the spread over seeds."""
-    notes = []
-    for row in rows:
-        spreads = {task: spread for task, cell in row.cells.items() if (spread := _spread_of_draws(cell)) is not None}
-        texts = [
-            f"{TASKS[task].title} {POINTS.text(within)} / {POINTS.text(over)}"
-            for task, (within, over) in spreads.items()
-        ]
-        if texts:
-            head = "sampled exit, standard deviation over draws of one model / over seeds"
-            notes.append(f"{row.label}: {head}: {', '.join(texts)}")
-    return notes
+    head = "sampled exit, standard deviation over draws of one model / over seeds"
+    spreads = {row.label: list(filter(None, map(_spread_of_draws, row.cells.values()))) for row in rows}
+    return [f"{label}: {head}: {', '.join(texts)}" for label, texts in spreads.items() if texts]
 
 
-def _spread_of_draws(cell: Cell) -> tuple[float, float] | None:
+def _spread_of_draws(cell: Cell) -> str:
+    """Both standard deviations; of the draws, the root mean square over the models."""
     deviations = [record.metrics["sample_std"] for record in cell.records if "sample_std" in record.metrics]
-    if len(deviations) < len(cell.records) or len(deviations) < 2:
-        return None
-    return uncertainty.spread_of_sampled_exit(deviations, cell.scores)
+    if len(deviations) < max(2, len(cell.records)):
+        return ""
+    within, over = np.sqrt(np.mean(np.square(deviations))), np.std(cell.scores, ddof=1)
+    return f"{TASKS[cell.task].title} {POINTS.text(float(within))} / {POINTS.text(float(over))}"
 
 
 def departures(studies: Sequence[Study]) -> dict[str, list[str]]:

@@ -31,7 +31,6 @@ from analysis.pictures.picture import (
     share_x,
     task_panels,
 )
-from analysis.statistics import uncertainty
 from analysis.statistics.costs import relative_layers, relative_time
 from analysis.statistics.exits import Exits, Sweep
 from analysis.statistics.samples import Place
@@ -306,7 +305,7 @@ def search_picture(evidence: Evidence) -> Picture | None:
     for (label, task), trials in searched.items():
         style = styles[label]
         seconds = [record.gpu_seconds if on_gpu else record.wall_seconds for record, _ in trials]
-        costs, best = uncertainty.incumbents(seconds, [100 * score for _, score in trials])
+        costs, best = np.cumsum(seconds), np.maximum.accumulate([100 * score for _, score in trials])
         panels[task].step(costs, best, where="post", lw=1.3, **style.stroke)
         panels[task].plot(costs[-1:], best[-1:], ms=5, **style.mark)
         seen[task].append(f"{label} begins at {best[0]:.1f} and ends at {best[-1]:.1f} after {costs[-1]:.0f} s")

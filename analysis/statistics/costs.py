@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import UNSET
 
-from analysis.statistics import uncertainty
 from analysis.studies.cells import Cell, Row
 from analysis.studies.load import Study
 from study.facts.ledger import Spent, count_by_status, in_words, ledger
@@ -167,7 +166,7 @@ def _unlike(what: str, computes: dict[str, Compute]) -> list[str]:
     for kind in UNITS if computes else ():
         ordered = sorted(computes, key=lambda row: getattr(computes[row], kind))
         least, most = computes[ordered[0]], computes[ordered[-1]]
-        if uncertainty.largest_excess([getattr(least, kind), getattr(most, kind)]) > LARGEST_EXCESS:
+        if getattr(most, kind) > (1 + LARGEST_EXCESS) * getattr(least, kind):
             doubt = "" if kind == "gpu_seconds" else " (by the clock, on a machine that may have had other work)"
             warnings.append(
                 f"warning: {what} differs by more than 20 %{doubt}: "

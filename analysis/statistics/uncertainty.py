@@ -152,19 +152,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[ascending]), 1.0)
     return list(map(float, adjusted[np.argsort(ascending, kind="stable")]))
-
-
-def spread_of_sampled_exit(deviations_of_draws: Sequence[float], scores: Sequence[float]) -> tuple[float, float]:
-    """Standard deviation within a trained model over draws of its exits (root mean square), and over the seeds."""
-    within = float(np.sqrt(np.mean(np.square(deviations_of_draws))))
-    return within, float(np.std(scores, ddof=1))
-
-
-def largest_excess(costs: Sequence[float]) -> float:
-    """By what share the dearest costs more than the cheapest: 0.25 is 25 % more."""
-    return max(costs) / min(costs) - 1 if min(costs) > 0 else float("inf") if max(costs) > 0 else 0.0
-
-
-def incumbents(costs: Sequence[float], scores: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The best score so far after each trial, against the cost spent until its end."""
-    return np.cumsum(costs).tolist(), np.maximum.accumulate(scores).tolist()

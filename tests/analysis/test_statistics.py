@@ -36,21 +36,6 @@ def test_holm_never_exceeds_one():
     assert statistics.holm([0.6, 0.7]) == [1.0, 1.0]
 
 
-def test_spread_of_a_sampled_exit_is_told_apart_from_the_spread_over_seeds():
-    within, between = statistics.spread_of_sampled_exit([0.03, 0.04], [0.70, 0.72])
-    assert within == pytest.approx(np.sqrt((0.03**2 + 0.04**2) / 2))
-    assert between == pytest.approx(np.std([0.70, 0.72], ddof=1))
-
-
-@pytest.mark.parametrize(("costs", "excess"), [([100, 125], 0.25), ([3, 3], 0.0), ([0, 0], 0.0), ([0, 1], np.inf)])
-def test_largest_excess_is_relative_to_the_cheapest(costs, excess):
-    assert statistics.largest_excess(costs) == pytest.approx(excess)
-
-
-def test_incumbent_never_falls():
-    assert statistics.incumbents([1, 2, 3], [0.5, 0.4, 0.6]) == ([1, 3, 6], [0.5, 0.5, 0.6])
-
-
 def predictions_and_labels(task, models=3, n=300, seed=3):
     rng = np.random.default_rng(seed)
     if task.is_regression:
