@@ -29,7 +29,7 @@ from analysis.layouts.table import (
 )
 from analysis.statistics import comparisons
 from analysis.statistics.alike import looks_at_repeats
-from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison, OverTasks
+from analysis.statistics.comparisons import DETECTABLE_RANGE, Comparison
 from analysis.statistics.samples import Place, Sample
 from analysis.statistics.searches import best_minus_last, variance_over_searches
 from analysis.statistics.verdicts import MARGIN, Word
@@ -80,15 +80,11 @@ def verdicts_table(evidence: Evidence) -> Table | None:
     )
 
 
-COMPARISONS: list[Column[Comparison | OverTasks]] = [
+COMPARISONS: list[Column[Comparison]] = [
     Column("difference", "difference", lambda one: _test_entry(one)),
     Column("p_value", "p", lambda one: _p_entry(one.test.p_value)),
     Column("adjusted_p_value", "p, Holm", lambda one: _p_entry(one.adjusted_p_value)),
-    Column(
-        "detectable_difference",
-        "found with 80 % power",
-        lambda one: _detectable_entry(one.detectable_difference) if isinstance(one, Comparison) else None,
-    ),
+    Column("detectable_difference", "found with 80 % power", lambda one: _detectable_entry(one.detectable_difference)),
 ]
 
 
@@ -108,19 +104,16 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
     """The comparisons with the baseline, by task and over all tasks; None if there are none."""
     compared = [one for one in compared if one.family == "baseline"]
     means = comparisons.over_tasks(compared)
-    subjects: list[tuple[str, Comparison | OverTasks]] = []
-    for row in dict.fromkeys(one.row for one in compared):
-        subjects += [(_pair_in_words(one), one) for one in compared if one.row == row]
-        if (mean := means.get(row)) is not None:
-            subjects.append((f"{row} - {baseline}, mean over {mean.tasks} tasks", mean))
-    if not subjects:
+    if not compared:
         return None
+    rows = dict.fromkeys(one.row for one in compared)
+    ordered = [one for row in rows for one in (*compared, *means.values()) if one.row == row]
     return Table(
         name="comparisons",
         title=f"Comparisons with {baseline}",
         first_column="pair",
         columns=headings(COMPARISONS),
-        lines=fill(COMPARISONS, subjects),
+        lines=fill(COMPARISONS, [(_pair_in_words(one), one) for one in ordered]),
         marks=mark_meanings(baseline),
         caption=(
             "Differences of mean scores in points with 95 % intervals over seeds and dev examples (Welch-Satterthwaite "
@@ -129,11 +122,7 @@ def with_baseline(compared: Sequence[Comparison], baseline: str | None) -> Table
         ),
         sidecar={
             "comparisons": [one.to_json() for one in compared],
-            "over_tasks": [
-                {"row": row, "baseline": baseline, "difference": vars(own.test)}
-                | {"adjusted_p_value": own.adjusted_p_value, "tasks": own.tasks}
-                for row, own in means.items()
-            ],
+            "over_tasks": [one.to_json() for one in means.values()],
         },
     )
 
@@ -274,9 +263,8 @@ def search_repeats_table(evidence: Evidence) -> Table | None:
     )
 
 
-def _test_entry(one: Comparison | OverTasks) -> Entry:
-    mark = one.arrow if isinstance(one, Comparison) else ""
-    return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=mark)
+def _test_entry(one: Comparison) -> Entry:
+    return ESTIMATE.entry(one.test.difference, one.test.low, one.test.high, mark=one.arrow)
 
 
 def _p_entry(p_value: float | None) -> Entry:

@@ -23,7 +23,8 @@ POWER = 0.8  # with which `detectable_difference` would be found
 DETECTABLE_RANGE = (0.7, 1.4)  # of itself: how far five seeds know the spread that it is made of
 _NORMAL_FROM = 1e4  # degrees of freedom; scipy's noncentral t is unsure of itself far beyond
 
-Family = Literal["baseline", "others"]
+Family = Literal["baseline", "others", "means"]  # "means": over tasks, with the baseline
+Pair = tuple[str, str, str]  # row, other row, task
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Comparison:
     @property
     def arrow(self) -> str:
         """The mark of the row: ↑ if it is better than the baseline's, ↓ if it is worse; empty without a mark."""
-        if self.family == "others" or not self.holds:
+        if self.family != "baseline" or not self.holds:
             return ""
         return "↑" if self.test.difference > 0 else "↓"
 
@@ -95,16 +96,16 @@ def compare(
         are_alike: whether two rows may be tested against each other on a task.
         looks: how often the scores were looked at, with other numbers of seeds.
     """
-    families: dict[Family, list[tuple[str, str, str]]] = {"baseline": [], "others": []}
+    families: dict[Family, dict[Pair, PairedTest]] = {"baseline": {}, "others": {}}
     for one, two in combinations(dict.fromkeys(row for row, _ in samples), 2):
         row, other = (two, one) if one == baseline else (one, two)
-        families["baseline" if other == baseline else "others"] += [
-            (row, other, task)
+        families["baseline" if other == baseline else "others"] |= {
+            (row, other, task): _test(samples[row, task], samples[other, task])
             for place, task in samples
             if place == row and _same_examples(samples[row, task], samples.get((other, task)))
             if are_alike(row, other, task)
-        ]
-    return [one for family, members in families.items() for one in _compare_family(family, members, samples, looks)]
+        }
+    return [one for family, tests in families.items() for one in _family(family, tests, looks)]
 
 
 def baseline_row(rows: list[Row]) -> str | None:
@@ -126,31 +127,30 @@ def baseline_method(rows: list[Row]) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
-def adjust(tests: Sequence[PairedTest], looks: int) -> list[float]:
-    """The p-values of a family that was looked at so often: Holm, then Bonferroni."""
-    return [min(1.0, looks * p_value) for p_value in uncertainty.holm([test.p_value for test in tests])]
-
-
-def _compare_family(
-    family: Family, members: list[tuple[str, str, str]], samples: Mapping[Place, Scored], looks: int
-) -> list[Comparison]:
-    sides = [(samples[row, task], samples[other, task]) for row, other, task in members]
-    tests = [uncertainty.welch_test(a.resampled, b.resampled, a.scores, b.scores) for a, b in sides]
+def _family(family: Family, tests: Mapping[Pair, PairedTest], looks: int) -> list[Comparison]:
+    """The comparisons of a family, from their tests; the intervals of means over tasks hold all together."""
+    together = looks * (len(tests) if family == "means" else 1)
     return [
         Comparison(
             row=row,
             other=other,
             task=task,
             family=family,
-            test=uncertainty.at_level(test, 1 - uncertainty.ALPHA / looks),
-            adjusted_p_value=p_value,
+            test=uncertainty.at_level(test, 1 - uncertainty.ALPHA / together),
+            adjusted_p_value=min(1.0, looks * p_value),
             detectable_difference=detectable_difference(
-                test.standard_error, test.freedom, comparisons=len(members) * looks
+                test.standard_error, test.freedom, comparisons=len(tests) * looks
             ),
             looks=looks,
         )
-        for (row, other, task), test, p_value in zip(members, tests, adjust(tests, looks), strict=True)
+        for ((row, other, task), test), p_value in zip(
+            tests.items(), uncertainty.holm([test.p_value for test in tests.values()]), strict=True
+        )
     ]
+
+
+def _test(one: Scored, other: Scored) -> PairedTest:
+    return uncertainty.welch_test(one.resampled, other.resampled, one.scores, other.scores)
 
 
 def _same_examples(one: Scored, other: Scored | None) -> bool:
@@ -175,33 +175,21 @@ def detectable_difference(standard_error: float, freedom: float, *, comparisons:
     return standard_error * float(special.nctdtrinc(freedom, 1 - POWER, special.stdtrit(freedom, level)))
 
 
-@dataclass(frozen=True)
-class OverTasks:
-    """A row's mean difference to the baseline over all tasks that both have; all rows' are one family."""
+def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, Comparison]:
+    """The mean difference to the baseline of every row that is tested on several tasks, by label.
 
-    test: PairedTest  # its interval is at the level that covers all of them with 95 % (Bonferroni)
-    adjusted_p_value: float  # Holm
-    tasks: int
-
-    @property
-    def holds(self) -> bool:
-        """Whether there is a difference over the tasks; no table marks it."""
-        return self.adjusted_p_value < uncertainty.ALPHA
-
-
-def over_tasks(comparisons: Iterable[Comparison]) -> dict[str, OverTasks]:
-    """The mean difference to the baseline of every row that is tested on several tasks, by label."""
-    compared = [one for one in comparisons if one.family == "baseline"]
-    by_row: dict[str, list[PairedTest]] = {}
-    for one in compared:
-        by_row.setdefault(one.row, []).append(one.test)
-    tests = {label: macro_test(own) for label, own in by_row.items() if len(own) > 1}
-    looks = max((one.looks for one in compared), default=1)
-    level = 1 - uncertainty.ALPHA / max(1, len(tests) * looks)
-    return {
-        label: OverTasks(uncertainty.at_level(test, level), p_value, len(by_row[label]))
-        for (label, test), p_value in zip(tests.items(), adjust([*tests.values()], looks), strict=True)
+    They are a family of their own: Holm over all of them, and intervals that cover all of them together (Bonferroni).
+    """
+    by_row: dict[str, list[Comparison]] = {}
+    for one in (one for one in comparisons if one.family == "baseline"):
+        by_row.setdefault(one.row, []).append(one)
+    tests = {
+        (row, own[0].other, f"mean over {len(own)} tasks"): macro_test([one.test for one in own])
+        for row, own in by_row.items()
+        if len(own) > 1
     }
+    looks = max((own[0].looks for own in by_row.values()), default=1)
+    return {one.row: one for one in _family("means", tests, looks)}
 
 
 def macro_test(tests: Sequence[PairedTest]) -> PairedTest:

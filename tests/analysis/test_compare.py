@@ -80,7 +80,7 @@ def test_every_metric_and_a_sampled_exit_give_the_studys_own_numbers(tmp_path):
     _, table, others = compared_tables(parts, {}, "albert")
     own = [one.to_json() for one in gather([load_study(study)]).comparisons]
     assert by_pair([*table.sidecar["comparisons"], *others.sidecar["comparisons"]]) == by_pair(own)
-    assert [fact["tasks"] for fact in table.sidecar["over_tasks"]] == [5, 5]
+    assert [fact["task"] for fact in table.sidecar["over_tasks"]] == ["mean over 5 tasks"] * 2
 
 
 def test_order_of_rows_changes_nothing_beyond_rounding(tmp_path):

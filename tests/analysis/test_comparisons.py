@@ -212,7 +212,7 @@ def test_macro_difference_is_the_mean_and_its_error_that_of_independent_tasks():
 
 def test_means_over_tasks_are_one_family_and_their_intervals_cover_together(rows, comparisons):
     found = over_tasks(comparisons)
-    assert found.keys() == {"palbert", "pabee"} and {own.tasks for own in found.values()} == {3}
+    assert found.keys() == {"palbert", "pabee"} and {own.task for own in found.values()} == {"mean over 3 tasks"}
     alone = {
         label: macro_test([one.test for one in comparisons if (one.row, one.other) == (label, "albert")])
         for label in found

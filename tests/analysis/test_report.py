@@ -119,7 +119,7 @@ def test_report_needs_no_other_file_and_no_network(page):
 def test_first_screen_has_the_differences_of_the_tables(page, sidecars):
     first_screen = page.partition('id="contents"')[0]
     for fact in sidecars["comparisons"]["over_tasks"]:
-        difference, low, high = (DIFFERENCE.text(fact["difference"][name]) for name in ("difference", "low", "high"))
+        difference, low, high = (DIFFERENCE.text(fact[name]) for name in ("difference", "low", "high"))
         expected = f"{difference} points to albert (mean over 2 tasks; 95 % interval {low} to {high})"
         assert f"<b>{fact['row']}</b>: {expected}" in first_screen
 
