@@ -19,7 +19,6 @@ from markupsafe import Markup
 
 from analysis.answer import caveats, completeness, findings, headline, sentence
 from analysis.layouts import notes
-from analysis.layouts.cost_tables import compute_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import html_figure, render
 from analysis.layouts.table import GAP, HUNDREDTHS, POINTS, Table, text_table
@@ -51,6 +50,8 @@ ALWAYS_FOLDED = (
     "ablation",
     "pabee",
     "electra",
+    "data",
+    "checklist",
 )
 SECTIONS = {  # title -> what stands there, in this order
     "Scores": "table-dev table-verdicts picture-seeds table-sources table-ablation table-pabee table-electra",
@@ -58,6 +59,7 @@ SECTIONS = {  # title -> what stands there, in this order
     "Speed": "table-exits picture-score-against-layers picture-exit-layers",
     "Search": "table-winners table-search_repeats picture-search-progress table-equal_compute",
     "Compute": "table-compute table-compute_of_arms",
+    "Checklist": "table-checklist table-data",
 }
 
 
@@ -103,10 +105,7 @@ def report_page(
 ) -> str:
     """The page as text; `images` are the pictures as SVG files, by name."""
     found, hrefs = findings(evidence), _hrefs(evidence)
-    parts = {
-        f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_long(table))
-        for table in [*tables, *compute_tables(evidence)]
-    }
+    parts = {f"table-{table.name}": Part(table.title, _table_html(table, hrefs), _is_long(table)) for table in tables}
     for picture in drawn:
         parts[f"picture-{picture.name}"] = Part(picture.title, _picture_html(picture, images[picture.name]))
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
@@ -121,7 +120,7 @@ def report_page(
         incomplete=notes.seed_notes(evidence.rows),
         completeness=completeness(evidence),
         other_data=notes.other_data(evidence.rows),
-        departures=notes.departures([study]),
+        departures=[(table.title, Markup(html_figure(table))) for table in departure_tables([study])],
         registration=registration(study),
         runs=[(table.title, Markup(html_figure(table))) for table in run_tables(evidence)],
         provenance=_provenance(study),
@@ -164,6 +163,24 @@ def _table_html(table: Table, hrefs: dict[Place, str]) -> Markup:
         lines.append(replace(line, entries=entries))
     csv = f"data:text/csv;base64,{base64.b64encode(render(table, 'csv').encode()).decode()}"
     return Markup(html_figure(replace(table, lines=lines), csv))
+
+
+def departure_tables(studies: list[Study]) -> list[Table]:
+    """What sets the numbers apart from the papers, what is here beside what is there: for the protocol and each method.
+
+    A line of a plan has its two sides in this order, with a semicolon between them; one without is of this side alone.
+    """
+    tables = []
+    for who, lines in notes.departures(studies).items():
+        sides = [line.replace(", where ", "; ", 1).partition("; ")[::2] for line in lines]
+        table = text_table(
+            f"departures-{who}",
+            title=f"{who}: {len(lines)}",
+            first_column="here",
+            lines=[(here, {"the paper or its code": there}) for here, there in sides],
+        )
+        tables.append(replace(table, is_prose=True))
+    return tables
 
 
 def run_tables(evidence: Evidence) -> list[Table]:

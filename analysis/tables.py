@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from analysis.answer import answer
-from analysis.layouts import certainty_tables, cost_tables, paper_tables
+from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.selection import select
@@ -35,12 +35,15 @@ LAYOUTS = (
     certainty_tables.winners_table,
     certainty_tables.search_repeats_table,
     cost_tables.equal_compute_table,
+    cost_tables.compute_table,
+    cost_tables.compute_of_arms_table,
+    checklist.data_table,
     paper_tables.ablation_table,
     paper_tables.pabee_table,
     paper_tables.electra_table,
 )
 
-TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)]
+TABLES = [layout.__name__.removesuffix("_table") for layout in (paper_tables.dev_table, *LAYOUTS)] + ["checklist"]
 FORMER = "over_tasks intervals spread optimism speed latency equal_layers equal_score calibration"  # in older folders
 ANSWER = "answer.md"
 
@@ -57,8 +60,9 @@ def make_tables(studies: list[Study], *, separate: bool = False) -> list[Table]:
 def tables_of(evidence: Evidence) -> list[Table]:
     """All tables of what was gathered."""
     dev = paper_tables.dev_table(evidence)
-    tables = [replace(dev, answer=answer(evidence, dev)), *(layout(evidence) for layout in LAYOUTS)]
-    return [table for table in tables if table is not None]
+    layouts = [replace(dev, answer=answer(evidence, dev)), *(layout(evidence) for layout in LAYOUTS)]
+    tables = [table for table in layouts if table is not None]
+    return [*tables, checklist.checklist_table(evidence, [table.name for table in tables])]
 
 
 def write_tables(folders: list[Path], out: Path, *, strict: bool = False, separate: bool = False) -> list[Table]:

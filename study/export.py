@@ -26,15 +26,9 @@ from trainables.atomic_files import write_folder
 from trainables.corpora.corpus import kind_of
 from trainables.data.tasks import TASKS
 from trainables.encoders.backbones import is_folder, is_hub_name
+from trainables.licences import licence_of_backbone
 
 REGISTERS = {"ShareBert": "trainables.encoders.sharebert"}  # beginning of a class's name -> the module that has it
-LICENCES = {  # of backbones on the hub, as their pages there say; beginning of the name -> licence
-    "albert/": "apache-2.0",
-    "google-bert/": "apache-2.0",
-    "google/electra": "apache-2.0",
-    "FacebookAI/roberta": "mit",
-    "sentence-transformers/all-MiniLM": "apache-2.0",
-}
 GLUE = "nyu-mll/glue"  # on the hub
 HUB_SPLITS = {"accuracy_matched": "validation_matched", "accuracy_mismatched": "validation_mismatched"}  # of MNLI
 HUB_METRICS = {  # ours -> the hub's name; the others have the same
@@ -137,7 +131,6 @@ def front_matter(record: Record, data: str) -> str:
 
     task, name = TASKS[record.task], record.backbone_fingerprint.partition("@")[0]
     backbone = name if is_hub_name(name) and ":" not in name else None
-    licences = (own for start, own in LICENCES.items() if (backbone or "").startswith(start))
     is_generated = data == "mini" and not task.place
     is_glue = not is_generated and not task.place
     title = f"{task.title}, generated" if is_generated else task.title
@@ -158,7 +151,7 @@ def front_matter(record: Record, data: str) -> str:
         model_name=f"{record.method} on {record.task}",
         library_name="transformers",
         pipeline_tag="text-classification",
-        license=next(licences, "unknown"),
+        license=licence_of_backbone(backbone or ""),
         base_model=backbone,
         datasets=[GLUE] if is_glue else None,
         metrics=list(dict.fromkeys(result.metric_type for result in results)),

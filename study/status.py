@@ -100,26 +100,32 @@ def studies_in(folder: Path) -> list[Path]:
 def _tell_all(studies: Sequence[Path], *, as_json: bool) -> int:
     """A line for each study, and why those cannot be read that cannot."""
     table, longest = Table(box=None, pad_edge=False), max(cell_len(folder.name) for folder in studies)
-    for column in ("study", "methods", "tasks", "trials", "state"):
-        justify: Literal["left", "right"] = "right" if column == "trials" else "left"
+    right = ("trials", "wall clock", "GPU")
+    for column in ("study", "methods", "tasks", "trials", "wall clock", "GPU", "state"):
+        justify: Literal["left", "right"] = "right" if column in right else "left"
         table.add_column(column, justify=justify, overflow="fold", min_width=longest if column == "study" else None)
     found: list[object] = []
     broken: list[str] = []
-    is_complete = True
+    is_complete, together = True, [0.0, 0.0]
     for folder in studies:
         try:
             progress = read_progress(folder)
         except ValueError as error:
-            table.add_row(folder.name, "", "", "", "cannot be read")
+            table.add_row(folder.name, "", "", "", "", "", "cannot be read")
             broken.append(f"{folder.name}: {error}")
             found.append({"study": folder.name, "error": str(error)})
             is_complete = False
             continue
         status, asked = status_of(progress, folder), progress.plan.asked
         trials = f"{sum(status.trials.values())} of {status.total}"
-        table.add_row(folder.name, ", ".join(asked.methods), ", ".join(asked.tasks), trials, _state(status))
+        spent = [sum(getattr(one, kind) for one in status.ledger) for kind in ("wall_seconds", "gpu_seconds")]
+        together = [one + more for one, more in zip(together, spent, strict=True)]
+        what = ", ".join(asked.methods), ", ".join(asked.tasks)
+        table.add_row(folder.name, *what, trials, *map(clock, spent), _state(status))
         found.append(to_plain(status))
         is_complete = is_complete and status.complete
+    if len(studies) > 1:
+        table.add_row("together", "", "", "", *map(clock, together), "failed and stopped trials too")
     if as_json:
         print(json.dumps(found, indent=1))
     else:

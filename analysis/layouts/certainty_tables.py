@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -205,10 +205,30 @@ def winners_table(evidence: Evidence) -> Table | None:
         title="Best configurations{data}",
         columns=[Column(name, name.replace("_", " "), partial(_winning_value, name)) for name in fields],
         subjects=arms,
-        caption="The values of searched fields that the confirm trials repeat; best.toml has them as a plan.",
+        lines=_searched_lines(evidence, fields),
+        caption="The values of searched fields that the confirm trials repeat, and the ranges that they were searched "
+        "in; best.toml has them as a plan.",
         first_column="arm",
         unit="",
     )
+
+
+def _searched_lines(evidence: Evidence, fields: Iterable[str]) -> list[Line]:
+    """The ranges of every method, in a line for each task where they are not the same on all."""
+    lines: dict[str, dict[str, str]] = {}
+    for label, cell in evidence.cells:
+        ranges = {name: _range_in_words(cell.arm.field(name)) for name in fields if name in cell.arm.decided}
+        if ranges and lines.setdefault(label, ranges) != ranges:
+            lines[f"{label}/{cell.task}"] = ranges
+    return [
+        Line(f"{name}, searched in", {field: Entry(text, {"": text}) for field, text in ranges.items()})
+        for name, ranges in lines.items()
+    ]
+
+
+def _range_in_words(searched: object) -> str:
+    text = " | ".join(map(str, searched)) if isinstance(searched, tuple) else str(searched)
+    return text.replace('"', "").replace(" | ", ", ")
 
 
 def _winning_value(name: str, cell: Cell) -> Entry | None:

@@ -142,12 +142,10 @@ def _arm(evidence: Evidence, label: str, cell: Cell, baseline: Cell | None) -> A
     )
 
 
-def compute_tables(evidence: Evidence) -> list[Table]:
-    """The time of each row's trials, and of each arm and phase, in words: for the report's page."""
+def compute_table(evidence: Evidence) -> Table:
+    """The time of each row's trials, in words."""
     ledger = costs.row_ledger(evidence.rows)
-    arms = [spent for entry in ledger for spent in entry.spent]
     unit = costs.unit_of(entry.total for entry in ledger)
-    longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     shared = any(entry.pretrained for entry in ledger)
     caption = "Time of all trials, stopped and failed ones too."
     caption += " Pretraining: what it has cost, each arm paying as much of it as any other." * shared
@@ -161,6 +159,17 @@ def compute_tables(evidence: Evidence) -> list[Table]:
         }
         for entry in ledger
     }
+    by_row = text_table(
+        "compute", title="Compute of each method", first_column="method", lines=of_rows.items(), caption=caption
+    )
+    sidecar = {"compute": [entry.to_json() for entry in ledger]}
+    return replace(by_row, notes=costs.ledger_notes(ledger)[1:], sidecar=sidecar)
+
+
+def compute_of_arms_table(evidence: Evidence) -> Table:
+    """The time of the trials of each arm and phase, in words."""
+    arms = [spent for entry in costs.row_ledger(evidence.rows) for spent in entry.spent]
+    longest = costs.time_unit(max((max(spent.wall_seconds, spent.gpu_seconds) for spent in arms), default=0.0))
     of_arms = [
         {
             "phase": spent.phase,
@@ -174,17 +183,13 @@ def compute_tables(evidence: Evidence) -> list[Table]:
         }
         for spent in arms
     ]
-    by_row = text_table(
-        "compute", title="Compute of each method", first_column="method", lines=of_rows.items(), caption=caption
-    )
-    by_arm = text_table(
+    return text_table(
         "compute_of_arms",
         title="Compute of each arm and phase",
         first_column="arm",
         lines=[(spent.arm, texts) for spent, texts in zip(arms, of_arms, strict=True)],
         caption="Examples with their repeats.",
     )
-    return [replace(by_row, notes=costs.ledger_notes(ledger)[1:]), by_arm]
 
 
 def equal_compute_table(evidence: Evidence) -> Table | None:

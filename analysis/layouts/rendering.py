@@ -43,11 +43,12 @@ def markdown_grid(table: Table, block: Block) -> str:
         label = f"*{markdown_text(line.label)}*" if line.published else markdown_text(line.label)
         rows.append([label, *(_markdown_entry(line.entries.get(name)) for name in table.shown)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    justify = str.ljust if table.is_prose else str.rjust
     aligned = [
-        [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+        [row[0].ljust(widths[0]), *(justify(text, width) for text, width in zip(row[1:], widths[1:], strict=True))]
         for row in rows
     ]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    rule = ["-" * widths[0], *("-" * (width - 1) + "-:"[not table.is_prose] for width in widths[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in [aligned[0], rule, *aligned[1:]])
 
 
@@ -140,7 +141,10 @@ def _latex(table: Table) -> str:
     r"""A float with a booktabs table, scaled down if it is wider than the line.
 
     The caption of the float is the title. Our caption and notes follow as comments: an author chooses what to print.
+    A table of sentences is a list, which may go on over pages.
     """
+    if table.is_prose:
+        return _latex_list(table)
     header = [table.first_column, *table.shown.values()]
     body = []
     for block in table.parts:
@@ -171,6 +175,19 @@ def _latex(table: Table) -> str:
             "",
         ]
     )
+
+
+def _latex_list(table: Table) -> str:
+    items = [
+        rf"\item[{tex(line.label)}] {'. '.join(tex(line.entries[name].text) for name in table.shown)}."
+        for line in table.lines
+    ]
+    head = [
+        rf"\paragraph{{{tex(table.title)}}}\label{{tab:{table.name}}}",
+        r"\begin{description}\footnotesize\raggedright",
+    ]
+    below = [f"% {' '.join(text.split())}" for text in (table.caption, *table.notes)]
+    return "\n".join([*head, *items, r"\end{description}", *below, ""])
 
 
 def _latex_line(table: Table, line: Line) -> str:
@@ -221,11 +238,15 @@ thead, tbody { border-bottom: 1px solid }
 """.strip()
 
 
+_PROSE = "td, thead th { text-align: left; vertical-align: top }\n"
+
+
 def _html_page(table: Table) -> str:
     """A page that opens from disk, beside the table's CSV."""
+    style = f"{_STYLE}\n{_PROSE * table.is_prose}"
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(table.title)}</title>\n'
-        f"<style>\n{_STYLE}\n</style>\n{html_figure(table, csv_href=f'{table.name}.csv')}</html>\n"
+        f"<style>\n{style}</style>\n{html_figure(table, csv_href=f'{table.name}.csv')}</html>\n"
     )
 
 
@@ -235,8 +256,9 @@ def html_figure(table: Table, csv_href: str = "") -> str:
     body = "".join(_html_block(table, block) for block in table.parts)
     link = f' <a href="{escape(csv_href)}" download="{escape(table.name)}.csv">CSV</a>' if csv_href else ""
     below = escape(table.caption) + link + _html_notes(table.notes)
+    kind = "table prose" if table.is_prose else "table"
     return (
-        f'<figure class="table" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
+        f'<figure class="{kind}" id="table-{escape(table.name)}">\n<div class="scroll"><table>\n'
         f"<caption><div>{escape(table.title)}</div></caption>\n<thead><tr>{header}</tr></thead>\n{body}</table></div>\n"
         f"{f'<figcaption>{below}</figcaption>' * bool(below)}\n</figure>\n"
     )

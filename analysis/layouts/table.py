@@ -126,6 +126,7 @@ class Table:
     marks: Mapping[str, str] = field(default_factory=dict)  # mark -> what it means
     unit: str = "points"  # of the columns that have none in their name
     answer: str = ""  # of the dev table: what the study says, as Markdown
+    is_prose: bool = False  # sentences instead of numbers
 
     @property
     def shown(self) -> dict[str, str]:

@@ -205,7 +205,8 @@ def test_every_published_number_is_printed_by_some_layout(tmp_path):
 def test_winners_have_a_line_for_each_search_and_a_column_for_each_field(tmp_path):
     study = load_study(launched_study(tmp_path / "s", mini_plan()))
     table = next(table for table in make_tables([study]) if table.name == "winners")
-    assert [line.label for line in table.lines] == ["albert/rte", "albert/mrpc", "pondernet/rte", "pondernet/mrpc"]
+    arms = ["albert/rte", "albert/mrpc", "pondernet/rte", "pondernet/mrpc"]
+    assert [line.label for line in table.lines] == [*arms, "albert, searched in", "pondernet, searched in"]
     assert {*table.lines[0].entries} == {"learning_rate"} and "beta" in table.lines[2].entries
     repeated = next(record for record in study.by_arm["albert/rte"] if record.phase == "confirm")
     assert table.lines[0].entries["learning_rate"].text == f"{repeated.config['learning_rate']:.3g}"

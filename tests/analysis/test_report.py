@@ -380,3 +380,17 @@ def test_a_study_of_which_every_search_trial_failed_has_its_page(tmp_path):
     ]
     page = report.write_report(write_study(tmp_path, failed)).read_text()
     assert "albert/rte: missing" in page
+
+
+def test_departures_are_a_table_of_what_is_here_and_what_the_paper_has(tmp_path):
+    lines = ("3 seeds, where the papers have 5", "up to 25 epochs; the original's scripts run 5", "part of the grid")
+    write_plan_of(tmp_path, replace(plan_of(["palbert"], ["rte"]), departures={"protocol": lines}))
+    write_records(tmp_path, [])
+    (table,) = report.departure_tables([load_study(tmp_path)])
+    assert {line.label: line.entries["the paper or its code"].text for line in table.lines} == {
+        "3 seeds": "the papers have 5",
+        "up to 25 epochs": "the original's scripts run 5",
+        "part of the grid": "",
+    }
+    page = report.write_report(tmp_path).read_text()
+    assert "<summary>protocol: 3</summary>" in page and 'id="table-departures-protocol"' in page

@@ -39,6 +39,7 @@ ANALYSIS_MAY_IMPORT = (
     "study.plans.resolved_plan",
     "study.plans.samplers",
     "study.command_line",
+    "trainables.licences",
     "trainables.method_files",
     "trainables.schema",
     "trainables.spelling",

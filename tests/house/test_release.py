@@ -16,7 +16,12 @@ import yaml
 from helpers.places import PATIENCE_SECONDS, ROOT
 
 PACKAGES = ("analysis", "search_spaces", "study", "trainables")
-DATA = ("analysis/published.csv", "analysis/templates/report.html.j2", "analysis/notebooks/which_method.ipynb")
+DATA = (
+    "analysis/published.csv",
+    "analysis/checklist.toml",
+    "analysis/templates/report.html.j2",
+    "analysis/notebooks/which_method.ipynb",
+)
 
 
 def version() -> str:

@@ -29,6 +29,8 @@ from study.facts.events import (
     read_events,
 )
 from study.facts.journal import Journal
+from study.facts.plain_words import clock
+from study.facts.study_facts import read_facts
 from study.launch import plan_file
 from study.plans.plan_file import write_plan
 from study.plans.resolution import resolve
@@ -198,8 +200,10 @@ def test_a_folder_of_studies_has_a_line_for_each_the_last_launched_first(tmp_pat
     (tmp_path / "else").mkdir()
     assert status.main([str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["study", "broken", "begun", "whole", "broken:"]
-    assert "broken/plan.json is not a plan" in lines[4]
+    assert [line.split()[0] for line in lines] == ["study", "broken", "begun", "whole", "together", "broken:"]
+    assert "broken/plan.json is not a plan" in lines[5]
+    spent = read_facts(tmp_path / "begun").records + read_facts(tmp_path / "whole").records
+    assert f" {clock(sum(record.gpu_seconds for record in spent))} " in lines[4]
     assert "2 cells missing" in lines[2] and lines[3].split()[-1] == "complete"
     assert status.main([str(tmp_path), "--json"]) == 1
     assert [entry["study"] for entry in json.loads(capsys.readouterr().out)] == ["broken", "begun", "whole"]

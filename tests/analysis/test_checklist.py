@@ -1,0 +1,117 @@
+"""Checklists, filled in with what a study shows: python -m pytest tests/analysis/test_checklist.py"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers.made_studies import arm, predicted_study, write_study
+
+from analysis.layouts.checklist import UNKNOWN, _checklists, answers, data_table
+from analysis.layouts.evidence import Evidence, gather
+from analysis.layouts.table import Table
+from analysis.studies.load import load_study
+from analysis.tables import write_tables
+from trainables.data.tasks import TASKS, TRAINABLE_TASKS
+from trainables.licences import OF_TASKS, licence_of_backbone
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "s"
+    return predicted_study(folder, {"albert": 0.6, "palbert": 0.8}, ["rte", "qnli"], num_examples=60)
+
+
+@pytest.fixture(scope="module")
+def written(study: Path) -> dict[str, Table]:
+    return {table.name: table for table in write_tables([study], study / "tables")}
+
+
+def evidence_of(folder: Path) -> Evidence:
+    return gather([load_study(folder)])
+
+
+def holds(evidence: Evidence, key: str) -> bool | None:
+    return answers(evidence, ["winners"])[key].holds
+
+
+def test_every_item_of_the_four_lists_has_an_answer(written: dict[str, Table]) -> None:
+    assert {name: len(own["items"]) for name, own in _checklists().items()} == {
+        "ARR": 5,
+        "NeurIPS": 6,
+        "Dodge": 10,
+        "AutoRL": 17,
+    }
+    lines = written["checklist"].lines
+    assert len(lines) == 38
+    assert {line.entries["answer"].text for line in lines} == {"Yes", "No", "n/a"}
+    assert all(line.entries["evidence"].text for line in lines)
+
+
+def test_every_answer_is_asked_for_by_an_item(study: Path) -> None:
+    asked = {key for own in _checklists().values() for _, _, keys in own["items"] for key in keys.split()}
+    assert asked == answers(evidence_of(study), ["winners"]).keys()
+
+
+def test_every_table_that_is_evidence_is_written(study: Path, written: dict[str, Table]) -> None:
+    text = (study / "tables" / "checklist.md").read_text()
+    named = set(re.findall(r"tables/(\w+)\.md", text))
+    assert named >= {"dev", "data", "compute", "compute_of_arms", "winners"}
+    assert named <= written.keys()
+
+
+def test_an_item_is_no_as_soon_as_one_of_its_answers_is(written: dict[str, Table]) -> None:
+    texts = {
+        line.label: {name: entry.text for name, entry in line.entries.items()} for line in written["checklist"].lines
+    }
+    assert (
+        texts["NeurIPS 8"]["answer"] == "No"
+        and "memory of the machines is not recorded" in texts["NeurIPS 8"]["evidence"]
+    )
+    assert texts["Dodge 4"]["answer"] == "n/a"
+    assert texts["AutoRL 11"] == {"asked": "seeds of testing", "answer": "Yes", "evidence": "42, 43, 44, 45, 46"}
+
+
+def test_what_a_study_lacks_is_no(tmp_path: Path, study: Path) -> None:
+    whole = evidence_of(study)
+    few = evidence_of(write_study(tmp_path / "few", arm("palbert", "rte", [0.7]), tasks=["rte", "cola"]))
+    for key in ("spread", "splits", "all_seeds"):
+        assert (holds(whole, key), holds(few, key)) == (True, False), key
+    assert holds(whole, "held_out") is False
+    records = arm("palbert", "rte", [0.7] * 5)
+    assert holds(evidence_of(write_study(tmp_path / "out", records, protocol={"selection": "holdout"})), "held_out")
+
+
+def test_unlike_searches_are_no(tmp_path: Path) -> None:
+    records = arm("palbert", "rte", [0.7] * 5) + [
+        row for row in arm("albert", "rte", [0.7] * 5) if row.phase == "confirm"
+    ]
+    found = answers(evidence_of(write_study(tmp_path, records)), ["winners"])
+    assert found["same_budget"] == (False, "search trials: palbert 1, albert 0")
+    assert found["same_ranges"].holds
+
+
+def test_data_have_their_rows_here_beside_the_official_ones(written: dict[str, Table], study: Path) -> None:
+    (rte, qnli) = data_table(evidence_of(study)).lines
+    assert {name: rte.entries[name].text for name in ("train", "dev", "official_train", "official_test")} == {
+        "train": "2,500",  # 20,000 examples in 8 epochs
+        "dev": "60",
+        "official_train": "2,490",
+        "official_test": "3,000",
+    }
+    assert (rte.entries["licence"].text, qnli.entries["licence"].text) == (UNKNOWN, "CC BY-SA 4.0")
+
+
+def test_ranges_stand_beside_the_winners_of_their_method(written: dict[str, Table]) -> None:
+    labels = [line.label for line in written["winners"].lines]
+    assert labels[-2:] == ["albert, searched in", "palbert, searched in"]
+    assert written["winners"].lines[-1].entries["learning_rate"].text == "1e-05 to 5e-05 log"
+
+
+def test_licences_are_of_each_task_and_of_backbones_on_the_hub() -> None:
+    assert OF_TASKS.keys() == {*TRAINABLE_TASKS} & TASKS.keys()
+    assert licence_of_backbone("albert/albert-base-v2") == "apache-2.0"
+    assert licence_of_backbone("/models/ours") == UNKNOWN
