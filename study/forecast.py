@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from bisect import insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -69,7 +69,7 @@ class Forecast:
 def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Forecast:
     """What the plan is expected to cost, by the study's own records or by a probe of this machine."""
     facts = read_facts(folder)
-    measured = _probed(plan) if with_probe else measured_in(facts.records)
+    measured = probe(plan) if with_probe else measured_in(facts.records)
     costs = estimate(plan, measured)
     bound = "about" if plan.protocol.early_stopping else "at most"
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
@@ -92,16 +92,8 @@ def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Fore
     return Forecast(ForecastFacts(estimates=costs, done=done), lines, measured)
 
 
-def _probed(plan: ResolvedPlan) -> dict[str, Measured]:
-    measured = {}
-    for name, cost in probe(plan):
-        print(f"probed {name}: {cost.epoch_seconds:.2f} s per epoch", file=sys.stderr)
-        measured[name] = cost
-    return measured
-
-
-def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
-    """(name, cost) of each arm, one after the other: a few training steps and evaluation batches of one trial, here."""
+def probe(resolved: ResolvedPlan) -> dict[str, Measured]:
+    """The cost of each arm, measured here and printed: a few training steps and evaluation batches of one trial."""
     import torch
 
     from trainables.runs.training import TrainingRun
@@ -109,10 +101,14 @@ def probe(resolved: ResolvedPlan) -> Iterator[tuple[str, Measured]]:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_num_threads(1)  # as a trial has
+    measured = {}
     for arm in resolved.arms:
         spec = spec_of_arm(resolved, arm, arm.any_configuration, seed=0)
         run = TrainingRun(spec, device=device, cache=cache_folder())
-        yield arm.name, Measured(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
+        cost = Measured(run.measure_epoch_seconds(steps=_PROBE_STEPS), run.model_bytes, "probe")
+        print(f"probed {arm.name}: {cost.epoch_seconds:.2f} s per epoch", file=sys.stderr)
+        measured[arm.name] = cost
+    return measured
 
 
 # ---- what a plan will cost

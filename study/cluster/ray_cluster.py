@@ -73,50 +73,25 @@ def _start() -> None:
 
 
 def _join(address: str) -> None:
-    check_reachable(address)
-    _check_answers(address)
-    try:
-        ray.init(address=address, **_QUIET)
-    except (ConnectionError, RuntimeError) as error:
-        raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
-
-
-def check_reachable(address: str) -> None:
-    """Passes if something listens at `address`. Ray itself waits for a minute and logs while it does.
-
-    Raises:
-        ValueError: nothing does.
-    """
+    """Connects this process. If nobody answers, Ray itself would wait for a minute and log while it does."""
     try:
         _connect(address)
-    except OSError as error:
-        raise ValueError(f"{named(address)}: no Ray cluster answers there ({error})") from None
-
-
-def _connect(address: str) -> None:
-    host, _, port = address.rpartition("://")[-1].rpartition(":")
-    if host and port.isdigit():  # "auto" has none
-        socket.create_connection((host, int(port)), timeout=5).close()
-
-
-def _check_answers(address: str) -> None:
-    """Passes if the cluster answers to this process.
-
-    Raises:
-        ValueError: it does not: this process has not its token.
-    """
-    if address.startswith("ray://"):
-        return
-    try:
-        head = head_of(address)
-        if head is not None:  # where none is known Ray says so at once
+        if not address.startswith("ray://") and (head := head_of(address)) is not None:
             _connect(head)
             ask_head(head)
+        ray.init(address=address, **_QUIET)
     except AuthenticationError:
         mend = "put its token into ~/.ray/auth_token, and set RAY_AUTH_MODE=token"
         raise ValueError(f"{named(address)}: the Ray cluster there asks for another token; {mend}") from None
-    except (OSError, RpcError) as error:
+    except (OSError, RpcError, RuntimeError) as error:
         raise ValueError(f"{named(address)}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+
+
+def _connect(address: str) -> None:
+    """Passes if something listens there."""
+    host, _, port = address.rpartition("://")[-1].rpartition(":")
+    if host and port.isdigit():  # "auto" has none
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def cluster_gpus(address: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -22,6 +22,9 @@ from study.screen.arms_table import arms_table, table_of
 from study.screen.terminal import can_redraw, console_on
 from study.screen.words import describe_notice, describe_record, describe_step, points, trial_name
 
+if TYPE_CHECKING:
+    from study.drivers.driver import Driver
+
 _REFRESH_SECONDS = 0.5
 _SIGN_OF_LIFE_SECONDS = 30.0  # without a table, when no trial ends
 _NAMED = 3  # trials of those that are equally far
@@ -35,19 +38,6 @@ class Slots(Protocol):
     """Trials that can run at a time, `without` the nodes of these numbers: `Resources.slots`."""
 
     def __call__(self, *, without: Collection[str]) -> int: ...
-
-
-class Workers(Protocol):
-    """What a driver knows of its workers: `Driver`."""
-
-    @property
-    def at_work(self) -> Collection[str]: ...  # keys of the trials that have one
-
-    @property
-    def steps(self) -> Mapping[str, Steps]: ...  # how far their epochs are, by key, where that is known
-
-    @property
-    def awaited(self) -> str: ...  # what there is before the first trial
 
 
 class LiveView:
@@ -84,13 +74,13 @@ class LiveView:
         else:
             self._print_ended()
 
-    def update(self, workers: Workers) -> None:
-        """Shows what is new, at most twice a second."""
+    def update(self, driver: Driver) -> None:
+        """Shows what is new of its workers, at most twice a second."""
         now = self._clock()
         if now < self._next_refresh:
             return
         self._next_refresh = now + _REFRESH_SECONDS
-        self._at_work, self._awaited, self._steps = frozenset(workers.at_work), workers.awaited, workers.steps
+        self._at_work, self._awaited, self._steps = frozenset(driver.at_work), driver.awaited, driver.steps
         self._waits_for = _THE_NEXT_LAUNCH if self._scheduler.draining else _A_SLOT
         self._print_notices()
         if self._live:
@@ -179,15 +169,12 @@ class TrialClocks:
         now = self._clock()
         trials = {trial.key: trial for trial in running}
         self._seen = {key: self._as_seen(trial, now) for key, trial in trials.items()}
-        return {key: _reported(trial) + now - self._seen[key][1] for key, trial in trials.items()}
+        reported = {key: trial.last.wall_seconds if trial.last else 0.0 for key, trial in trials.items()}
+        return {key: reported[key] + now - since for key, (_, since) in self._seen.items()}
 
     def _as_seen(self, trial: TrialFacts, now: float) -> tuple[int, float]:
         epochs, since = self._seen.get(trial.key, (None, now))
         return (trial.epochs, since if epochs == trial.epochs else now)
-
-
-def _reported(trial: TrialFacts) -> float:
-    return trial.last.wall_seconds if trial.last else 0.0
 
 
 # ---- the table in a terminal, laid out to fit
@@ -250,13 +237,12 @@ def _overall(progress: StudyProgress, time_line: str, *, draining: bool, width: 
 def _running_table(
     trials: list[TrialFacts], seconds: Mapping[str, float], steps: Mapping[str, Steps], *, width: int
 ) -> Table:
-    rows = [(trial_name(trial), *_running_cells(trial, steps), clock(seconds[trial.key])) for trial in trials]
+    rows = []
+    for trial in trials:
+        epochs = f"{trial.epochs}/{trial.config['epochs']}{describe_step(trial, steps, ', {}')}"
+        score = "" if trial.last is None else points(trial.last.row.selection_score)
+        rows.append((trial_name(trial), epochs, score, clock(seconds[trial.key])))
     return table_of(_RUNNING, rows, width=width, dispensable=("time", "score"))
-
-
-def _running_cells(trial: TrialFacts, steps: Mapping[str, Steps]) -> tuple[str, str]:
-    epochs = f"{trial.epochs}/{trial.config['epochs']}{describe_step(trial, steps, ', {}')}"
-    return epochs, "" if trial.last is None else points(trial.last.row.selection_score)
 
 
 def _arms(progress: StudyProgress, *, width: int, room: int) -> list[RenderableType]:

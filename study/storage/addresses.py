@@ -59,10 +59,10 @@ def named(address: str) -> str:
 
 
 def check_address(address: str) -> None:
-    """Passes if it is an address, and holds no user and no password, which would stand in the plan and the journal.
+    """Passes if it is an address without user and password, which would stand in the plan and the journal.
 
     Raises:
-        ValueError: it is none, or does.
+        ValueError: malformed, or with a user or password.
     """
     if "@" in address or "?" in address:
         name, _, _ = named(address).partition(" ")
