@@ -68,7 +68,7 @@ def test_a_worker_with_other_code_is_named(head, tmp_path):
     with node_apart(head, f"mount --bind {other} {ROOT / 'study'}"):
         done = examine(head, tmp_path)
     (fault,) = faults(done)
-    assert fault.startswith("node ") and ": code " in fault and "send the code of this node there (ray up)" in fault
+    assert fault.startswith("node ") and ": study " in fault and "send the code of this node there (ray up)" in fault
 
 
 @needs_mount
