@@ -86,7 +86,7 @@ MISTAKES = {
         removed("entropy.py"),
         "method 'entropy' is two files: {0}/entropy_space.py is there, {0}/entropy.py is missing",
     ),
-    "syntax": (changed("entropy.py", "def build(", "def build("[:-1]), "{0}/entropy.py:47: SyntaxError: "),
+    "syntax": (changed("entropy.py", "def build(", "def build("[:-1]), "{0}/entropy.py:44: SyntaxError: "),
     "name": (
         changed("entropy_space.py", "paper.GRID", "paper.GIRD"),
         "{0}/entropy_space.py:10: AttributeError: module 'search_spaces._palbert_paper' has no attribute 'GIRD'; did "
