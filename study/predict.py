@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import trainables
 from study.chosen_models import ModelChoice, chosen_model
-from study.command_line import Command, argument, option
+from study.command_line import Command, argument, option, read_setting
 from study.facts.plain_words import counted
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
@@ -27,6 +28,8 @@ from trainables.atomic_files import write_text
 from trainables.data.glue import read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
+from trainables.schema import Configuration
+from trainables.spelling import nearest_in_words
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +49,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     model: Annotated[str, argument("MODEL", "an exported model, or a study's folder, runs/NAME")]
     input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
     to: Annotated[str | None, option("answers; a new file; default: standard output", "FILE")] = None
+    settings: Annotated[list[str], option("another exit setting: patience=4, q=0.3", "FIELD=VALUE", flag="--set")] = []
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
@@ -96,7 +100,24 @@ def _trained(options: Options) -> Iterator[TrainedModel]:
 
         from trainables.runs.trained_model import load_trained
 
-        yield load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
+        trained = load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
+        set_exit(trained, dict(read_setting(text) for text in options.settings))
+        yield trained
+
+
+def set_exit(trained: TrainedModel, settings: Configuration) -> None:
+    """Gives the model's exit rule other numbers, on which its weights do not depend.
+
+    Raises:
+        ValueError: the rule has no such field, or the method does not allow the value.
+    """
+    from trainables.models.exit_rules import with_setting
+
+    method, config = trained.spec.method, trained.spec.config
+    if strange := next((name for name in settings if name not in config), None):
+        raise ValueError(f"--set {strange}: {method} has no such field{nearest_in_words(strange, config)}")
+    trainables.configure(method, {**config, **settings}).check_task(trained.task)
+    trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 
 
 @contextmanager

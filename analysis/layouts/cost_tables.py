@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from analysis.layouts.evidence import Evidence, make_table
 from analysis.layouts.table import (
     ESTIMATE,
@@ -97,6 +99,14 @@ EXITS: list[Column[Arm]] = [
 ]
 
 
+# Number of layers, then mean layers and scores, (seeds,) each.
+SETTINGS: list[Column[tuple[int, np.ndarray, np.ndarray]]] = [
+    Column("score", "score", lambda found: POINTS.entry(float(np.median(found[2])))),
+    Column("mean_layers", "layers", lambda found: HUNDREDTHS.entry(float(np.median(found[1])))),
+    Column("speed_up", "speed-up", lambda found: HUNDREDTHS.entry(found[0] / float(np.median(found[1])))),
+]
+
+
 def exits_table(evidence: Evidence) -> Table | None:
     """What every method's exit costs and scores, beside the baseline; None if no number has its layers."""
     cells = [(label, cell) for label, cell in evidence.cells if cell.records]
@@ -124,6 +134,30 @@ def exits_table(evidence: Evidence) -> Table | None:
         ),
         facts=lambda cell: {**costs.speed_facts(cell), "latencies": to_plain(costs.latencies_of(cell))},
         further={"exits": [{"row": row, "task": task} | arm.to_json() for (row, task), arm in arms.items()]},
+    )
+
+
+def exit_settings_table(evidence: Evidence) -> Table | None:
+    """Score, layers and speed-up under every exit setting of the trained models; None if nothing was swept."""
+    settings = {
+        (*place, sweep.field, float(setting)): (exits.num_layers, sweep.mean_layers[:, number], sweep.scores[:, number])
+        for place, exits in evidence.exits.items()
+        for sweep in exits.sweeps
+        for number, setting in enumerate(sweep.settings)
+    }
+    if not settings:
+        return None
+    return make_table(
+        evidence,
+        "exit_settings",
+        title="Exit settings of the trained models{data}, median over {seeds}",
+        first_column="setting",
+        columns=SETTINGS,
+        subjects=[(f"{row}/{task}, {field} {value:g}", found) for (row, task, field, value), found in settings.items()],
+        caption=(
+            "Each line evaluates the same models under another setting, on dev; the best of them is chosen with "
+            "hindsight. Speed-up: all layers / mean layers; PABEE's code prints 1 - mean layers / all layers."
+        ),
     )
 
 

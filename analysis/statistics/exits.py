@@ -24,6 +24,7 @@ class Sweep:
     """One exit rule under every setting, on the models of all seeds."""
 
     rule: str  # "threshold", "patience"
+    field: str  # of the rule, that is swept: "q", "patience"
     settings: np.ndarray  # (settings,), ascending: q, or layers of patience
     mean_layers: np.ndarray  # (seeds, settings), run per dev example
     scores: np.ndarray  # (seeds, settings), in [-1, 1]
@@ -85,6 +86,7 @@ def _sweep(rule: str, stored: list[Predictions], records: tuple[Record, ...]) ->
     own = records[0].config.get(field)
     return Sweep(
         rule=rule,
+        field=field,
         settings=np.array(settings),
         mean_layers=values[:, :, 0],
         scores=values[:, :, 1],

@@ -5,6 +5,8 @@ import pytest
 from helpers.made_studies import record, rows_in, store_predictions, write_study
 from helpers.swept_studies import swept_study
 
+from analysis.layouts.cost_tables import exit_settings_table
+from analysis.layouts.evidence import gather
 from analysis.statistics.exits import Exits, Spread, TradeOff, pareto_front, read_exits, trade_off
 from analysis.studies.cells import cell_of
 from analysis.studies.load import load_study
@@ -135,3 +137,18 @@ def test_posterior_is_the_mean_probability_of_leaving_of_each_seed(cells):
 
 
 N, LAYERS = 40_000, 3
+
+
+def test_every_exit_setting_has_its_score_layers_and_speed_up(tmp_path):
+    evidence = gather([load_study(swept_study(tmp_path / "made", ["albert", "pabee"], ["rte"]))])
+    table = exit_settings_table(evidence)
+    lines = {line.label: {name: entry.text for name, entry in line.entries.items()} for line in table.lines}
+    sweep = evidence.exits["pabee", "rte"].sweeps[0]
+    number = sweep.settings.tolist().index(3.0)
+    layers = float(np.median(sweep.mean_layers[:, number]))
+    assert lines["pabee/rte, patience 3"] == {
+        "score": f"{100 * np.median(sweep.scores[:, number]):.1f}",
+        "mean_layers": f"{layers:.2f}",
+        "speed_up": f"{12 / layers:.2f}",
+    }
+    assert not [label for label in lines if label.startswith("albert")]  # it has one exit, the last layer

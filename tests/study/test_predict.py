@@ -203,3 +203,33 @@ def test_what_is_no_model_is_refused_in_one_line(studies, tmp_path, capsys):
     study = folder_of(studies["pabee/sst2"])
     searched = next(row for row in read_records(study) if row.phase == "search")
     assert refused(capsys, study, file, "--trial", searched.key, *to).startswith(f"trial {searched.key} kept no model")
+
+
+@pytest.mark.parametrize(
+    ("arm", "setting", "of_sweep"),
+    [("pabee/sst2", "patience=2", ("patience", 2)), ("palbert/cola", "q=0.3", ("threshold", 0.3))],
+)
+def test_another_exit_setting_answers_as_its_sweep_did(studies, tmp_path, arm, setting, of_sweep):
+    row, task = studies[arm], arm.partition("/")[2]
+    to = tmp_path / "answers.tsv"
+    dev = write_rows(tmp_path / "dev.tsv", task, "dev")
+    assert main([str(folder_of(row)), str(dev), "--to", str(to), "--set", setting]) == 0
+    layers = np.array([int(layer) for _, _, layer in answered(to)])
+    stored = np.load(predictions_file(folder_of(row), row.key))
+    place = (stored["sweep_rule"] == of_sweep[0]) & np.isclose(stored["sweep_setting"], of_sweep[1])
+    assert layers.mean() == pytest.approx(stored["sweep_mean_layers"][place].item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("patince=2", "--set patince: pabee has no such field; did you mean patience?"),
+        ("learning_rate=1", "exit patience has no learning_rate; it has patience, regression_threshold"),
+        ("patience=0", "patience is 0; allowed: a whole number >= 1"),
+    ],
+)
+def test_what_is_no_exit_setting_is_refused_in_one_line(studies, tmp_path, capsys, setting, message):
+    dev = write_rows(tmp_path / "dev.tsv", "sst2", "dev")
+    assert main([str(folder_of(studies["pabee/sst2"])), str(dev), "--set", setting]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
