@@ -273,6 +273,7 @@ def plan_notes(study: Study, options: LaunchOptions, facts: StudyFacts, *, launc
     return [
         *untrained,
         *_not_searched(study.resolved),
+        *_tried_first(study.resolved),
         *raised,
         *_not_launched(study, options, facts, launched=launched),
         *elsewhere,
@@ -286,6 +287,15 @@ def _not_searched(plan: ResolvedPlan) -> list[str]:
     why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
     left = list(dict.fromkeys(name for arm in plan.arms for name in papers_values(plan.asked, arm.method, arm.task)))
     return [f"{why}: these take the paper's value, which --explain METHOD/TASK names: {', '.join(left)}"] * bool(left)
+
+
+def _tried_first(plan: ResolvedPlan) -> list[str]:
+    """A line for each winner of another study that --first-from takes, with the arms that try it first."""
+    arms = dict[str, list[str]]()
+    for arm in plan.first_arms:
+        for first in plan.asked.first_of(arm.name):
+            arms.setdefault(first.origin, []).append(arm.name)
+    return [f"tried first: the winner of {origin}, by {first_of(names, MOST_ARMS)}" for origin, names in arms.items()]
 
 
 def _not_launched(study: Study, options: LaunchOptions, facts: StudyFacts, *, launched: frozenset[str]) -> list[str]:

@@ -234,8 +234,9 @@ def check_options(options: LaunchOptions) -> None:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} is {number}; allowed beside --compare methods: {least} or more, or leave it out")
     check_own(*PACKAGES, path=[str(Path.cwd()), *sys.path])  # as processes of the launch look for them
-    if options.toml and options.json:
-        raise ValueError("--toml and --json are two forms of one answer; allowed: one of the two")
+    forms = [f"--{name}" for name in ("explain", "toml", "json") if getattr(options, name)]
+    if len(forms) > 1:
+        raise ValueError(f"{' and '.join(forms)} are different answers; allowed: one of them")
     if options.search_precision and options.max_gpu_hours is not None:
         raise ValueError(
             "--max-gpu-hours plans for confirm trials by what their search trial has cost, which --search-precision "
@@ -306,10 +307,13 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     base, why = _base(options, earlier)
     if options.include:
         trainables.include(options.include, named="--include")
-    elif not base.include:
+    elif not (folder := base.include):
         method_files.include(None)
+    elif options.plan:
+        trainables.include(folder, named=f"--plan {options.plan}: include =")
+        base = replace(base, include=str(Path(folder).resolve()))
     else:
-        include_folder(base.methods, base.include)
+        include_folder(base.methods, folder)
     if options.plan:
         base = _as_meant(base, options.plan)
     names = [name for name in Plan.__struct_fields__ if name not in ("profile", "epochs", "settings")]
@@ -333,6 +337,8 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         )
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
+    if options.first_from and plan.samples == 0:
+        raise ValueError("--first-from is what searches try first, and --samples 0 searches nothing; leave out one")
     if options.first_from:
         had = {} if base.first is UNSET else base.first
         plan = replace(plan, first={**had, **read_winners(Path(options.first_from), plan)})
@@ -344,13 +350,16 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
 
 
 def _early_stopping(text: str) -> EarlyStopping | None:
-    rule, _, fields = text.partition(":")
+    rule, colon, fields = text.partition(":")
     if text == "none":
         return None
-    if rule != "asha":
+    if rule != "asha" or (colon and not fields):
         raise ValueError(f"--early-stopping is {text!r}; allowed: none, asha, asha:grace=1,factor=3")
-    said = dict(read_setting(pair, "--early-stopping asha:") for pair in fields.split(",") if pair)
-    return from_plain(EarlyStopping, said, where=f"--early-stopping {text}")
+    pairs = [read_setting(pair, "--early-stopping asha:") for pair in fields.split(",") if pair]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise ValueError(f"--early-stopping {text} gives a field twice; allowed: grace and factor, once each")
+    return from_plain(EarlyStopping, given, where=f"--early-stopping {text}")
 
 
 def settings_of(options: StudyOptions) -> dict[str, Setting]:

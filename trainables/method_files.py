@@ -112,7 +112,9 @@ def read_methods(folder: str | Path, *, named: str = "--include", may_lack_metho
         sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-        allowed = f"a folder of NAME.py and NAME_space.py{_nearest_folder(folder)}"
+        allowed = (
+            f"a folder of methods, NAME.py and NAME_space.py, or of tasks, NAME/task.toml{_nearest_folder(folder)}"
+        )
         raise ValueError(f"{named} {folder}: {reason}; allowed: {allowed}") from None
     found = IncludedMethods(folder=str(Path(folder).resolve()), sources=sources)
     if not found.pairs and not may_lack_methods:

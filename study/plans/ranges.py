@@ -128,6 +128,8 @@ def read_searched(text: str) -> Choices | Interval:
 def _choices(values: list[Value], said: object) -> Choices:
     if len(values) < 2:
         raise ValueError(f"{said} is one value; allowed: {FORMS}, or the value by --set")
+    if len({*map(json.dumps, values)}) < len(values):
+        raise ValueError(f"{said} has a choice twice; allowed: each once")
     return tuple(values)
 
 

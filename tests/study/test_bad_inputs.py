@@ -72,7 +72,12 @@ def refused(capsys, here: Path, *arguments: str) -> str:
         ("explain runs/first albrt/rte", "named 'albrt/rte'; available: albert/rte; did you mean albert/rte?"),
         ("submit runs/first --method pabee", "'pabee' is no method with completed confirm trials; available: albert"),
         ("launch --data hubb --task rte --dry-run", "in the original GLUE layout; did you mean hub?"),
-        ("launch --toml --json --dry-run", "--toml and --json are two forms of one answer; allowed: one of the two"),
+        ("launch --toml --json --dry-run", "--toml and --json are different answers; allowed: one of them"),
+        (
+            "launch --explain palbert/rte --toml --dry-run",
+            "--explain and --toml are different answers; allowed: one of",
+        ),
+        ("launch --samples 0 --first-from runs/x --dry-run", "--samples 0 searches nothing; leave out one"),
         (f"launch --name {'x' * 300} --dry-run", "... of 300 bytes; allowed: at most 200"),
         ("launch --name s --out file", "--out file cannot be written: "),
         ("launch --out file --dry-run", "/file is no folder; allowed: a folder that can be written, or be made in one"),

@@ -62,6 +62,12 @@ def test_the_plan_keeps_the_values_and_their_origin_without_the_other_study(othe
     assert len(lines) == 1 and f"learning_rate {rate}" in lines[0] and lines[0].endswith(f"({moved}, palbert/rte)")
 
 
+def test_a_dry_run_names_the_winners_that_are_tried_first(other, tmp_path, capsys):
+    asked = ["--profile", "mini", "--method", "palbert", "--task", "rte,cola", "--first-from", str(other)]
+    assert launch.main([*asked, "--dry-run", "--out", str(tmp_path)]) == 0
+    assert f"tried first: the winner of {other}, palbert/rte, by palbert/rte, palbert/cola\n" in capsys.readouterr().out
+
+
 def test_values_outside_a_range_are_refused(other):
     with pytest.raises(ValueError, match=r", palbert/rte, but palbert/rte searches it in "):
         planned("palbert", "rte", "--first-from", str(other), "--backbone", "mini-albert", "--sampler", "grid")

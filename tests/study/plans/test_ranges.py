@@ -122,6 +122,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--search beta=3..1", "--search beta=3..1: low is 3 and high is 1; allowed: finite numbers, low below high"),
         ("--search beta=0..1:log", "--search beta=0..1:log: low is 0; allowed where log is true: a number > 0"),
         ("--search beta=x..1", "--search beta=x..1: low is 'x'; allowed: a whole number or a number"),
+        ("--search batch_size=16,16", "--search batch_size=16,16: 16,16 has a choice twice; allowed: each once"),
         ("--search batch_size=16", "16 is one value; allowed: LOW..HIGH, LOW..HIGH:log, A,B,C, or the value by --set"),
         ("--search batch_size", "--search batch_size: allowed: [SCOPE:]FIELD=LOW..HIGH"),
         ("--search max_length=8,32 --attention nystrom --set num_landmarks=16", "num_landmarks is 16; allowed: at"),

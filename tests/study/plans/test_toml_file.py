@@ -47,6 +47,10 @@ def test_options_are_laid_over_the_file(tmp_path):
         ("samples = ", "Invalid value"),
         ("sampels = 3", "no field named sampels; available: profile, methods, "),
         ("sampels = 3", "did you mean samples?"),
+        (
+            'include = "/nonexistent"',
+            "plan.toml: include = /nonexistent: No such file or directory; allowed: a folder of",
+        ),
         ('profile = "papr"', "plan.toml: profile: no profile named 'papr'; available: auto, ablation"),
         ("profile = 3", "profile is 3; allowed: ablation, "),
         ('samples = "many"', "samples"),
