@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from msgspec import UNSET
+from msgspec.structs import replace
 from rich.filesize import decimal
 
 from study.decisions import asha
@@ -66,27 +67,36 @@ class Forecast:
     measured: Mapping[str, Measured]  # by arm
 
 
-def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool) -> Forecast:
-    """What the plan is expected to cost, by the study's own records or by a probe of this machine."""
+def forecast_plan(plan: ResolvedPlan, folder: Path, *, with_probe: bool, slots: int = 1) -> Forecast:
+    """What the plan is expected to cost, by the study's own records or by a probe of this machine.
+
+    Args:
+        slots: trials that run at a time on this machine; 1 if they run elsewhere.
+    """
     facts = read_facts(folder)
     measured = probe(plan) if with_probe else measured_in(facts.records)
     costs = estimate(plan, measured)
+    progress = last_progress(plan, facts) if facts.launches else None
+    if progress and not with_probe:
+        costs = _with_time_spent(costs, progress)
     bound = "about" if plan.protocol.early_stopping else "at most"
     search, confirm = sum(arm.samples for arm in plan.arms), sum(len(arm.seeds) for arm in plan.arms)
     lines = [f"  {describe_estimate(arm, costs[arm.name], bound=bound)}" for arm in plan.arms]
     trials = f"{counted(len(plan.arms), 'arm')}, {search} search and {confirm} confirm trials"
-    lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound)}")
+    lines.append(f"{trials}, {total_in_words(costs.values(), bound=bound, slots=slots)}")
     if (searches := plan.asked.search_repeats) > 1:
         once = counted(round(sum(costs[arm.name].epochs for arm in plan.first_arms)), "epoch")
         lines.append(f"methods are tested over {searches} searches of each arm; one search of each is {bound} {once}")
     if search:
         most = max(arm.samples for arm in plan.arms)
-        lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, plan.protocol.early_stopping)}")
-    if not facts.launches:
+        stopping = plan.protocol.early_stopping
+        lines.append(f"sampler {describe_sampler(plan.protocol.sampler, most, stopping)}")
+        rule = f"asha:grace={stopping.grace},factor={stopping.factor}" if stopping else "none"
+        lines.append(f"early stopping of search trials: {rule}")
+    if progress is None:
         return Forecast(ForecastFacts(estimates=costs, done=None), lines, measured)
-    progress = last_progress(plan, facts)
     seconds, ended, under_way = remaining_seconds(progress), progress.ended_trials, len(facts.under_way)
-    left = "unknown" if seconds is None else f"{clock(seconds)} of one slot"
+    left = "unknown" if seconds is None else _slot_time_in_words(seconds, slots)
     lines.append(f"of these {ended} trials have ended and {under_way} are under way; left: {left}")
     done = Done(ended=ended, under_way=under_way, remaining_seconds=seconds)
     return Forecast(ForecastFacts(estimates=costs, done=done), lines, measured)
@@ -142,6 +152,17 @@ def estimate(resolved: ResolvedPlan, measured: Mapping[str, Measured]) -> dict[s
     return {arm.name: _cost(resolved, arm, measured.get(arm.name)) for arm in resolved.arms}
 
 
+def _with_time_spent(costs: Mapping[str, Cost], progress: StudyProgress) -> dict[str, Cost]:
+    """The same costs; an arm that was measured takes the time spent on it and the time that is left."""
+    left = _remaining_by_arm(progress) or {}
+    return {
+        name: replace(cost, slot_seconds=progress.arm(name).facts.reported.wall_seconds + left[name])
+        if cost.source and name in left
+        else cost
+        for name, cost in costs.items()
+    }
+
+
 def _cost(resolved: ResolvedPlan, arm: Arm, measured: Measured | None) -> Cost:
     search = expected_epochs(arm.samples, arm.epochs, resolved.protocol.early_stopping)
     confirm = len(arm.seeds) * arm.epochs
@@ -168,7 +189,12 @@ def describe_estimate(arm: Arm, cost: Cost, *, bound: str) -> str:
     return f"{arm.name:24} {trials}  {time}  on {arm.backbone}{pretrained}{start}"
 
 
-def total_in_words(costs: Collection[Cost], *, bound: str) -> str:
+def _slot_time_in_words(seconds: float, slots: int) -> str:
+    shared = f" ({clock(seconds / slots)} or more on the {slots} slots of this machine)" * (slots > 1)
+    return f"{clock(seconds)} of one slot{shared}"
+
+
+def total_in_words(costs: Collection[Cost], *, bound: str, slots: int) -> str:
     """Epochs, time and disk of the whole plan, each as far as it is known."""
     epochs = f"{bound} {counted(round(sum(cost.epochs for cost in costs)), 'epoch')}"
     seconds = [cost.slot_seconds for cost in costs if cost.slot_seconds is not None]
@@ -177,7 +203,7 @@ def total_in_words(costs: Collection[Cost], *, bound: str) -> str:
         return f"{epochs}; time and disk are not known for {unmeasured}: --probe measures them"
     sizes = [cost.disk_bytes for cost in costs if cost.disk_bytes is not None]
     disk = f"{decimal(sum(sizes))} of models stay on disk" if len(sizes) == len(costs) else "disk not known"
-    return f"{epochs}, {clock(sum(seconds))} of one slot, {disk}"
+    return f"{epochs}, {_slot_time_in_words(sum(seconds), slots)}, {disk}"
 
 
 @cache
@@ -247,16 +273,23 @@ def remaining_seconds(progress: StudyProgress, steps: Mapping[str, Steps] = Mapp
 
     `steps`: how far the epochs under way are, by the trial's key, where that is known.
     """
+    by_arm = _remaining_by_arm(progress, steps)
+    return None if by_arm is None else sum(by_arm.values())
+
+
+def _remaining_by_arm(
+    progress: StudyProgress, steps: Mapping[str, Steps] = MappingProxyType({})
+) -> dict[str, float] | None:
     pace = progress.seconds_per_example(progress.arms, "wall_seconds")
     if pace is None:
         pace = _pace_within(progress, steps)
     if pace is None:
         return None
     shares = {phase: Shares.of(progress.arms, phase) for phase in PHASES}
-    return sum(
-        _remaining_epochs(progress, arm, shares, steps) * _seconds_per_epoch(progress, arm, pace)
+    return {
+        arm.arm.name: _remaining_epochs(progress, arm, shares, steps) * _seconds_per_epoch(progress, arm, pace)
         for arm in progress.launched
-    )
+    }
 
 
 def _seconds_per_epoch(progress: StudyProgress, arm: ArmProgress, pace: float) -> float:

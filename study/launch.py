@@ -348,7 +348,9 @@ def dry_run(study: Study, options: LaunchOptions) -> int:
     if options.toml:
         print(plan_as_toml(resolved.asked), end="")
         return 0
-    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe)
+    here = Resources.of(ThisMachine(), cpus=options.cpus_per_trial, gpus=options.gpus_per_trial)
+    slots = 1 if options.address else here.slots()
+    forecast = forecast_plan(resolved, study.folder, with_probe=options.probe, slots=slots)
     _warn(unknown_in_words(resolved))
     if options.json:
         facts = {"folder": str(study.folder), "plan": to_plain(resolved), **to_plain(forecast.facts)}

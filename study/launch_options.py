@@ -65,8 +65,10 @@ MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is ad
 
 
 def _defaults(field: Literal["methods", "tasks"]) -> str:
-    """Names the default in each of the profiles that auto chooses from."""
-    return "; in ".join(f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "paper"))
+    """Names the default in the profiles that auto chooses from, and in that of small backbones."""
+    return "; in ".join(
+        f"{name}: {', '.join(getattr(profiles.load(name), field))}" for name in ("mini", "small", "paper")
+    )
 
 
 def default_driver() -> Literal["ray", "local"]:

@@ -140,8 +140,13 @@ def test_option_of_another_program_is_answered_with_ours(parser, arguments, mean
 def test_help_says_what_a_launch_runs_where_nothing_is_named(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     said = study.launch.main.parser().format_help()
-    assert "all (the profile's); default in mini: palbert; in paper: palbert" in said
-    assert "or all (the papers' eight); default in mini: sst2, cola; in paper: sst2, rte, qnli, cola, mrpc, " in said
+    assert (
+        "all (the profile's); default in mini: palbert; in small: albert, pabee, pondernet, palbert; in paper: " in said
+    )
+    assert (
+        "or all (the papers' eight); default in mini: sst2, cola; in small: cola, sst2; in paper: sst2, rte, qnli, "
+        in said
+    )
 
 
 def test_help_is_broken_behind_bars_and_at_blanks(monkeypatch):

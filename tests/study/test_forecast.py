@@ -1,10 +1,13 @@
 """What a plan will cost, and how long the rest of it takes: pytest tests/study/test_forecast.py"""
 
+import json
+import re
 from itertools import pairwise
 from statistics import median
 
 import pytest
 from helpers.journals import MadeJournal
+from helpers.launched_studies import launched_study
 from helpers.simulation import Simulation
 from msgspec.structs import replace
 
@@ -17,6 +20,7 @@ from study.forecast import (
     describe_time_limit,
     estimate,
     expected_epochs,
+    forecast_plan,
     measured_in,
     remaining_seconds,
 )
@@ -80,6 +84,41 @@ def test_a_probe_measures_time_and_disk_and_creates_no_study(tmp_path, capsys, m
     printed = capsys.readouterr()
     assert "probed palbert/rte:" in printed.err and "by probe" in printed.out and "kB of models" in printed.out
     assert not runs.exists()
+
+
+def test_less_is_left_of_an_extended_study_than_the_whole_takes(tmp_path, capsys):
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
+    folder = launched_study(tmp_path / "study", resolve(plan))  # its only search trial runs to its end
+    capsys.readouterr()
+    assert launch.main(["--continue", str(folder), "--samples", "27", "--dry-run", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["done"]["remaining_seconds"] < facts["estimates"]["albert/rte"]["slot_seconds"]
+
+
+def test_a_dry_run_prints_the_numbers_of_early_stopping(tmp_path, capsys):
+    asked = ["--task", "rte", "--dry-run", "--out", str(tmp_path), "--early-stopping"]
+    for rule in ("asha:grace=2,factor=4", "none"):
+        assert launch.main([*asked, rule]) == 0
+        assert f"\nearly stopping of search trials: {rule}\n" in capsys.readouterr().out
+
+
+def test_time_is_said_of_one_slot_and_of_all_of_this_machine(tmp_path):
+    plan = replace(profiles.load("mini"), methods=("albert",), tasks=("rte",), samples=1, epochs=9)
+    folder = launched_study(tmp_path / "study", resolve(plan))
+    more = resolve(replace(plan, seeds=9))
+    by_slots = {slots: forecast_plan(more, folder, with_probe=False, slots=slots).lines for slots in (1, 2)}
+    assert not any("or more on" in line for line in by_slots[1])
+    said = [
+        re.search(r"([\d:]+) of one slot \(([\d:]+) or more on the 2 slots of this machine\)", line)
+        for line in by_slots[2]
+    ]
+    whole, left = [match.groups() for match in said if match]
+    assert seconds_of(whole[0]) == pytest.approx(2 * seconds_of(whole[1]), abs=1) and left[0] < whole[0]
+
+
+def seconds_of(clock):
+    minutes, seconds = map(int, clock.split(":"))
+    return 60 * minutes + seconds
 
 
 def test_a_probe_without_a_dry_run_is_refused(capsys):
