@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 import trainables
 from search_spaces.objectives import Recipe
+from study import profiles
 from study.facts.plain_words import columns, counted, wrapped
 from study.plans.plan import Plan
 from study.plans.ranges import is_searched, shorten
@@ -55,9 +56,15 @@ def _of_pretraining(arms: Sequence[Arm]) -> dict[str, tuple[str, ...]]:
 
 
 def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
-    searched = dict.fromkeys(shorten(key) for key, setting in asked.settings.items() if is_searched(setting))
-    fixed = dict.fromkeys(shorten(key) for key, setting in asked.settings.items() if not is_searched(setting))
+    of_profile = profiles.load(asked.profile).settings
+    own = [key for key, setting in asked.settings.items() if (key, setting) not in of_profile.items()]
+    searched = dict.fromkeys(shorten(key) for key in own if is_searched(asked.settings[key]))
+    fixed = dict.fromkeys(shorten(key) for key in own if not is_searched(asked.settings[key]))
+    kept = ", ".join(key for key in asked.settings if key not in own)
     lines = {
+        f"profile {asked.profile}, which overrides what is said of these fields below: {kept}": bool(kept),
+        f"set by hand, which overrides what is said of these fields below: {', '.join(fixed)}": bool(fixed),
+        f"ranges by hand, which override what is said of these fields below: {', '.join(searched)}": bool(searched),
         "generated tasks and tiny random backbones: the numbers say nothing of GLUE": asked.is_generated,
         "ASHA stops search trials, which the papers run to their own stop": asked.early_stopping is not None,
         f"{asked.sampler} search over ranges, where the papers try a grid": asked.sampler != "grid",
@@ -65,8 +72,6 @@ def _of_protocol(asked: Plan, arms: Sequence[Arm]) -> tuple[str, ...]:
         "selected on a slice of train, where the papers select on dev": asked.selection == "holdout",
         "backbones with random weights, which nothing has pretrained": bool(untrained_backbones(asked, arms)),
         f"{counted(asked.seeds, 'seed')}, where the papers have {SEEDS_OF_PAPERS}": asked.seeds != SEEDS_OF_PAPERS,
-        f"set by hand, whatever is said of these fields below: {', '.join(fixed)}": bool(fixed),
-        f"ranges by hand, whatever is said of these fields below: {', '.join(searched)}": bool(searched),
         "fields that the papers tune have one value": asked.searched_alone is not UNSET,
         f"search trials compute in {asked.search_precision}, whatever is said of precision below": (
             asked.search_precision is not UNSET

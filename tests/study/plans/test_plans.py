@@ -190,10 +190,18 @@ def test_one_seed_is_said_as_one():
 def test_what_is_set_by_hand_is_said_to_overrule_the_departures():
     asked = ["--set", "weight_decay=0.01", "--epochs", "5", "--search", "palbert:beta=1..2", "--search-only", "beta"]
     lines = resolved_from(*asked).departures["protocol"]
-    assert "set by hand, whatever is said of these fields below: epochs, weight_decay" in lines
-    assert "ranges by hand, whatever is said of these fields below: palbert:beta" in lines
+    assert "set by hand, which overrides what is said of these fields below: epochs, weight_decay" in lines
+    assert "ranges by hand, which override what is said of these fields below: palbert:beta" in lines
     assert "fields that the papers tune have one value" in lines
     assert any("variants" in line for line in resolved_from("--method", "palbert:a").departures["protocol"])
+
+
+def test_the_settings_of_a_profile_are_named_as_the_profile_s():
+    asked = ["--profile", "small", "--data", "mini", "--backbone", "mini-albert", "--samples", "6"]
+    profile, by_hand = resolved_from(*asked, "--set", "epochs=3").departures["protocol"][:2]
+    assert profile.startswith("profile small, which overrides what is said of these fields below: batch_size, schedule")
+    assert "beta" in profile and by_hand.endswith("fields below: epochs")
+    assert not any("by hand" in line for line in resolved_from(*asked).departures["protocol"])
 
 
 def test_a_tokenizer_that_is_not_there_is_called_a_tokenizer(capsys):
