@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from study.command_line import Command, argument, option
 from study.decisions.specs import spec_of_arm
-from study.facts.plain_words import clock
+from study.facts.plain_words import clock, counted
 from study.launch_options import LaunchOptions, plan_from
 from study.plans.plan import Layered, in_columns
 from study.plans.plan_file import INCLUDE
@@ -107,7 +107,9 @@ def train(spec: TrialSpec, options: Options) -> None:
 
     began, device = time.monotonic(), "cuda" if torch.cuda.is_available() else "cpu"
     run = TrainingRun(spec, device=device, cache=cache_folder(), limit=options.limit)
-    epochs = spec.config["epochs"]
+    epochs, (trained, scored) = spec.config["epochs"], run.rows
+    split = "dev" if spec.selection == "dev" else "a slice of train"
+    print(f"trains on {counted(trained, 'row')}; scores are of {counted(scored, 'row')} of {split}", flush=True)
     while not run.finished:
         _train_epoch(run, f"epoch {len(run.history) + 1}/{epochs}")
     best = run.history[run.best_epoch - 1]

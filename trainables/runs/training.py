@@ -204,6 +204,11 @@ class TrainingRun:
         """Training steps taken of the epoch under way; 0 between two epochs."""
         return self._optimiser.steps - len(self.history) * self.steps_per_epoch
 
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The number of rows to train on, and of those that score each epoch."""
+        return len(self._data.train), len(self._data.selection)
+
     def run_epoch(self) -> EpochRow:
         """Train for one epoch and evaluate on the selection split: the row of this epoch.
 
