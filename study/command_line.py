@@ -300,13 +300,13 @@ def guarded(command: str, main: Callable[[], int], *, after_interrupt: str = "")
     return status
 
 
-def read_setting(text: str, option: str = "--set") -> tuple[str, Value]:
-    """Field and value of `FIELD=VALUE`, the value as JSON or else as text.
+def read_setting(text: str, option: str = "--set", form: str = "FIELD=VALUE") -> tuple[str, Value]:
+    """Field and value of a text of this form, the value as JSON or else as text.
 
     Raises:
         ValueError: it has another form.
     """
-    field, value = read_pair(option, text, "FIELD=VALUE")
+    field, value = read_pair(option, text, form)
     return field, read_value(value)
 
 

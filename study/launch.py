@@ -286,7 +286,8 @@ def _not_searched(plan: ResolvedPlan) -> list[str]:
         return []
     why = "--samples 0" if plan.asked.samples == 0 else f"--search-only {','.join(plan.asked.searched_alone)}"
     left = list(dict.fromkeys(name for arm in plan.arms for name in papers_values(plan.asked, arm.method, arm.task)))
-    return [f"{why}: these take the paper's value, which --explain METHOD/TASK names: {', '.join(left)}"] * bool(left)
+    told = "these are not searched; --explain METHOD/TASK prints the value of each and its source"
+    return [f"{why}: {told}: {', '.join(left)}"] * bool(left)
 
 
 def _tried_first(plan: ResolvedPlan) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, field
 from msgspec.structs import force_setattr, replace
@@ -60,6 +60,7 @@ interrupted; more methods, tasks, samples or seeds extend it."""
 EPILOG = """Exit status: 0 the study is complete, 1 cells are missing or the study was interrupted, 2 bad usage.
 Ctrl-C once lets running trials save their epoch, then stops; twice stops at once. The same command continues."""
 
+T = TypeVar("T")
 OUT = "runs"  # where studies lie
 MOST_BYTES = 200  # of a study's name: a file's has at most 255, with what is added to it
 
@@ -327,16 +328,18 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
         "sampler": sampler_as_meant,
         "early_stopping": _early_stopping,
         "baseline": meant_method,
-        "search_only": lambda texts: _names(texts, (), str),
+        "search_only": lambda texts: _names(texts, (), _without_scope),
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
-    read["settings"] = lay_over(base.settings, settings_of(options))
+    held = base.settings if options.plan is None else _of_arms(base, read)
+    read["settings"] = lay_over(held, settings_of(options))
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
         raise ValueError(
             f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder of study.pretrain or a hub "
             "name, such as nreimers/MiniLM-L6-H384-uncased"
         )
+    _check_search_only(options, plan)
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.first_from and plan.samples == 0:
@@ -349,6 +352,22 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
             f"--data is about tasks of GLUE, and the study has {', '.join(plan.tasks)} alone; leave it out"
         )
     return plan, why
+
+
+def _of_arms(plan: Plan, given: Mapping[str, Any]) -> dict[str, Setting]:
+    """The settings of a plan file without those of methods and tasks that --method and --task leave out."""
+    left_out = {*plan.methods} - {*given.get("methods", plan.methods)}
+    left_out |= {*plan.tasks} - {*given.get("tasks", plan.tasks)}
+    return {
+        key: setting for key, setting in plan.settings.items() if not left_out & {*scope_and_field(key)[0].split("/")}
+    }
+
+
+def _without_scope(field: str) -> str:
+    scope, name = scope_and_field(field)
+    if scope:
+        raise ValueError(f"--search-only {field}: allowed: fields without a scope, {name}")
+    return field
 
 
 def _early_stopping(text: str) -> EarlyStopping | None:
@@ -370,19 +389,49 @@ def settings_of(options: StudyOptions) -> dict[str, Setting]:
     Raises:
         ValueError: one is no setting, or a field is both fixed and searched.
     """
-    words = {field: value for field, (_, value) in _words(options).items()}
-    pairs = [read_setting(text, "--set") for text in options.settings]
-    fixed = {_meant_key(key, f"--set {key}"): value for key, value in pairs}
-    searched = dict[str, Choices | Interval]()
+    fixed, searched = dict[str, Value](), dict[str, Choices | Interval]()
+    for text in options.settings:
+        key, value = read_setting(text, "--set", "[SCOPE:]FIELD=VALUE")
+        if isinstance(value, str) and ("," in value or ".." in value):
+            raise ValueError(f"--set {text}: allowed: one value; a range or choices are --search {text}")
+        _add_once(fixed, _meant_key(key, f"--set {key}"), value, "--set")
     for text in options.search:
         key, ranged = read_pair("--search", text, f"[SCOPE:]FIELD={FORMS}")
         try:
-            searched[_meant_key(key, f"--search {key}")] = read_searched(ranged)
+            _add_once(searched, _meant_key(key, f"--search {key}"), read_searched(ranged), "--search")
         except ValueError as error:
             fault = str(error).removeprefix(f"--search {key}: ").removeprefix(f"{ranged}: ")
             raise ValueError(f"--search {text}: {fault}") from None
-    said = joined(fixed, searched)
-    return {**{field: value for field, value in words.items() if field not in searched}, **said}
+    said, words = joined(fixed, searched), _words(options)
+    if twice := next((field for field in ("epochs", "attention") if field in words and field in said), None):
+        by_hand = in_option(twice, said[twice])
+        raise ValueError(f"{words[twice][0].split()[0]} and {by_hand} both give {twice}; allowed: one of the two")
+    return {**{field: value for field, (_, value) in words.items() if field not in searched}, **said}
+
+
+def _add_once(settings: dict[str, T], key: str, value: T, option: str) -> None:
+    if key in settings:
+        raise ValueError(f"{option} {key} is given twice; allowed: once")
+    settings[key] = value
+
+
+def _check_search_only(options: StudyOptions, plan: Plan) -> None:
+    """Rejects a range or a value by hand that --search-only or --samples 0 make useless."""
+    by_hand = settings_of(options)
+    ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
+    if ranges and plan.samples == 0:
+        raise ValueError(f"--search {ranges[0]} gives a range, and --samples 0 searches nothing; leave one out")
+    if not options.search_only or plan.search_only is UNSET:
+        return
+    only = ",".join(plan.search_only)
+    for key, setting in by_hand.items():
+        field = scope_and_field(key)[1]
+        if is_searched(setting) and field not in plan.search_only:
+            raise ValueError(
+                f"--search {key} is left out by --search-only {only}; allowed: --search-only {only},{field}"
+            )
+        if key in plan.search_only and not is_searched(setting):
+            raise ValueError(f"--set {key} and --search-only {only}: both set and searched; allowed: one of the two")
 
 
 def _words(options: StudyOptions) -> dict[str, tuple[str, Value]]:

@@ -44,7 +44,7 @@ class Options(Typed, frozen=True, kw_only=True):
 
     method: Annotated[str, argument("METHOD", "one method, or a variant of one")]
     task: Annotated[str, option("one task", "NAME")]
-    settings: Annotated[list[str], option("give a field another value", "FIELD=VALUE", flag="--set")] = []
+    settings: Annotated[list[str], option("give a field another value", "[SCOPE:]FIELD=VALUE", flag="--set")] = []
     limit: Annotated[AtLeastOne | None, option("rows of each split, spread over it; default: all", "N")] = None
     data: Annotated[str | None, option("default: as the profile has it", "mini|hub|FOLDER")] = None
     backbone: Annotated[str | None, option("default: the method's own", "NAME_OR_FOLDER")] = None

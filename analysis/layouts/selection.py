@@ -27,7 +27,10 @@ def select(
     groups = {lines[0].label: lines for lines in _groups(table.lines)}
     named = {resolve_name(row, groups, what="row"): name for row, name in names.items()}
     kept = [resolve_name(row, groups, what="row") for row in rows] or list(groups)
-    columns = {name: table.columns[name] for name in [resolve_name(t, table.columns, what="column") for t in tasks]}
+    printed = [named.get(row, row) for row in kept]
+    if any(not name.strip() or printed.count(name) > 1 for name in printed):
+        raise ValueError(f"--names makes rows {', '.join(map(repr, printed))}; allowed: a name of its own for each")
+    columns = {name: table.columns[name] for name in [resolve_name(t, table.shown, what="column") for t in tasks]}
     lines = [_renamed(line, label, named.get(label, label)) for label in kept for line in groups[label]]
     cut = replace(table, columns=columns or table.columns, lines=lines, blocks=[], notes=[])
     return _with_bold(cut) if bold_best else cut

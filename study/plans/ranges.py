@@ -117,8 +117,12 @@ def read_searched(text: str) -> Choices | Interval:
     Raises:
         ValueError: it has another form.
     """
+    if not text:
+        raise ValueError(f"it is empty; allowed: {FORMS}")
     ends = text.removesuffix(_LOG)
     low, dots, high = ends.partition("..")
+    if dots and ":" in high:
+        raise ValueError(f"{text} ends in :{high.partition(':')[2]}; allowed: {_LOG}, or nothing")
     if dots:
         plain = {"low": read_value(low), "high": read_value(high), "log": ends != text}
         return from_plain(Interval, plain, where=text)

@@ -90,7 +90,7 @@ def refused(capsys, tmp_path: Path, *arguments: str) -> str:
         (["--backbone", "albert-bsae", "--dry-run"], "no backbone is named 'albert-bsae'; near it are albert-base, "),
         (["--backbone", "albert-base"], "backbone 'albert-base' has no tokenizer; name one: a folder, a hub name"),
         (["--set", "depth=3"], "--set depth: palbert has no such field; it has adam_epsilon"),
-        (["--set", "depth"], "--set depth: allowed: FIELD=VALUE"),
+        (["--set", "depth"], "--set depth: allowed: [SCOPE:]FIELD=VALUE"),
         (["--start-from", "rte"], "study.launch: --start-from rte: allowed: ARM=ARM"),
         (["--start-from", "rte=snli"], "study.launch: --start-from rte=snli: no task named 'snli'"),
         (["--task", "rte", "--start-from", "rte=mnli"], "palbert/rte starts from palbert/mnli, which is not studied"),

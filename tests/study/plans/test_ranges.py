@@ -18,7 +18,7 @@ EVERY_SCOPE = [
     *("--method", "albert,palbert,palbert:a", "--task", "rte,cola", "--search", "learning_rate=3e-5..3e-4:log"),
     *("--search", "batch_size=16,32", "--set", "palbert:a:beta=0.2", "--set", "palbert/rte:epochs=10"),
     *("--search", "palbert/cola:num_lambda_layers=1..3", "--set", "epochs=3", "--set", "palbert:sample_draws=null"),
-    *("--search-only", "learning_rate,num_lambda_layers"),
+    *("--search-only", "learning_rate,batch_size,num_lambda_layers"),
 ]
 
 
@@ -35,6 +35,38 @@ def fault_of(capsys, *arguments: str) -> str:
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     return error.removeprefix("study.launch: ").strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--search batch_size=16,32 --search-only learning_rate", "--search batch_size is left out by --search-only"),
+        ("--set learning_rate=0.001 --search-only learning_rate", "both set and searched; allowed: one of the two"),
+        ("--search learning_rate=1e-4..1e-3 --samples 0", "gives a range, and --samples 0 searches nothing"),
+        ("--search-only palbert:beta", "--search-only palbert:beta: allowed: fields without a scope, beta"),
+        ("--epochs 3 --set epochs=5", "--epochs and --set epochs both give epochs; allowed: one of the two"),
+        ("--epochs 3 --search epochs=2..5", "--epochs and --search epochs both give epochs; allowed: one of the two"),
+        ("--attention nystrom --set attention=softmax", "--attention and --set attention both give attention"),
+        ("--set epochs=3 --set epochs=5", "--set epochs is given twice; allowed: once"),
+        ("--search beta=0.1..0.2 --search beta=0.1..0.3", "--search beta is given twice; allowed: once"),
+        ("--set learning_rate=3e-4..3e-3", "a range or choices are --search learning_rate=3e-4..3e-3"),
+        ("--set batch_size=16,32", "a range or choices are --search batch_size=16,32"),
+        ("--search learning_rate=", "it is empty; allowed: "),
+        ("--search learning_rate=3e-5..3e-4:lgo", "ends in :lgo; allowed: :log, or nothing"),
+        ("--set palbert:beta", "allowed: [SCOPE:]FIELD=VALUE"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_in_one_line(capsys, options, message):
+    assert message in fault_of(capsys, "--method", "palbert", *options.split())
+
+
+def test_a_plan_file_is_cut_to_the_methods_and_tasks_that_are_named(tmp_path):
+    path = tmp_path / "plan.toml"
+    words = ["--profile", "mini", "--method", "albert,palbert", "--task", "rte", "--set", "albert/rte:epochs=2"]
+    path.write_text(plan_as_toml(plan_from(*words, "--set", "palbert/rte:epochs=3")))
+    plan = plan_from("--plan", str(path), "--method", "palbert")
+    assert plan.methods == ("palbert",) and "albert/rte:epochs" not in plan.settings
+    assert plan.settings["palbert/rte:epochs"] == 3
 
 
 def test_a_range_is_searched_where_the_method_s_file_has_another_or_fixes_the_field():
@@ -81,11 +113,10 @@ def test_published_points_outside_of_a_range_are_not_tried():
 
 
 def test_fields_that_are_not_searched_have_the_paper_s_value():
-    plan = plan_from("--profile", "paper", "--search-only", "learning_rate", "--search", "weight_decay=0.1..0.3")
+    plan = plan_from("--profile", "paper", "--search-only", "learning_rate")
     fixed = {name: (layered.value, layered.origin) for name, layered in found(plan).fixed.items()}
     assert [*found(plan).tuned] == ["learning_rate"]
     assert fixed["batch_size"] == (32, "search_spaces/palbert.py PUBLISHED['rte'], not searched")
-    assert fixed["weight_decay"] == (0.2, "the middle of 0.1 to 0.3, --search weight_decay, not searched")
     (value, origin) = resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].value, "PAPER_GRID"
     assert value == 16 and origin in resolve_configuration(plan, "palbert", "cola").fixed["batch_size"].origin
 
@@ -102,7 +133,9 @@ def test_without_search_trials_nothing_is_searched_and_a_line_says_so(capsys, tm
     assert not arm.space and arm.samples == 0 and arm.seeds
     asked = ["--profile", "mini", "--task", "rte", "--samples", "0", "--dry-run", "--out", str(tmp_path)]
     assert launch.main(asked) == 0
-    assert "--samples 0: these take the paper's value, which --explain METHOD/TASK names: " in capsys.readouterr().out
+    assert (
+        "--samples 0: these are not searched; --explain METHOD/TASK prints the value of each" in capsys.readouterr().out
+    )
 
 
 def test_a_grid_has_choices_and_whole_numbers():
