@@ -421,7 +421,7 @@ def _check_search_only(options: StudyOptions, plan: Plan) -> None:
     ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
         raise ValueError(f"--search {ranges[0]} gives a range, and --samples 0 searches nothing; leave one out")
-    if not options.search_only or plan.search_only is UNSET:
+    if plan.search_only is UNSET:
         return
     only = ",".join(plan.search_only)
     for key, setting in by_hand.items():
