@@ -102,6 +102,11 @@ class Plan(Typed, frozen=True, kw_only=True):
         return () if self.samples == 0 else self.search_only
 
     @property
+    def scopes(self) -> tuple[str, ...]:
+        """What a setting can be of, where it is not of all: each method, and each arm."""
+        return (*self.methods, *(f"{method}/{task}" for method in self.methods for task in self.tasks))
+
+    @property
     def is_generated(self) -> bool:
         """Whether its tasks of GLUE, if there are any, are generated: no published number is comparable."""
         return self.data == "mini" and any(task in TRAINABLE_TASKS for task in self.tasks)

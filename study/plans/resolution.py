@@ -482,12 +482,14 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_settings(plan: Plan) -> None:
     """Passes if every scope is of the study, and every field is of one of its methods."""
-    scopes = [*plan.methods, *(f"{method}/{task}" for method in plan.methods for task in plan.tasks)]
     for key, setting in plan.settings.items():
         scope, _ = scope_and_field(key)
-        if scope and scope not in scopes:
-            fault = no_such("method or arm of this study", scope, scopes)
-            raise ValueError(f"{in_option(key, setting)}: {fault}")
+        if scope and scope not in plan.scopes:
+            method, _, task = scope.partition("/")
+            missing = [f"--method {method}"] * (method not in plan.methods)
+            missing += [f"--task {task}"] * (task not in ("", *plan.tasks))
+            fault = f"no method or arm of this study named {scope!r}; available: {', '.join(plan.scopes)}"
+            raise ValueError(f"{in_option(key, setting)}: {fault}; add it by {' '.join(missing)}")
     only = () if plan.search_only is UNSET else plan.search_only
     tuned = {field for method in plan.methods for field in search_spaces.load(method).space}
     tuned |= {scope_and_field(key)[1] for key, setting in plan.settings.items() if is_searched(setting)}

@@ -165,6 +165,7 @@ def test_a_grid_has_choices_and_whole_numbers():
         ("--set plabert:beta=1", "--set plabert:beta: no method named 'plabert'; available: albert"),
         ("--set palbert/cola:beta=1", "--set palbert/cola:beta: no method or arm of this study named 'palbert/cola'"),
         ("--set palbert:a:beta=1", "no method or arm of this study named 'palbert:a'; available: palbert, palbert/rte"),
+        ("--search pabee:patience=1..3", "available: palbert, palbert/rte; add it by --method pabee"),
         ("--set beta=1 --search beta=1..2", "beta is both set and searched; allowed: one of the two"),
         ("--sampler grid --search beta=0.1..2", "--sampler grid: beta is 0.1 to 2.0 (--search beta), which is no list"),
         (
