@@ -1,4 +1,4 @@
-"""The licences of GLUE's tasks and of backbones on the hub, as far as their own pages state them; of 2026-11-25."""
+"""The licences of GLUE's tasks and of backbones on the hub. Only the pages of CoLA and MNLI were read (2026-11-25)."""
 
 from __future__ import annotations
 
