@@ -332,14 +332,15 @@ def plan_from(options: LaunchOptions, earlier: Plan | None = None) -> tuple[Plan
     }
     read = {name: readers[name](value) if name in readers else value for name, value in given.items()}
     held = base.settings if options.plan is None else _of_arms(base, read)
-    read["settings"] = lay_over(held, settings_of(options))
+    by_hand = settings_of(options)
+    read["settings"] = lay_over(held, by_hand)
     plan = replace(base, **{name: value for name, value in read.items() if name != "start_from"})
     if plan.backbone is None and plan.profile in profiles.NEED_BACKBONE:
         raise ValueError(
             f"--profile {plan.profile} names no backbone; allowed: --backbone with a folder of study.pretrain or a hub "
             "name, such as nreimers/MiniLM-L6-H384-uncased"
         )
-    _check_search_only(options, plan)
+    _check_search_only(by_hand, plan)
     if options.start_from:
         plan = replace(plan, start_from=_starts(options.start_from, plan))
     if options.first_from and plan.samples == 0:
@@ -415,9 +416,8 @@ def _add_once(settings: dict[str, T], key: str, value: T, option: str) -> None:
     settings[key] = value
 
 
-def _check_search_only(options: StudyOptions, plan: Plan) -> None:
+def _check_search_only(by_hand: Mapping[str, Setting], plan: Plan) -> None:
     """Rejects a range or a value by hand that --search-only or --samples 0 make useless."""
-    by_hand = settings_of(options)
     ranges = [key for key, setting in by_hand.items() if is_searched(setting)]
     if ranges and plan.samples == 0:
         raise ValueError(f"--search {ranges[0]} gives a range, and --samples 0 searches nothing; leave one out")
