@@ -50,6 +50,7 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "data_dir": ("--data VALUE", "--corpus VALUE"),
     "device": ("CUDA_VISIBLE_DEVICES=NUMBER before the command",),
     "fp16": ("--set precision=bfloat16",),
+    "generator_type": ("the objective alectra-rtd:bert-generator",),
     "gpus": ("CUDA_VISIBLE_DEVICES=NUMBER,NUMBER before the command",),
     "model_name_or_path": ("--backbone VALUE",),
     "n_trials": ("--samples VALUE",),
@@ -57,9 +58,11 @@ ELSEWHERE: dict[str, tuple[str, ...]] = {
     "num_lambda_layers": ("--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",),
     "num_samples": ("--samples VALUE",),
     "output_dir": ("--out VALUE", "--to VALUE"),
+    "patience": ("--set patience=VALUE of PABEE, --set stop_after=VALUE for PALBERT's early stopping",),
     "per_device_train_batch_size": ("--set batch_size=VALUE",),
     "resume_from_checkpoint": ("--continue runs/NAME", "the same command, which continues"),
     "task_name": ("--task VALUE",),
+    "tie_encoder": ("the objective alectra-rtd:tied-encoders",),
     "use_cpu": _WITHOUT_GPU,
 }
 _FIELDS = {*TrainingConfig.__struct_fields__, *NAMES_IN_REPOSITORIES.values()}

@@ -123,6 +123,17 @@ def test_help_of_many_options_shows_the_common_ones_and_all_on_demand(capsys):
             "--num-lambda-layers 1",
             "--set num_lambda_layers=N, where their 1 is 0, and 2 and 3 are the same",
         ),
+        (
+            "pretrain",
+            "alectra-rtd --corpus mini --to x --generator_type bert",
+            "the objective alectra-rtd:bert-generator",
+        ),
+        ("pretrain", "alectra-rtd --corpus mini --to x --tie_encoder", "the objective alectra-rtd:tied-encoders"),
+        (
+            "launch",
+            "--patience 5",
+            "--set patience=5 of PABEE, --set stop_after=5 for PALBERT's early stopping",
+        ),
         ("launch", "--no_cuda", "--gpus-per-trial 0"),
         ("launch", "--learning_rate 1e-4", "--set learning_rate=1e-4"),
         ("launch", "--lr=1e-4", "--set learning_rate=1e-4"),
