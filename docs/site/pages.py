@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # MkDocs runs hooks without the folder that they are about
 
 import search_spaces  # noqa: E402
+from study.plans.resolution import range_of  # noqa: E402
 from trainables import method_files  # noqa: E402
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
-    from optuna.distributions import BaseDistribution
 
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
@@ -75,26 +75,18 @@ def method_sections(name: str) -> Iterator[str]:
     lines = ["| field | value or range | the paper's grid |", "| --- | --- | --- |"]
     for field, distribution in space.space.items():
         grid = ", ".join(map(str, space.paper_grid.get(field, ())))
-        lines.append(f"| `{field}` | {range_of(distribution)} | {grid} |")
+        lines.append(f"| `{field}` | {str(range_of(distribution)).replace(' | ', ', ')} | {grid} |")
     lines += [f"| `{field}` | {value} | |" for field, value in sorted(space.fixed.items())]
     yield "\n".join(lines)
     yield "Departures from the paper or its code:"
     yield "\n".join(f"- {departure}" for departure in module.DEPARTURES)
 
 
-def range_of(distribution: BaseDistribution) -> str:
-    """`1e-05 to 0.001, log`, or the choices."""
-    if isinstance(choices := getattr(distribution, "choices", None), tuple):
-        return ", ".join(map(str, choices))
-    low, high = getattr(distribution, "low", None), getattr(distribution, "high", None)
-    return f"{low} to {high}{', log' if getattr(distribution, 'log', False) else ''}"
-
-
 def exit_rules() -> Iterator[str]:
     from trainables.models import exit_rules as rules
 
     for name, rule in inspect.getmembers(rules, inspect.isclass):
-        if rule.__module__ == rules.__name__ and not name.startswith("_"):
+        if hasattr(rule, "step") and rule is not rules.ExitRule:
             yield f"### {name}\n\n{inspect.getdoc(rule) or ''}"
 
 
