@@ -74,7 +74,7 @@ docs: $(WITH_TOOLS)
 release: $(WITH_TOOLS)
 	rm -rf dist
 	.venv/bin/python -m build --no-isolation
-	.venv/bin/python -m pytest -q tests/house/test_release.py
+	RELEASE=dist .venv/bin/python -m pytest -q tests/house/test_release.py
 
 # A stamp is written last, and `--clear` removes old ones first: an interrupted install is never taken for a good one.
 $(INSTALLED): pyproject.toml constraints.txt
