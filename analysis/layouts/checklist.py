@@ -68,7 +68,7 @@ def _line(name: str, item: list[str], answered: Mapping[str, Answer]) -> Line:
         "answer": "n/a" if holds is None else "Yes" if holds else "No",
         "evidence": "; ".join(one.evidence for one in own),
     }
-    return Line(f"{name} {number}", {column: Entry(text, {"": text}) for column, text in texts.items()})
+    return Line(f"{name} {number}", {column: Entry.of_text(text) for column, text in texts.items()})
 
 
 def answers(evidence: Evidence, tables: Collection[str]) -> dict[str, Answer]:
@@ -245,10 +245,6 @@ def _count(number: int | None) -> Entry:
     return Entry() if number is None else Entry(f"{number:,}", {"": str(number)})
 
 
-def _text(text: str) -> Entry:
-    return Entry(text, {"": text})
-
-
 DATA: list[Column[Cell]] = [
     Column("train", "train", lambda cell: _count((_sizes(cell) or (None, None))[0])),
     Column("dev", "dev", lambda cell: _count((_sizes(cell) or (None, None))[1])),
@@ -256,9 +252,13 @@ DATA: list[Column[Cell]] = [
         Column(f"official_{split}", f"official {split}", lambda cell, split=split: _count(_official(cell.task, split)))  # type: ignore[misc]
         for split in ("train", "dev", "test")
     ),
-    Column("metric", "metric", lambda cell: _text(metric_words(TASKS[cell.task]))),
-    Column("licence", "licence", lambda cell: _text(_licence(cell.task))),
-    Column("backbone_licence", "backbone's licence", lambda cell: _text(licence_of_backbone(cell.arm.whole_backbone))),
+    Column("metric", "metric", lambda cell: Entry.of_text(metric_words(TASKS[cell.task]))),
+    Column("licence", "licence", lambda cell: Entry.of_text(_licence(cell.task))),
+    Column(
+        "backbone_licence",
+        "backbone's licence",
+        lambda cell: Entry.of_text(licence_of_backbone(cell.arm.whole_backbone)),
+    ),
 ]
 
 

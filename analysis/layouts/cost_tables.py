@@ -75,7 +75,7 @@ def _megaflops(arm: Arm) -> Entry | None:
         return None
     number = arm.flops / 1e6
     text = f"{number:.0f}" if number >= 100 else f"{number:.3g}"
-    return Entry(text, {"": text})
+    return Entry.of_text(text)
 
 
 def _score_at_half(arm: Arm) -> Entry | None:

@@ -487,7 +487,7 @@ def _backbone_columns(rows: Sequence[Row]) -> list[Column[Row]]:
     """A column with the backbone of each row, if they have unlike ones: each row has one."""
     names = {row.label: cell.arm.pinned_backbone for row in rows for cell in row.cells.values()}
     fingerprints = {cell.arm.backbone_fingerprint for row in rows for cell in row.cells.values()}
-    entries = {label: Entry(name, {"": name}) for label, name in names.items()}
+    entries = {label: Entry.of_text(name) for label, name in names.items()}
     return [Column("backbone", "backbone", lambda row: entries[row.label])] if len(fingerprints) > 1 else []
 
 

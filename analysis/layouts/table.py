@@ -22,6 +22,11 @@ class Entry:
     href: str = ""  # a page about it
     bold: bool = False
 
+    @classmethod
+    def of_text(cls, text: str) -> Entry:
+        """A text, or a number printed alike everywhere."""
+        return cls(text, {"": text})
+
     @property
     def seeds(self) -> str:
         """The number of seeds as printed behind the entry: nothing if they are the protocol's."""
@@ -146,5 +151,5 @@ def text_table(
     """A table of words for a page: for each labelled line its texts by heading."""
     texts = list(lines)
     columns = {heading: heading for _, line in texts for heading in line}
-    made = [Line(label, {heading: Entry(text, {"": text}) for heading, text in line.items()}) for label, line in texts]
+    made = [Line(label, {heading: Entry.of_text(text) for heading, text in line.items()}) for label, line in texts]
     return Table(name=name, title=title, columns=columns, lines=made, caption=caption, first_column=first_column)
