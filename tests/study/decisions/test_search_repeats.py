@@ -126,7 +126,7 @@ def test_numbers_that_are_given_stand_over_those_of_comparing_methods():
 
 
 def test_a_plan_that_compares_methods_comes_back_from_its_file(tmp_path, capsys):
-    assert command.main([*METHODS, "--dry-run", "--toml"]) == 0
+    assert command.main([*METHODS, "--out", str(tmp_path), "--dry-run", "--toml"]) == 0
     path = tmp_path / "plan.toml"
     path.write_text(capsys.readouterr().out)
     asked = plan_from(command.main.parser().options(["--plan", str(path)]))[0]
@@ -143,8 +143,8 @@ def test_a_study_goes_on_to_compare_methods_with_what_it_has(tmp_path, capsys):
     assert {len(arm["seeds"]) for arm in plan["arms"]} == {3}
 
 
-def test_a_dry_run_says_what_repeated_searches_cost(capsys):
-    assert command.main([*METHODS, "--dry-run"]) == 0
+def test_a_dry_run_says_what_repeated_searches_cost(tmp_path, capsys):
+    assert command.main([*METHODS, "--out", str(tmp_path), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "methods are tested over 4 searches of each arm; one search of each is about 56 epochs" in lines
     assert any(line.startswith("8 arms, 32 search and 16 confirm trials, about 223 epochs") for line in lines)
