@@ -136,10 +136,10 @@ SMALL = Plan(
         "gradient_clip": 1.0,
         "stop_after": 0,
         "select": "last",
-        "learning_rate": Interval(low=3e-5, high=3e-4, log=True),
-        "prior_lambda": Interval(low=0.2, high=0.35),
-        "beta": Interval(low=0.05, high=0.5, log=True),
-        "lambda_learning_rate": Interval(low=1e-4, high=1e-3, log=True),
+        "learning_rate": Interval(low=5e-5, high=2e-4, log=True),
+        "prior_lambda": Interval(low=0.15, high=0.3),
+        "beta": Interval(low=0.4, high=0.7, log=True),
+        "lambda_learning_rate": Interval(low=3e-4, high=2e-3, log=True),
     },
 )
 NEED_BACKBONE = ("small",)  # profiles that say nothing of one

@@ -252,7 +252,7 @@ def test_a_wrong_value_in_a_file_is_answered_with_its_table_and_key(tmp_path, ca
 def test_the_small_profile_has_ranges_of_its_own_and_every_one_can_be_taken_back():
     plan = plan_from("--profile", "small", "--backbone", "mini-bert", "--search", "palbert:beta=0.1..1")
     ranges = {name: str(range_of(layered.value)) for name, layered in found(plan, "palbert/cola").tuned.items()}
-    assert ranges["learning_rate"] == "3e-05 to 0.0003 log" and ranges["beta"] == "0.1 to 1.0"
+    assert ranges["learning_rate"] == "5e-05 to 0.0002 log" and ranges["beta"] == "0.1 to 1.0"
     assert found(plan, "albert/cola").tuned["learning_rate"].origin == "study/profiles.py SMALL"
     fixed = {name: layered.value for name, layered in found(plan, "pabee/cola").fixed.items()}
     asked = ("batch_size", "schedule", "warmup_ratio", "gradient_clip", "stop_after", "select")
