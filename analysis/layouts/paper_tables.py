@@ -3,8 +3,9 @@
 Columns of that file that say what was run: `method` (of this project; "" where it has none of that kind), `backbone`
 (name on the hub; "" where it was not published), `layers` (of the encoder that may run), `settings` (JSON: fields of
 the method's configuration; "*" is any value but null) and `start` (the task whose model a cell began from). A number of
-ours stands beside a published one only where all of them agree. The task `relative` is a figure over tasks against
-another model; such a row has no score of its own.
+ours stands beside a published one only where all of them and the split agree. `cost` is as printed, in the unit of
+`cost_unit`: `speed-up` (all layers / mean layers), `% of layers saved`, or `% of run time saved`, which is no ratio of
+layers. The task `relative` is a figure over tasks against another model; such a row has no score of its own.
 
 The paper's test block has MNLI and QQP swapped in three rows, almost certainly; the file keeps the printed cells and
 says so in `note`, which stands below each table that has such a cell.
@@ -65,7 +66,7 @@ from trainables.schema import Configuration
 
 FILE = Path(__file__).parents[1] / "published.csv"
 NO_STATISTIC = "n/a"  # in the file, where the source does not say of what runs a number is
-NOT_STATED = "not stated in README"  # a metric; such a number stands beside ours with that note
+NOT_STATED = "not stated"  # a metric, whose number stands beside ours with a note; or a split, which stands apart
 
 # The metrics of a table's columns, in the words of the file: PALBERT's tables, and ELECTRA's.
 PAPER_METRICS = dict.fromkeys(TASKS, "accuracy") | {
@@ -85,7 +86,15 @@ class PublishedNumber(msgspec.Struct, frozen=True, kw_only=True):
     deviation: float | None  # over runs, where it is printed
     metric: str
     start: str  # the task whose model it began from, or ""
+    cost: float | None  # as printed
+    cost_unit: str  # of it
     note: str
+
+    @property
+    def notes(self) -> list[str]:
+        """What the file notes of it, and its cost if that is printed as a saving."""
+        saved = f"cost as printed: {self.cost:g} {self.cost_unit}" if self.cost_unit.startswith("%") else ""
+        return [note for note in (self.note, saved) if note]
 
 
 class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -98,17 +107,33 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     layers: int
     settings: Configuration
     parameters: str  # as printed, "12M"
-    speed_up: float | None
     split: str
     statistic: str
     source: str
+    confidence: str  # in the file's reading of it: "read directly", "quoted by third party"
     numbers: dict[str, PublishedNumber]  # by task; "macro" where it is printed; "relative" alone
 
     @property
     def origin(self) -> str:
         """Its source and what it is, for a heading."""
-        statistic = "" if self.statistic == NO_STATISTIC else f", {self.statistic}"
-        return f"{self.paper}, {self.source}; {self.backbone or 'own backbone'}, {self.split}{statistic}"
+        split = f"split {self.split}" if self.split == NOT_STATED else self.split
+        statistics = () if self.statistic == NO_STATISTIC else (self.statistic,)
+        facts = (self.backbone or "own backbone", split, *statistics, *self.hearsay)
+        return f"{self.paper}, {self.source}; {', '.join(facts)}"
+
+    @property
+    def hearsay(self) -> list[str]:
+        """A word for a row that was not read in its source."""
+        return ["quoted at second hand"] if self.confidence == "quoted by third party" else []
+
+    @property
+    def speed_up(self) -> float | None:
+        """All layers / mean layers; None if no cost is printed, or not one in layers for all numbers."""
+        costs = {(number.cost, number.cost_unit) for number in self.numbers.values()}
+        (cost, unit), *others = costs
+        if others or cost is None or unit == "% of run time saved":
+            return None
+        return cost if unit == "speed-up" else 1 / (1 - cost / 100)
 
     def is_about(self, tasks: Collection[str]) -> bool:
         """Whether it has anything to say on these tasks: a number on one of them, or a figure over all of GLUE."""
@@ -139,7 +164,8 @@ def published_rows(*papers: str, split: str = "dev") -> tuple[PublishedRow, ...]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for fact in facts:
         if not fact["statistic"].startswith("std"):
-            own = {"settings": json.loads(fact["settings"] or "{}"), "speed_up": fact["speed_up"] or None}
+            fact["cost"] = fact["cost"] or None
+            own = {"settings": json.loads(fact["settings"] or "{}")}
             row = rows.setdefault((fact["paper"], fact["label"]), fact | own | {"numbers": {}})
             row["numbers"][fact["task"]] = fact | {"deviation": deviations.get(_place(fact))}
     wanted = [row for paper in papers for (own_paper, _), row in rows.items() if own_paper == paper]
@@ -207,12 +233,15 @@ def place_published(rows: Sequence[Row], published: Iterable[PublishedRow], metr
                     fitting = list(other.numbers)  # with the macro score, and tasks that were not run here
                 beneath[row.label].append(other.line(fitting))
                 shown[other].update(fitting)
+    printed = {other: {*tasks} for other, tasks in shown.items()}
     for other, tasks in shown.items():
         if (why := _why_apart(rows, other, metrics, tasks)) is not None:
             reason, left = why
             apart.setdefault(f"Published, {reason} ({other.origin})", []).append(other.line(left))
+            printed[other].update(tasks_of(rows).intersection(left))
     blocks = [Block(title, lines) for title, lines in apart.items()]
-    return Placed(beneath, blocks, list(_notes(rows, {other: tasks for other, tasks in shown.items() if tasks})), pairs)
+    own_notes = _notes(rows, [other for other, tasks in shown.items() if tasks])
+    return Placed(beneath, blocks, [*own_notes, *_number_notes(printed, printed.values())], pairs)
 
 
 def tasks_of(rows: Iterable[Row]) -> set[str]:
@@ -233,6 +262,8 @@ def reasons_apart(row: Row, other: PublishedRow, metrics: Mapping[str, str]) -> 
 
 def _reason(cell: Cell, other: PublishedRow, number: PublishedNumber, metric: str) -> str | None:
     """The first of what sets the cell apart; None where nothing does."""
+    if other.split == NOT_STATED:
+        return "on a split that is not stated"
     if cell.data_differences:
         return "on the official GLUE; here on other rows, see the notes"
     if cell.arm.pretraining is not UNSET:
@@ -275,13 +306,12 @@ def _why_apart(
     return "; ".join(parts) or "not run here", [task for task in left if nearest.get(task)] if shown else left
 
 
-def _notes(rows: Sequence[Row], shown: Mapping[PublishedRow, set[str]]) -> Iterator[str]:
-    """The sources of the published lines beneath ours, what sets them apart, and each note with its numbers."""
+def _notes(rows: Sequence[Row], shown: Sequence[PublishedRow]) -> Iterator[str]:
+    """The sources of the published lines beneath ours, and what sets them apart."""
     yield from dict.fromkeys(f"published lines: {other.origin}" for other in shown)
     studies = [study for row in rows for cell in row.cells.values() for study in cell.studies]
     if shown and any(study.protocol.selection != "dev" for study in studies):
         yield "published scores were selected on the dev set they report; ours were not"
-    yield from _number_notes(shown, shown.values())
 
 
 def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]]) -> Iterator[str]:
@@ -289,8 +319,8 @@ def _number_notes(shown: Iterable[PublishedRow], tasks: Iterable[Collection[str]
     places: dict[str, dict[str, list[str]]] = {}
     for other, own in zip(shown, tasks, strict=True):
         for task, number in other.numbers.items():
-            if number.note and task in own and task in TASKS:
-                places.setdefault(number.note, {}).setdefault(other.label, []).append(TASKS[task].title)
+            for note in number.notes if task in own and task in TASKS else ():
+                places.setdefault(note, {}).setdefault(other.label, []).append(TASKS[task].title)
     for note, titles in places.items():
         rows = [f"{label} ({', '.join(own)})" for label, own in titles.items()]
         yield f"published {', '.join(rows)}: {note}"
@@ -465,7 +495,7 @@ def _test_block(published: Sequence[PublishedRow]) -> Block:
     """The published test numbers of a paper; ours would come from the GLUE server."""
     first, backbones = published[0], dict.fromkeys(row.backbone or "own backbone" for row in published)
     statistics = dict.fromkeys(row.statistic for row in published if row.statistic != NO_STATISTIC)
-    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics])}"
+    origin = f"{first.paper}, {first.source}; {', '.join([*backbones, 'test', *statistics, *first.hearsay])}"
     title = f"Published, on the test set; ours need the GLUE server, see study.submit ({origin})"
     return Block(title, [row.line(row.numbers) for row in published])
 
@@ -530,9 +560,26 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
 
 def _paper_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
     """The dev rows of the PALBERT paper on the table's backbones: table 2 unless all of them are table 3's."""
-    backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
     both = published_rows("PALBERT Tab.2", "PALBERT Tab.3")
-    return tuple(row for row in both if row.backbone in backbones) or published_rows("PALBERT Tab.2")
+    return _on_backbones_of(rows, both) or published_rows("PALBERT Tab.2")
+
+
+def _on_backbones_of(rows: list[Row], published: Iterable[PublishedRow]) -> tuple[PublishedRow, ...]:
+    backbones = {cell.arm.whole_backbone for row in rows for cell in row.cells.values()}
+    return tuple(other for other in published if other.backbone in backbones)
+
+
+def _early_exit_rows(rows: list[Row]) -> tuple[PublishedRow, ...]:
+    """The rows of PABEE's README and of others that print the same models; of later papers those on our backbones."""
+    later = published_rows("ElasticBERT GLUE dev") + published_rows("F-PABEE Tab.1", split=NOT_STATED)
+    first = published_rows("PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT")
+    return first + _on_backbones_of(rows, later)
+
+
+def _early_exit_papers_with_test(rows: list[Row]) -> list[str]:
+    """Those on the table's backbones."""
+    tests = published_rows("DeeBERT Tab.1", "COSEE Tab.2", split="test")
+    return list(dict.fromkeys(other.paper for other in _on_backbones_of(rows, tests)))
 
 
 def _papers_with_test(rows: list[Row]) -> list[str]:
@@ -571,9 +618,8 @@ PABEE = PaperLayout(
     tasks=("cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb"),
     before=(Column("parameters_millions", "#Param", _parameters_entry), Column("speed_up", "speed", _speed_entry)),
     metrics=PAPER_METRICS,
-    published=lambda _: published_rows(
-        "PABEE README", "ALBERT README", "albert_pytorch", "fairseq README", "ShareBERT"
-    ),
+    published=_early_exit_rows,
+    papers_with_test=_early_exit_papers_with_test,
     facts=speed_facts,
 )
 ELECTRA = PaperLayout(

@@ -194,10 +194,13 @@ def test_the_files_of_a_table_that_is_not_made_any_more_are_gone(tmp_path):
 
 
 def test_every_published_number_is_printed_by_some_layout(tmp_path):
-    """On ALBERT or RoBERTa, dev or test."""
+    """On ALBERT, BERT or RoBERTa, dev or test."""
     albert = write_study(tmp_path / "a", arm("albert", "sst2", [0.7] * 5) + arm("electra-small", "sst2", [0.7] * 5))
     roberta = write_study(tmp_path / "r", arm("albert", "sst2", [0.7] * 5), backbone="FacebookAI/roberta-base")
-    printed = {line.label for folder in (albert, roberta) for line in all_lines(tables_of(folder)) if line.published}
+    bert = write_study(tmp_path / "b", arm("albert", "sst2", [0.7] * 5), backbone="google-bert/bert-base-uncased")
+    printed = {
+        line.label for folder in (albert, bert, roberta) for line in all_lines(tables_of(folder)) if line.published
+    }
     labels = {f"published {fact['label']}" for fact in read_table(ROOT / "analysis" / "published.csv")}
     assert labels - printed == set()
 

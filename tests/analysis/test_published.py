@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.made_studies import arm, config_of, record, write_study
 
+from analysis.layouts.paper_tables import published_rows
 from analysis.layouts.rendering import Table
 from analysis.studies.load import load_study
 from analysis.tables import make_tables
@@ -211,7 +212,45 @@ def test_rows_with_a_size_and_no_number_are_left_out(tmp_path):
 def test_a_heading_names_its_source_once_and_no_statistic_that_nobody_knows(tmp_path):
     blocks = table(write_study(tmp_path, arm("albert", "sst2", [0.92] * 5))).blocks
     (cosee,) = [block.title for block in blocks if "COSEE" in block.title]
-    assert cosee.endswith("(COSEE Tab.3, AAAI 2025; albert/albert-base-v2, test)")
+    assert cosee.endswith("(COSEE Tab.3, AAAI 2025; albert/albert-base-v2, test, quoted at second hand)")
+
+
+BERT = "google-bert/bert-base-uncased"
+
+
+def test_costs_are_printed_as_speed_up_from_shares_of_layers_alone():
+    (pabee, *_), deebert = (
+        published_rows("F-PABEE Tab.1", split="not stated")[5:],
+        published_rows("DeeBERT Tab.1", split="test")[1],
+    )
+    assert (pabee.method, pabee.speed_up) == ("pabee", 2.0)
+    assert (deebert.method, deebert.speed_up) == ("deebert", None)
+    assert deebert.numbers["sst2"].notes[-1] == "cost as printed: 21 % of run time saved"
+    assert published_rows("COSEE Tab.2", split="test")[1].speed_up == 2.0
+
+
+def test_rows_of_an_unstated_split_stand_apart_with_their_trap(tmp_path):
+    made = table(write_study(tmp_path, arm("pabee", "rte", [0.7] * 5), backbone=BERT), "pabee")
+    (heading,) = apart(made, "PABEE (F-PABEE's run)")
+    assert "on a split that is not stated" in heading and "split not stated, median of 5" in heading
+    assert any("runs two layers and counts one" in note for note in made.notes)
+    assert any("cost as printed: 50 % of layers saved" in note for note in made.notes)
+
+
+def test_an_early_exit_paper_stands_in_tables_of_its_backbone_alone(tmp_path):
+    papers = ("F-PABEE", "COSEE Tab.2", "DeeBERT Tab.1", "ElasticBERT")
+    for backbone, expected in {BERT: papers[:3], "albert/albert-base-v2": papers[3:]}.items():
+        records = arm("pabee", "sst2", [0.9] * 5) + arm("albert", "qqp", [0.9] * 5)
+        made = table(write_study(tmp_path / backbone, records, backbone=backbone), "pabee")
+        texts = [*(block.title for block in made.blocks), *made.notes]
+        assert [paper for paper in papers if any(paper in text for text in texts)] == list(expected)
+
+
+def test_a_row_at_second_hand_says_so(tmp_path):
+    made = table(write_study(tmp_path, arm("albert", "sst2", [0.9] * 5)), "pabee")
+    label = "published ALBERT-base (ElasticBERT's run)"
+    assert label in beneath(made, "albert")
+    assert any("ElasticBERT" in note and note.endswith("quoted at second hand") for note in made.notes)
 
 
 def test_macro_is_explained_where_more_than_one_of_its_tasks_is_studied(tmp_path):
