@@ -17,7 +17,8 @@ from study.facts.record import Record
 from study.facts.study_folder import predictions_file
 from trainables.data.metrics import compute_metrics, predictions_from_logits, score
 from trainables.data.tasks import TASKS, Task
-from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities, read_rule
+from trainables.models.answer_rules import read_rule
+from trainables.models.exit_rules import LayerOutputs, apply_exit, exit_probabilities
 
 _PER_EXAMPLE = {"ids": 0, "split": 0, "labels": 0, "logits": 1, "exit_layers": 1}  # axis of n
 _LAYERS = ("layer_logits", "layer_answers")  # one of the two, the second in older files

@@ -83,10 +83,11 @@ def method_sections(name: str) -> Iterator[str]:
 
 
 def exit_rules() -> Iterator[str]:
-    from trainables.models import exit_rules as rules
+    from trainables.models import answer_rules, exit_rules
 
-    for name, rule in inspect.getmembers(rules, inspect.isclass):
-        if hasattr(rule, "step") and rule is not rules.ExitRule:
+    members = inspect.getmembers(exit_rules, inspect.isclass) + inspect.getmembers(answer_rules, inspect.isclass)
+    for name, rule in sorted(dict(members).items()):
+        if hasattr(rule, "step") and rule is not exit_rules.ExitRule:
             yield f"### {name}\n\n{inspect.getdoc(rule) or ''}"
 
 

@@ -23,6 +23,7 @@ from trainables.data.glue import load_split
 from trainables.data.mini_glue import is_generated
 from trainables.data.tasks import TASKS, TRAINABLE_TASKS
 from trainables.encoders.loading import load_encoder, load_tokenizer
+from trainables.models.answer_rules import KEPT
 from trainables.models.early_exit import Batch, EarlyExitModel
 from trainables.models.exit_rules import ExitResult, Step, apply_exit, describe_rule, sweep
 
@@ -121,6 +122,9 @@ def what_is_returned_can_be_used(subject: Subject) -> None:
         outputs = model.eval().all_exits(batch)
         first, lambdas = outputs.logits[0], None if outputs.lambdas is None else outputs.lambdas[0]
         for rule in (model.exit_rule, *model.sweep_rules()):
+            namesake = next((kind for kind in KEPT if kind.name == rule.name), type(rule))
+            taken = f"exit rule {type(rule).__name__} is named {rule.name}, as one of the package; allowed: other names"
+            require(namesake is type(rule), taken, type(rule).step)
             state = rule.start(len(outputs.logits), first, _seeded())
             step = rule.step(state, 1, len(outputs.logits), first, lambdas)
             require(

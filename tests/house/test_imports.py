@@ -47,6 +47,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.atomic_files",
     "trainables.data.metrics",
     "trainables.data.tasks",
+    "trainables.models.answer_rules",
     "trainables.models.exit_rules",
     "trainables.runs.trial",
 )

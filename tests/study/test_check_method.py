@@ -41,7 +41,18 @@ def test_an_error_in_build_is_a_fault_with_its_line(methods: Path, capsys: pytes
 
 
 RETURNED = {  # what stands there -> what is put there, the function that is named, and what is said
-    "step": ("return Step(entropy", "return (entropy", "def step", "step of entropy returned a tuple; allowed: a Step"),
+    "step": (
+        "return Step(entropy",
+        "return (entropy",
+        "def step",
+        "step of entropy_in_nats returned a tuple; allowed: a Step",
+    ),
+    "rule": (
+        'name = "entropy_in_nats"',
+        'name = "entropy"',
+        "def step",
+        "exit rule Entropy is named entropy, as one of the",
+    ),
     "build": ("return Mine(", "Mine(", "def build", "build returned None; allowed: an EarlyExitModel"),
     "loss": ("return loss", 'return loss["loss"]', "def loss", 'loss returned a Tensor; allowed: a dict with "loss"'),
     "name": ("return loss", 'return {"los": 1}', "def loss", "loss returned a dict with ['los']; allowed: a dict with"),

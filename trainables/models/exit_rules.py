@@ -101,7 +101,7 @@ class LastLayer:
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Nobody leaves early."""
-        return Step(_nobody(logits), logits, state)
+        return Step(nobody(logits), logits, state)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Threshold:
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Probability of not having left yet, and of having left."""
-        return {"remaining": _ones(logits), "cdf": _ones(logits) - 1}
+        return {"remaining": ones(logits), "cdf": ones(logits) - 1}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those whose CDF passes q leave."""
@@ -153,7 +153,7 @@ class Patience:
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """No agreements yet; layer 1 is its own predecessor, which is not counted."""
-        return {"previous": logits, "agreements": _zeros(logits, "int64")}
+        return {"previous": logits, "agreements": zeros(logits, "int64")}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Those with enough agreements in a row leave."""
@@ -217,7 +217,7 @@ class Expectation:
 
     def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
         """Probability of not having left yet, and the weighted sum so far."""
-        return {"remaining": _ones(logits), "sum": 0 * _float64(logits)}
+        return {"remaining": ones(logits), "sum": 0 * float64(logits)}
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
         """Nobody leaves early; the answer is complete at the last layer."""
@@ -225,12 +225,9 @@ class Expectation:
         if layer == num_layers:
             probability = 1 - probability if self.legacy else state["remaining"]
         is_score = logits.shape[1] == 1
-        total = state["sum"] + probability[:, None] * (_float64(logits) if is_score else softmax(logits))
-        answer = total if is_score else _module(total).log(total)
-        return Step(_nobody(logits), _as_type(answer, logits), {"remaining": remaining, "sum": total})
-
-
-KEPT = (Threshold, Patience)  # rules that analysis applies to the outputs in predictions files
+        total = state["sum"] + probability[:, None] * (float64(logits) if is_score else softmax(logits))
+        answer = total if is_score else module_of(total).log(total)
+        return Step(nobody(logits), as_type(answer, logits), {"remaining": remaining, "sum": total})
 
 
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
@@ -266,30 +263,16 @@ def describe_rule(rule: ExitRule) -> str:
 
 
 def rule_as_json(rule: ExitRule) -> str:
-    """The rule's fields, for `read_rule`."""
+    """The rule's fields, for `read_rule` in answer_rules.py."""
     own: Any = rule
     return json.dumps(asdict(own))
 
 
-def read_rule(name: str, fields: str) -> ExitRule | None:
-    """The rule with this name and these fields; None if it is not one of `KEPT`.
-
-    Raises:
-        ValueError: it does not have these fields.
-    """
-    kind: Any = next((kind for kind in KEPT if kind.name == name), None)
-    try:
-        rule: ExitRule | None = kind and kind(**json.loads(fields))
-    except (TypeError, ValueError):
-        raise ValueError(f"exit {name} has no fields {fields}") from None
-    return rule
-
-
 def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator | None = None) -> ExitResult:
     """The rule's answers and exit layers from stored outputs of all layers: what inference would give, without it."""
-    num_layers, where = len(outputs.logits), _module(outputs.logits).where
+    num_layers, where = len(outputs.logits), module_of(outputs.logits).where
     state = rule.start(num_layers, outputs.logits[0], generator)
-    answers, exit_layer = 0 * outputs.logits[0], _zeros(outputs.logits[0], "int64")
+    answers, exit_layer = 0 * outputs.logits[0], zeros(outputs.logits[0], "int64")
     for index, logits in enumerate(outputs.logits):
         lambdas = None if outputs.lambdas is None else outputs.lambdas[index]
         step = rule.step(state, index + 1, num_layers, logits, lambdas)
@@ -319,7 +302,7 @@ def every_patience(num_layers: int, regression_threshold: float | None) -> list[
 def exit_probabilities(outputs: LayerOutputs) -> Array:
     """Probability of leaving after each layer, (layers, n), float64; the last layer takes what remains."""
     assert outputs.lambdas is not None
-    module, leave = _module(outputs.lambdas), _float64(outputs.lambdas)
+    module, leave = module_of(outputs.lambdas), float64(outputs.lambdas)
     first = 1 + 0 * leave[:1]
     leave = module.concatenate([leave[:-1], first])
     stay = module.concatenate([first, module.cumprod(1 - leave, 0)[:-1]])
@@ -329,7 +312,7 @@ def exit_probabilities(outputs: LayerOutputs) -> Array:
 def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Array]:
     """Probability of leaving at this layer, and of going on, each (batch,)."""
     assert lambdas is not None, "this rule needs a model with a Λ head"
-    leaves = _float64(lambdas)
+    leaves = float64(lambdas)
     return leaves * remaining, remaining * (1 - leaves)
 
 
@@ -338,34 +321,38 @@ def _posterior_step(remaining: Array, lambdas: Array | None) -> tuple[Array, Arr
 
 def softmax(logits: Array) -> Array:
     """Probabilities of the classes, (batch, labels), float64."""
-    module, exact = _module(logits), _float64(logits)
+    module, exact = module_of(logits), float64(logits)
     powers = module.exp(exact - module.amax(exact, 1)[:, None])
     return powers / powers.sum(1)[:, None]
 
 
-def _module(array: Array) -> Any:
+def module_of(array: Array) -> Any:
     """`torch` of a tensor, `numpy` of an array."""
     return sys.modules[type(array).__module__.partition(".")[0]]
 
 
-def _as_type(array: Array, other: Array) -> Array:
-    return _module(array).asarray(array, dtype=other.dtype)
+def as_type(array: Array, other: Array) -> Array:
+    """The array in the other's type."""
+    return module_of(array).asarray(array, dtype=other.dtype)
 
 
-def _float64(array: Array) -> Array:
-    module = _module(array)
+def float64(array: Array) -> Array:
+    """The array in double precision."""
+    module = module_of(array)
     return module.asarray(array, dtype=module.float64)
 
 
-def _zeros(logits: Array, kind: str) -> Array:
+def zeros(logits: Array, kind: str) -> Array:
     """A zero of this type for each example."""
-    module = _module(logits)
+    module = module_of(logits)
     return module.zeros_like(logits[:, 0], dtype=getattr(module, kind))
 
 
-def _ones(logits: Array) -> Array:
-    return _zeros(logits, "float64") + 1
+def ones(logits: Array) -> Array:
+    """A one for each example, float64."""
+    return zeros(logits, "float64") + 1
 
 
-def _nobody(logits: Array) -> Array:
-    return _zeros(logits, "bool")
+def nobody(logits: Array) -> Array:
+    """False for each example."""
+    return zeros(logits, "bool")

@@ -1,0 +1,295 @@
+"""Exit rules that need nothing but each layer's answer: they apply to any model with a classifier on each layer.
+
+p_j is the softmax of layer j's logits, H its entropy in nats, C the number of classes. The rules were published with
+trainings of their own; here each is applied to whatever model there is, also to predictions files (`rules_for`). All
+but `FixedLayer` are for classes.
+
+What a rule compares with its threshold is rounded to `DECIMALS`: PyTorch, NumPy and different sizes of a batch differ
+in the last digits of a logarithm, and float16 logits often lie on a threshold exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+from trainables.models.exit_rules import (
+    Array,
+    ExitRule,
+    Patience,
+    State,
+    Step,
+    Threshold,
+    as_type,
+    every_patience,
+    module_of,
+    nobody,
+    ones,
+    softmax,
+    zeros,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+DECIMALS = 9
+TINY = 1e-300  # of which there is a logarithm
+
+# DeeBERT sweeps 0 to 0.7 nats for two classes (scripts/eval_entropy.sh), PCEE-BERT 0.06 to 1 of ln C; closer at the
+# ends, where models that are unsure, or sure, have all their entropies.
+SWEPT_ENTROPIES = (0.001, 0.01, 0.05, *(round(0.1 * step, 1) for step in range(1, 10)), 0.95, 0.98, 0.99, 0.999)
+SWEPT_PROBABILITIES = (*(round(0.05 * step, 2) for step in range(7, 20)), 0.98, 0.99, 0.995, 0.999)
+SWEPT_DIVERGENCES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3)  # nats; none is above ln 2
+SWEPT_SHARE = 0.8  # of the evidence of layers that agree and are certain
+
+
+@dataclass(frozen=True)
+class FixedLayer:
+    """Everyone leaves after layer `layer`: the model cut there, with the classifier that it has there.
+
+    F-PABEE (arXiv:2305.11916, table 1) has it as BERT-6L, ahead of four adaptive rules at half the layers.
+    """
+
+    layer: int
+    name = "fixed"
+    field = "layer"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The fixed one."""
+        return min(self.layer, num_layers)
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """All leave at the fixed layer."""
+        return Step(nobody(logits) | (layer == self.layer), logits, state)
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """Leave at the first layer with H(p_j) / ln C < `entropy`.
+
+    DeeBERT (arXiv:2004.12993; castorini/DeeBERT@563eac1, modeling_highway_bert.py:71-75, 101-106) compares H itself,
+    FastBERT (arXiv:2004.02178; autoliuweijie/FastBERT@859632f, run_fastbert.py:31-34) the share of ln C.
+    """
+
+    entropy: float  # of ln C
+    name = "entropy"
+    field = "entropy"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The first one."""
+        return 1
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Those of little entropy leave."""
+        return Step(_share_of_entropy(softmax(logits)) < self.entropy, logits, state)
+
+
+@dataclass(frozen=True)
+class MaxProbability:
+    """Leave at the first layer with max p_j > `probability`: Shallow-Deep Networks (arXiv:1810.07052, section 4).
+
+    The released code (yigitcankaya/Shallow-Deep-Networks@a556446, architectures/SDNs/VGG_SDN.py:204-221) has >=, and
+    answers with the surest layer for those that do not leave early; here the last layer answers.
+    """
+
+    probability: float
+    name = "max_probability"
+    field = "probability"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The first one."""
+        return 1
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Those with a probable class leave."""
+        return Step(_rounded(_greatest(softmax(logits))) > self.probability, logits, state)
+
+
+@dataclass(frozen=True)
+class Pcee:
+    """PCEE-BERT: leave after `patience` layers in a row with H(p_j) / ln C < `entropy` (Findings of NAACL 2022).
+
+    michael-wzhu/PCEE-BERT@68fe1cf, pabee/modeling_pabee_bert.py:488-517. The answer is the mean p of these layers and,
+    as released, of the unsure one before them: --do_ensemble 1, the default of run_glue_with_pabee.py:768. The released
+    script has patience 2 and --do_ensemble 0, the answer of the layer itself, which is `ensemble` False here.
+    """
+
+    entropy: float  # of ln C
+    patience: int = 2
+    ensemble: bool = True
+    name = "pcee"
+    field = "entropy"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """As many layers as have to be sure."""
+        return min(self.patience, num_layers)
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """No sure layers yet."""
+        return {"sure": zeros(logits, "int64"), "sum": 0 * softmax(logits), "layers": zeros(logits, "int64")}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Those with enough sure layers in a row leave."""
+        probabilities = softmax(logits)
+        is_sure = _share_of_entropy(probabilities) < self.entropy
+        sure = (state["sure"] + 1) * is_sure
+        total = state["sum"] * is_sure[:, None] + probabilities
+        layers = state["layers"] * is_sure + 1
+        answer = _logarithm(_rounded(total / layers[:, None])) if self.ensemble else logits
+        state = {"sure": sure, "sum": total, "layers": layers}
+        return Step(sure == self.patience, as_type(answer, logits), state)
+
+
+@dataclass(frozen=True)
+class FPabee:
+    """F-PABEE: leave after `patience` layers in a row with JSD(p_{j-1}, p_j) < `divergence`.
+
+    This is the paper's text (arXiv:2305.11916, equations 4 and 8). The released code runs two layers in each step and
+    counts one, takes the classifier of the first for both, and compares the entropy of their mean, which asks for sure
+    layers instead of similar ones (JerryYin777/F-PABEE@b8d348b, F-PABEE/single_label/paccbee/modeling_albert.py:
+    629-692). The paper fixes no patience; with 2 a curve begins at a quarter of twelve layers.
+    """
+
+    divergence: float  # nats, from 0 to ln 2
+    patience: int = 2
+    name = "f-pabee"
+    field = "divergence"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The one above as many as have to be similar."""
+        return min(self.patience + 1, num_layers)
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """No similar layers yet; layer 1 is its own predecessor, which is not counted."""
+        return {"previous": softmax(logits), "similar": zeros(logits, "int64")}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Those with enough similar layers in a row leave."""
+        probabilities, previous = softmax(logits), state["previous"]
+        parts = (_entropy(previous) + _entropy(probabilities)) / 2
+        is_similar = _rounded(_entropy((previous + probabilities) / 2) - parts) < self.divergence
+        similar = (state["similar"] + 1) * (is_similar & (layer > 1))
+        return Step(similar == self.patience, logits, {"previous": probabilities, "similar": similar})
+
+
+@dataclass(frozen=True)
+class Beem:
+    """BEEM: leave when the evidence S >= `evidence` (ICLR 2025).
+
+    S grows by w_j max p_j while layer j answers as the one before it does, and is 0 again when it does not.
+
+    w_j = `weight` (j - 1). Div290/BEEM1@494e900 has weight 0.4 for ALBERT (e3bert/modeling_albert.py:638, 667-675) and
+    0.1 for BERT (e3bert/modeling_bert.py:845); a multiple of both fields is the same rule. Its code for BERT computes S
+    but leaves by the number of layers that agree (line 882), which is PABEE.
+    """
+
+    evidence: float
+    weight: float = 0.4
+    name = "beem"
+    field = "evidence"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The first at which layers that are certain have brought enough evidence."""
+        enough = (layer for layer in range(1, num_layers) if self.most(layer) >= self.evidence)
+        return next(enough, num_layers)
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """No evidence yet."""
+        return {"previous": logits, "evidence": ones(logits) - 1}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Those with enough evidence leave."""
+        agrees = state["previous"].argmax(1) == logits.argmax(1)
+        added = self.weight * (layer - 1) * _greatest(softmax(logits))
+        evidence = (state["evidence"] + added) * agrees
+        return Step(_rounded(evidence) >= self.evidence, logits, {"previous": logits, "evidence": evidence})
+
+    def most(self, layer: int) -> float:
+        """The evidence at a layer if all layers are certain of one class."""
+        return round(self.weight * layer * (layer - 1) / 2, DECIMALS)
+
+
+KEPT: tuple[Any, ...] = (  # rules that analysis reads from predictions files
+    Threshold,
+    Patience,
+    FixedLayer,
+    Entropy,
+    MaxProbability,
+    Pcee,
+    FPabee,
+    Beem,
+)
+
+
+def read_rule(name: str, fields: str) -> ExitRule | None:
+    """The rule with this name and these fields; None if it is not one of `KEPT`.
+
+    Raises:
+        ValueError: it does not have these fields.
+    """
+    kind = next((kind for kind in KEPT if kind.name == name), None)
+    try:
+        rule: ExitRule | None = kind and kind(**json.loads(fields))
+    except (TypeError, ValueError):
+        raise ValueError(f"exit {name} has no fields {fields}") from None
+    return rule
+
+
+def rules_for(num_layers: int, num_labels: int) -> list[ExitRule]:
+    """Every setting of every rule that a model's answers allow, rule by rule; of scores (one label) the fixed layer."""
+    rules: list[ExitRule] = [FixedLayer(layer) for layer in range(1, num_layers + 1)]
+    if num_labels == 1:
+        return rules
+    evidences = [round(SWEPT_SHARE * Beem(0).most(layer), 3) for layer in range(2, num_layers + 1)]
+    return [
+        *rules,
+        *every_patience(num_layers, None),
+        *(Entropy(entropy) for entropy in SWEPT_ENTROPIES),
+        *(MaxProbability(probability) for probability in SWEPT_PROBABILITIES),
+        *(Pcee(entropy) for entropy in SWEPT_ENTROPIES),
+        *(FPabee(divergence) for divergence in SWEPT_DIVERGENCES),
+        *(Beem(evidence) for evidence in evidences),
+    ]
+
+
+def _greatest(probabilities: Array) -> Array:
+    return module_of(probabilities).amax(probabilities, 1)
+
+
+def _entropy(probabilities: Array) -> Array:
+    """Nats, (batch,)."""
+    return -(probabilities * _logarithm(probabilities)).sum(1)
+
+
+def _share_of_entropy(probabilities: Array) -> Array:
+    """H / ln C, (batch,), rounded."""
+    return _rounded(_entropy(probabilities) / log(probabilities.shape[1]))
+
+
+def _logarithm(probabilities: Array) -> Array:
+    module = module_of(probabilities)
+    return module.log(module.clip(probabilities, TINY, None))
+
+
+def _rounded(numbers: Array) -> Array:
+    return module_of(numbers).round(numbers, decimals=DECIMALS)
