@@ -186,7 +186,7 @@ def lay_backbone(
     return loaded, its_own if tokenizer is None else Layered(tokenizer, "--tokenizer")
 
 
-NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE and lmtuners
+NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE, BERxiT and lmtuners
     "accumulate_grad_batches": "gradient_accumulation",
     "attention_probs_dropout_prob": "hidden_dropout",
     "d_loss_weight": "discriminator_weight",
@@ -195,6 +195,7 @@ NAMES_IN_REPOSITORIES = {  # of fields, in the scripts of PALBERT, PABEE and lmt
     "hidden_dropout_prob": "hidden_dropout",
     "lambda_lr": "lambda_learning_rate",
     "lambda_p": "prior_lambda",
+    "lte_th": "threshold",
     "lr": "learning_rate",
     "lr_schedule": "schedule",
     "max_grad_norm": "gradient_clip",

@@ -17,6 +17,7 @@ from trainables.models.exit_rules import (
     apply_exit,
     every_patience,
     every_threshold,
+    every_uncertainty,
     rule_as_json,
     setting_of,
 )
@@ -32,17 +33,17 @@ def stored(folder, task="rte", method="pabee", **changed):
     return structs.replace(row, **scores_of(task, arrays)), read_predictions(load_study(folder), row)
 
 
-def swept(task, rules):
+def swept(task, rules, head="lambdas"):
     """The arrays of a sweep, by PyTorch on full precision, beside the outputs as they are stored."""
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(LAYERS, EXAMPLES, TASKS[task].num_labels, generator=generator)
-    lambdas = torch.rand(LAYERS, EXAMPLES, generator=generator)
+    said_by_head = {head: torch.rand(LAYERS, EXAMPLES, generator=generator)}
     labels = predictions("pabee", task, 0.7, seed=1, num_examples=EXAMPLES, salt=0)["labels"]
-    results = [apply_exit(rule, LayerOutputs(logits, lambdas)) for rule in rules]
+    results = [apply_exit(rule, LayerOutputs(logits, **said_by_head)) for rule in rules]
     said = [predictions_from_logits(TASKS[task], result.logits.numpy()) for result in results]
     return {
         "layer_logits": as_stored(logits.numpy()),
-        "lambdas": lambdas.numpy(),
+        head: said_by_head[head].numpy(),
         "sweep_rule": np.array([rule.name for rule in rules]),
         "sweep_rule_fields": np.array([rule_as_json(rule) for rule in rules]),
         "sweep_field": np.array([rule.field for rule in rules]),
@@ -59,6 +60,15 @@ def test_sweep_of_full_precision_is_recomputed_from_the_stored_outputs(tmp_path,
     assert len(set(arrays["sweep_score"])) > 5
     told = np.stack([arrays["sweep_score"], arrays["sweep_mean_layers"]], axis=1)
     assert recomputed_sweep(found) == pytest.approx(told, abs=1e-9)
+
+
+def test_uncertainties_are_recomputed_and_taken_for_no_posterior(tmp_path):
+    arrays = swept("rte", every_uncertainty(), head="uncertainties")
+    _, found = stored(tmp_path, method="berxit", **arrays)
+    told = np.stack([arrays["sweep_score"], arrays["sweep_mean_layers"]], axis=1)
+    assert recomputed_sweep(found) == pytest.approx(told, abs=1e-9)
+    assert told[0, 1] == LAYERS and told[-1, 1] == 1
+    assert found.exit_probabilities is None
 
 
 @pytest.mark.parametrize("name", ["sweep_score", "sweep_mean_layers"])

@@ -48,6 +48,7 @@ def test_the_methods_page_has_the_departures_and_exit_rules_of_the_code(site):
         "FPabee",
         "FixedLayer",
         "LastLayer",
+        "LearnedExit",
         "MaxProbability",
         "Patience",
         "Pcee",

@@ -130,7 +130,7 @@ def test_alectra_small_s_tokenizer_is_bert_s():
 
 def test_unknown_method_is_refused_with_the_list():
     with pytest.raises(
-        ValueError, match="no method named 'bert'; available: albert, alectra-small, electra-small, pabee"
+        ValueError, match="no method named 'bert'; available: albert, alectra-small, berxit, electra-small, pabee"
     ):
         search_spaces.load("bert")
 

@@ -46,6 +46,8 @@ HELD: list[tuple[str, str, Callable[[Values], bool]]] = [
     ("pabee", "gradients are not clipped", lambda v: v["gradient_clip"] == 0),
     ("pabee", "scores agree within 0.2", lambda v: values_of("pabee", "stsb")["regression_threshold"] == 0.2),
     ("pabee", "float32", lambda v: v["precision"] == "float32"),
+    ("berxit", "no dropout in the encoder", lambda v: v["hidden_dropout"] == 0),
+    ("berxit", "or 0.2", lambda v: v["threshold"] == 0.2),
     ("palbert", "float32", lambda v: v["precision"] == "float32"),
     ("palbert", "the code's, KL(prior || posterior)", lambda v: v["kl_direction"] == "prior_posterior"),
     ("palbert", "layers behind the cut count", lambda v: v["posterior_tail"] == "constant"),

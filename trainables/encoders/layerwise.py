@@ -148,10 +148,10 @@ class LayerwiseEncoder(nn.Module):
         """The model's output for [CLS] if these, (..., hidden), were its states after the last layer."""
         return self.final_norm(first)
 
-    def pool(self, first: Tensor) -> Tensor:
-        """(..., hidden) from the states of [CLS] after a layer, (..., hidden)."""
+    def pool(self, first: Tensor, pooler: nn.Module | None = None) -> Tensor:
+        """(..., hidden) from the states of [CLS] after a layer, (..., hidden); `pooler`: in place of the encoder's."""
         output = nn.functional.dropout(self.as_output(first), self.pooler_dropout, self.training)
-        return self.activation(self.pooler(output))
+        return self.activation((pooler or self.pooler)(output))
 
     def parameter_depths(self) -> dict[str, int]:
         """The depth of each parameter: 0 embeddings, 1 ... num_layers the layers, num_layers + 1 what is above them.

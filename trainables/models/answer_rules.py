@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.models.exit_rules import (
     Array,
     ExitRule,
+    LearnedExit,
     Patience,
     State,
     Step,
@@ -232,6 +233,7 @@ class Beem:
 KEPT: tuple[Any, ...] = (  # rules that analysis reads from predictions files
     Threshold,
     Patience,
+    LearnedExit,
     FixedLayer,
     Entropy,
     MaxProbability,

@@ -1,6 +1,7 @@
 """Models without a Λ head: one classifier on the last layer, or one on every layer."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -54,11 +55,18 @@ class ClassifierPerLayer(EarlyExitModel):
         heads = (initialised(nn.Linear(encoder.hidden_size, num_labels)) for _ in range(encoder.num_layers))
         self.classifiers = nn.ModuleList(heads)
 
-    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, None, None]:
+    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor | None, None]:
         """The logits of each layer's own classifier."""
-        features = self.dropout(self.encoder.pool(first))
-        own = self.classifiers[index : index + len(first)]
-        return torch.stack([classifier(layer) for classifier, layer in zip(own, features, strict=True)]), None, None
+        return self.classified(index, self.pooled(index, first)), None, None
+
+    def pooled(self, index: int, first: Tensor) -> Tensor:
+        """The classifiers' input from the layer `index` on, (layers, batch, hidden)."""
+        return self.encoder.pool(first)
+
+    def classified(self, index: int, pooled: Tensor) -> Tensor:
+        """The logits of the layers' own classifiers, (layers, batch, labels)."""
+        own = self.classifiers[index : index + len(pooled)]
+        return torch.stack([head(layer) for head, layer in zip(own, self.dropout(pooled), strict=True)])
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """Σ_j j L_j / Σ_j j over the layers j = 1 ...: deeper classifiers weigh more (equation 4)."""
@@ -69,6 +77,84 @@ class ClassifierPerLayer(EarlyExitModel):
     def sweep_rules(self) -> list[ExitRule]:
         """The rules that it was made with."""
         return list(self.swept)
+
+
+class PoolerPerLayer(ClassifierPerLayer):
+    """A pooler and a classifier of its own on every layer: the highways of DeeBERT and BERxiT.
+
+    The poolers start as the backbone's, and the last layer's is the encoder's (castorini/berxit at 1fb2162,
+    modeling_highway_bert.py:63-67, 228-260).
+    """
+
+    def __init__(
+        self,
+        encoder: LayerwiseEncoder,
+        rule: ExitRule,
+        num_labels: int,
+        config: TrainingConfig,
+        *,
+        swept: Sequence[ExitRule],
+    ) -> None:
+        """New classifiers on new copies of the encoder's pooler."""
+        super().__init__(encoder, rule, num_labels, config, swept=swept)
+        self.poolers = nn.ModuleList(deepcopy(encoder.pooler) for _ in range(encoder.num_layers - 1))
+
+    def pooled(self, index: int, first: Tensor) -> Tensor:
+        """Each layer's by its own pooler."""
+        own = [*self.poolers, self.encoder.pooler][index : index + len(first)]
+        return torch.stack([self.encoder.pool(layer, pooler) for layer, pooler in zip(first, own, strict=True)])
+
+
+class LearnedExitModel(PoolerPerLayer):
+    """BERxiT: one more head, shared by all layers, learns u, the probability that a layer's answer is wrong."""
+
+    exit_head_gives = "uncertainties"
+    steps: Tensor
+
+    def __init__(
+        self,
+        encoder: LayerwiseEncoder,
+        rule: ExitRule,
+        num_labels: int,
+        config: TrainingConfig,
+        *,
+        swept: Sequence[ExitRule],
+    ) -> None:
+        """A new exit head on the pooled outputs, and the number of steps trained so far."""
+        super().__init__(encoder, rule, num_labels, config, swept=swept)
+        self.exit_head = initialised(nn.Linear(encoder.hidden_size, 1))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # in the state, so that a resume goes on
+
+    def exit_heads(self, index: int, first: Tensor, carried: Tensor | None) -> tuple[Tensor, Tensor, None]:
+        """Logits of the classifiers, and of u from the same pooled outputs without dropout."""
+        pooled = self.pooled(index, first)
+        with torch.autocast(pooled.device.type, enabled=False):
+            exit_logits = self.exit_head(pooled.float())[..., 0]
+        return self.classified(index, pooled), exit_logits, None
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """`task_loss`, L_L and Σ_{j<L} L_j in turn, beside `exit_loss`, the mean of (u_j - wrong_j)² over all layers.
+
+        modeling_highway_bert.py:382-411. The layers whose turn it is not have gradients of 0, as they have there: Adam
+        moves them by what it remembers.
+        """
+        logits, exit_logits = self.heads(batch)
+        assert exit_logits is not None
+        losses = self.task_losses(logits, batch["labels"]).mean(dim=1)
+        is_last = torch.arange(1, len(losses) + 1, device=losses.device) == len(losses)
+        task_loss = ((is_last ^ (self.steps % 2 == 1)) * losses).sum()
+        exit_loss = nn.functional.mse_loss(exit_logits.sigmoid(), self.wrong(logits, batch["labels"]))
+        self.steps += self.training
+        return {"loss": task_loss + exit_loss, "task_loss": task_loss, "exit_loss": exit_loss}
+
+    @torch.no_grad()
+    def wrong(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """How wrong answers with these logits (layers, batch, labels) are, (layers, batch): 0 or 1; of a score the
+        hyperbolic tangent of its error.
+        """
+        if self.num_labels == 1:
+            return torch.tanh(logits[..., 0].float() - labels.float()).abs()
+        return (logits.argmax(dim=-1) != labels).float()
 
 
 class ElectraModel(LastLayerModel):

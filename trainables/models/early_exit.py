@@ -33,6 +33,8 @@ class EarlyExitModel(nn.Module, ABC):
     A subclass defines the heads on the layers (`exit_heads`) and how it is trained (`loss`).
     """
 
+    exit_head_gives = "lambdas"  # which field of `LayerOutputs` the sigmoid of its exit head is
+
     def __init__(self, encoder: LayerwiseEncoder, exit_rule: ExitRule, num_labels: int, config: TrainingConfig) -> None:
         """Takes the encoder, the rule of `infer`, and the width of the logits (1 is regression)."""
         super().__init__()
@@ -54,7 +56,8 @@ class EarlyExitModel(nn.Module, ABC):
             carried: what the layer before handed on, first dimension the example; None at the first layer.
 
         Returns:
-            Logits (layers, batch, labels), logits of λ (layers, batch) or None, and what the layer behind is handed.
+            Logits (layers, batch, labels), logits of λ or u (layers, batch) or None, and what the layer behind is
+            handed.
         """
 
     @abstractmethod
@@ -67,10 +70,11 @@ class EarlyExitModel(nn.Module, ABC):
 
     @torch.no_grad()
     def all_exits(self, batch: Batch) -> LayerOutputs:
-        """Every layer's logits (layers, batch, labels) and λ (layers, batch), float32."""
+        """Every layer's logits (layers, batch, labels) and λ or u (layers, batch), float32."""
         with self.computing(batch):
             logits, exit_logits = self.heads(batch)
-        return LayerOutputs(logits.float(), None if exit_logits is None else exit_logits.sigmoid())
+        said = {} if exit_logits is None else {self.exit_head_gives: exit_logits.sigmoid()}
+        return LayerOutputs(logits.float(), **said)
 
     @torch.no_grad()
     def infer(self, batch: Batch, generator: torch.Generator | None = None) -> ExitResult:

@@ -25,6 +25,7 @@ Array: TypeAlias = Any  # a tensor of PyTorch or an array of NumPy
 State = dict[str, Array]
 
 SWEPT_QUANTILES = (*(round(0.05 * step, 2) for step in range(1, 20)), 1.0)
+SWEPT_UNCERTAINTIES = (0.0, 0.005, 0.01, 0.02, *SWEPT_QUANTILES)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,13 @@ class LayerOutputs:
     """What every layer says about every example."""
 
     logits: Array  # (layers, batch, labels)
-    lambdas: Array | None  # (layers, batch), probability of leaving at a layer that was reached; None without Λ head
+    lambdas: Array | None = None  # (layers, batch), probability of leaving at a layer that was reached; of a Λ head
+    uncertainties: Array | None = None  # (layers, batch), that the layer's answer is wrong; of BERxiT's head
+
+    @property
+    def exit_head(self) -> Array | None:
+        """What the exit head says, (layers, batch), whichever of the two it is; None without one."""
+        return self.lambdas if self.uncertainties is None else self.uncertainties
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class ExitRule(Protocol):
         ...
 
     def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
-        """Who leaves at this layer (from 1), given its logits (batch, labels) and λ (batch,)."""
+        """Who leaves at this layer (from 1), given its logits (batch, labels) and λ, or BERxiT's u, (batch,)."""
         ...
 
 
@@ -230,6 +237,32 @@ class Expectation:
         return Step(nobody(logits), as_type(answer, logits), {"remaining": remaining, "sum": total})
 
 
+@dataclass(frozen=True)
+class LearnedExit:
+    """BERxiT: leave where the head's estimate that the answer is wrong is below `threshold`.
+
+    castorini/berxit at 1fb2162, modeling_highway_bert.py:109-117. 0 is the last layer.
+    """
+
+    threshold: float
+    name = "learned"
+    field = "threshold"
+    draws = 1
+
+    def earliest(self, num_layers: int) -> int:
+        """The first one, at threshold 0 the last."""
+        return 1 if self.threshold > 0 else num_layers
+
+    def start(self, num_layers: int, logits: Array, generator: torch.Generator | None) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def step(self, state: State, layer: int, num_layers: int, logits: Array, lambdas: Array | None) -> Step:
+        """Those of whom the head is sure enough leave; `lambdas` are its u."""
+        assert lambdas is not None, "this rule needs a model with BERxiT's head"
+        return Step(lambdas < self.threshold, logits, state)
+
+
 def settings_of(menus: Mapping[str, Sequence[Value]]) -> list[Configuration]:
     """Every combination of one value from each menu; a single empty one if there are no menus."""
     return [dict(zip(menus, values, strict=True)) for values in itertools.product(*menus.values())]
@@ -274,7 +307,7 @@ def apply_exit(rule: ExitRule, outputs: LayerOutputs, generator: torch.Generator
     state = rule.start(num_layers, outputs.logits[0], generator)
     answers, exit_layer = 0 * outputs.logits[0], zeros(outputs.logits[0], "int64")
     for index, logits in enumerate(outputs.logits):
-        lambdas = None if outputs.lambdas is None else outputs.lambdas[index]
+        lambdas = None if outputs.exit_head is None else outputs.exit_head[index]
         step = rule.step(state, index + 1, num_layers, logits, lambdas)
         leaves = (exit_layer == 0) & (step.leaves if index + 1 < num_layers else True)
         answers = where(leaves[:, None], step.logits, answers)
@@ -292,6 +325,11 @@ def sweep(rules: list[ExitRule], outputs: LayerOutputs) -> Iterator[tuple[ExitRu
 def every_threshold() -> list[ExitRule]:
     """Q-exit at q = 0.05, 0.10, ... 0.95 and 1."""
     return [Threshold(q) for q in SWEPT_QUANTILES]
+
+
+def every_uncertainty() -> list[ExitRule]:
+    """BERxiT's exit at 0 (all layers), 0.005, 0.01, 0.02, and then as Q-exit."""
+    return [LearnedExit(threshold) for threshold in SWEPT_UNCERTAINTIES]
 
 
 def every_patience(num_layers: int, regression_threshold: float | None) -> list[ExitRule]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,9 +125,13 @@ def full_depth_in_steps(
         for rows in batches:
             parts.append(model.all_exits(examples.batch(rows, device)))
             yield
-    logits = torch.cat([part.logits for part in parts], dim=1).cpu()[:, back]  # (layers, n, labels)
-    lambdas = [part.lambdas for part in parts if part.lambdas is not None]
-    return LayerOutputs(logits, torch.cat(lambdas, dim=1).cpu()[:, back] if lambdas else None)
+    joined = {name: torch.cat([vars(part)[name] for part in parts], dim=1).cpu()[:, back] for name in _given(parts[0])}
+    return LayerOutputs(**joined)
+
+
+def _given(outputs: LayerOutputs) -> list[str]:
+    """The fields that the model gives: logits (layers, n, labels), and λ or u (layers, n)."""
+    return [name for name, values in vars(outputs).items() if values is not None]
 
 
 def result_of(steps: Generator[None, None, T]) -> T:
@@ -184,14 +188,15 @@ def write_predictions(
     * `ids`, `split`, `labels` (n,); `logits` (draws, n, labels), float32; `exit_layers` (draws, n), uint8, from 1.
     * `layer_logits` (layers, n, labels): float16 of classes, see `as_stored`; scores float32. 1.9 MB for the 12 layers
       and 40,430 dev examples of QQP.
-    * `lambdas` (layers, n), float32, of a model with a Λ head: another 1.9 MB for QQP.
+    * `lambdas` (layers, n), float32, of a model with a Λ head, `uncertainties` of one with BERxiT's: another 1.9 MB
+      for QQP.
     * of each setting of the sweep, which is of the outputs as they are stored: `sweep_rule`, `sweep_rule_fields`
       (JSON), `sweep_field` (the one that is swept, or "") and `sweep_setting` (its number, or NaN), `sweep_score`,
       `sweep_mean_layers` (settings,).
     """
     outputs, draws = evaluation.outputs, evaluation.draws
     layer_logits = as_stored(outputs.logits.numpy())
-    stored = LayerOutputs(torch.from_numpy(layer_logits.astype(np.float32)), outputs.lambdas)
+    stored = replace(outputs, logits=torch.from_numpy(layer_logits.astype(np.float32)))
     settings = swept(model, task, examples, stored)
     arrays: dict[str, np.ndarray] = {
         "ids": examples.ids,
@@ -207,8 +212,7 @@ def write_predictions(
         "sweep_score": np.array([own.score for own in settings]),
         "sweep_mean_layers": np.array([own.mean_layers for own in settings]),
     }
-    if outputs.lambdas is not None:
-        arrays["lambdas"] = outputs.lambdas.numpy().astype(np.float32)
+    arrays |= {name: getattr(outputs, name).numpy().astype(np.float32) for name in _given(outputs) if name != "logits"}
     write_atomically(path, lambda file: _write_arrays(file, arrays))
 
 

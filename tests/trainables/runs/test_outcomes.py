@@ -69,7 +69,7 @@ def test_predictions_give_the_score_back(method, task, cache, tmp_path):
         assert len(arrays["sweep_rule"]) == len(arrays["sweep_setting"]) == len(arrays["sweep_score"])
 
 
-@pytest.mark.parametrize("method, task", [("pabee", "stsb"), ("palbert", "rte"), ("pondernet", "rte")])
+@pytest.mark.parametrize("method, task", [("pabee", "stsb"), ("palbert", "rte"), ("berxit", "stsb")])
 def test_predictions_hold_what_every_layer_says_and_how_likely_it_is_the_last(method, task, cache, tmp_path):
     run = run_to_the_end(spec_of(method, task, config={"epochs": 1}), cache)
     run.outcome(predictions=tmp_path / "predictions.npz")
@@ -83,9 +83,9 @@ def test_predictions_hold_what_every_layer_says_and_how_likely_it_is_the_last(me
     for logits, layers in zip(arrays["logits"], arrays["exit_layers"], strict=True):
         said = predictions_from_logits(TASKS[task], logits)
         assert np.array_equal(said, answers[layers - 1, np.arange(n)])
-    assert ("lambdas" in arrays) == (method != "pabee")
-    if method != "pabee":
-        assert arrays["lambdas"].dtype == np.float32 and arrays["lambdas"].shape == answers.shape
+    heads = {name: arrays[name] for name in ("lambdas", "uncertainties") if name in arrays}
+    assert [*heads] == {"pabee": [], "palbert": ["lambdas"], "berxit": ["uncertainties"]}[method]
+    assert all(head.dtype == np.float32 and head.shape == answers.shape for head in heads.values())
 
 
 @settings(deadline=None)

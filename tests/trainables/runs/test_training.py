@@ -98,7 +98,7 @@ for folder in folders:
         run.run_epoch()
         run.save(folder)
 """
-RESUMED = ("albert", "palbert", "pondernet")  # without and with exit, and with a sampled one
+RESUMED = ("albert", "palbert", "pondernet", "berxit")  # without and with exit, a sampled one, and turns of steps
 
 
 @pytest.fixture(scope="module")
