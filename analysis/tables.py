@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from analysis.answer import answer
-from analysis.layouts import certainty_tables, checklist, cost_tables, paper_tables
+from analysis.layouts import certainty_tables, checklist, cost_tables, guarantees, paper_tables
 from analysis.layouts.evidence import Evidence, gather
 from analysis.layouts.rendering import FORMATS, Format, render
 from analysis.layouts.selection import select
@@ -31,6 +31,7 @@ LAYOUTS = (
     certainty_tables.comparisons_of_others_table,
     cost_tables.exits_table,
     cost_tables.exit_settings_table,
+    guarantees.guarantees_table,
     certainty_tables.sources_table,
     certainty_tables.verdicts_table,
     certainty_tables.winners_table,

@@ -6,11 +6,15 @@ GLUE (index and prediction) with the layer after which each row left, in the fil
 index is the input's own, or the row number where it has no such column. What is printed beside them, on standard error
 where the answers have standard output, is the layers run and the milliseconds and FLOPs per example, with exits and
 with all layers.
+
+--risk 0.01 sets the earliest exit that the trial's stored dev predictions show to lose at most 1 % against all layers,
+at 95 % confidence, and warns of input rows that are dev rows: the promise is about others.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +24,14 @@ import trainables
 from study.chosen_models import ModelChoice, chosen_model
 from study.command_line import Command, argument, option, read_setting
 from study.facts.plain_words import counted
+from study.facts.study_folder import predictions_file
 from study.plans.plan_file import FILE as PLAN
 from study.plans.plan_file import INCLUDE_NOW, include_for, require_plan
 from study.storage.output_places import check_new_file
 from study.storage.trial_places import local_model
 from trainables.atomic_files import write_text
-from trainables.data.glue import read_texts
+from trainables.configuration import Inside
+from trainables.data.glue import Split, load_split, read_texts
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS, Task
 from trainables.schema import Configuration
@@ -50,6 +56,7 @@ class Options(ModelChoice, frozen=True, kw_only=True):
     input: Annotated[str, argument("input.tsv", "UTF-8, a header line and a line for each row; or .csv, .jsonl")]
     to: Annotated[str | None, option("answers; a new file; default: standard output", "FILE")] = None
     settings: Annotated[list[str], option("another exit setting: patience=4, q=0.3", "FIELD=VALUE", flag="--set")] = []
+    risk: Annotated[Inside | None, option("most that the exit may lose against all layers: 0.01", "SHARE")] = None
     include: Annotated[str | None, option(INCLUDE_NOW, "FOLDER")] = None
 
 
@@ -57,8 +64,9 @@ def run(options: Options) -> int:
     """0 if the file is answered, 2 if that cannot be done."""
     if options.to is not None:
         check_new_file("--to", Path(options.to))
-    with _trained(options) as trained:
-        examples = _examples(trained, Path(options.input))
+    with _trained(options) as (trained, safe):
+        rows = _rows(trained.task, Path(options.input))
+        examples = _encoded(trained, rows)
         result = _answer(trained, examples)
         answers = answers_text(trained.task, examples.ids.tolist(), result)
         if options.to is None:
@@ -66,10 +74,12 @@ def run(options: Options) -> int:
         else:
             write_text(Path(options.to), answers)
         facts = sys.stderr if options.to is None else sys.stdout
-        rows = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
-        print(f"wrote {options.to}: {rows}" if options.to else rows, file=facts)
+        done = f"{len(examples):,} rows answered by {trained.spec.method} for {trained.task.title}"
+        print(f"wrote {options.to}: {done}" if options.to else done, file=facts)
         mean_layers, layers = result.exit_layer.double().mean(), trained.model.encoder.num_layers
         print(f"layers run: {mean_layers:.2f} of {layers} on average, by {_exit(trained)}", file=facts)
+        if safe is not None:
+            print(safe, _dev_rows_among(rows, trained), sep="\n", file=facts)
         print(*_latencies(trained, examples), sep="\n", file=facts)
     return 0
 
@@ -91,9 +101,11 @@ def answers_text(task: Task, ids: Sequence[int], result: ExitResult) -> str:
 
 
 @contextmanager
-def _trained(options: Options) -> Iterator[TrainedModel]:
-    """The model, while the command runs."""
-    with _model_folder(options) as folder:
+def _trained(options: Options) -> Iterator[tuple[TrainedModel, str | None]]:
+    """The model, while the command runs, and what is promised of its exit if --risk is given."""
+    if options.risk is not None and options.settings:
+        raise ValueError(f"--risk chooses the exit, and --set {options.settings[0]} sets it; allowed: one of the two")
+    with _model_folder(options) as (folder, predictions):
         if not Path(options.input).is_file():
             raise ValueError(f"no file {options.input}; allowed: a TSV file with a header line")
         import torch  # seconds, where there is a model and what it is to answer
@@ -102,7 +114,7 @@ def _trained(options: Options) -> Iterator[TrainedModel]:
 
         trained = load_trained(folder, "cuda" if torch.cuda.is_available() else "cpu")
         set_exit(trained, dict(read_setting(text) for text in options.settings))
-        yield trained
+        yield trained, None if options.risk is None else set_safe_exit(trained, predictions, options.risk)
 
 
 def set_exit(trained: TrainedModel, settings: Configuration) -> None:
@@ -120,26 +132,76 @@ def set_exit(trained: TrainedModel, settings: Configuration) -> None:
     trained.model.exit_rule = with_setting(trained.model.exit_rule, settings)
 
 
+def set_safe_exit(trained: TrainedModel, predictions: Path | None, risk: float) -> str:
+    """Gives the model the earliest exit that dev shows to be safe, or none; what was shown, in a line.
+
+    Args:
+        predictions: the trial's dev predictions; None of an exported model.
+        risk: the share of examples that may be lost, see `trainables.models.safe_exits`.
+
+    Raises:
+        ValueError: the exit has no settings, or their outcomes on dev are not stored.
+    """
+    from trainables.models.exit_rules import LastLayer, describe_rule
+    from trainables.models.safe_exits import CONFIDENCE, confident, read_walk
+
+    task, own = trained.task, trained.model.exit_rule
+    if task.is_regression or own.field is None:
+        why = f"{task.title} has scores, not classes" if task.is_regression else f"exit {own.name} has no settings"
+        raise ValueError(f"--risk {risk:g}: {why}; leave it out")
+    if predictions is None or not predictions.exists():
+        missing = f"no {predictions}" if predictions else "an exported model has no dev predictions"
+        raise ValueError(f"--risk {risk:g}: {missing}; allowed: the folder of a study that stored them")
+    settings, labels = read_walk(predictions, own.name)
+    place = confident(settings.lost(labels), risk)
+    is_early = place is not None and settings.mean_layers[place] < trained.model.encoder.num_layers
+    trained.model.exit_rule = settings.rules[place] if place is not None and is_early else LastLayer()
+    shown = f"exit {describe_rule(trained.model.exit_rule)} is" if is_early else "all layers run, no exit is"
+    return (
+        f"{shown} shown to lose at most {100 * risk:g} % of rows against all layers, at {100 * CONFIDENCE:.0f} % "
+        f"confidence, on {len(labels):,} labelled dev rows of {predictions}"
+    )
+
+
+def _dev_rows_among(rows: Split, trained: TrainedModel) -> str:
+    """How many rows are examples that a promise was made on, by their texts."""
+    task = trained.task
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the number of rows
+            splits = [load_split(task, split, trained.spec.data) for split in task.dev_splits]
+    except ValueError as error:
+        return f"warning: rows were not compared with dev, of which the promise says nothing: {error}"
+    dev = {texts for split in splits for texts in split.texts}
+    among = sum(texts in dev for texts in rows.texts)
+    return f"{'warning: ' * (among > 0)}{among:,} of the rows are dev rows, of which the promise says nothing"
+
+
 @contextmanager
-def _model_folder(options: Options) -> Iterator[Path]:
+def _model_folder(options: Options) -> Iterator[tuple[Path, Path | None]]:
+    """The folder of the model, and the file of its dev predictions, which an exported model lacks."""
     folder = Path(options.model)
     if (folder / PLAN).exists():
         record = chosen_model(folder, options)
         include_for(record.method, require_plan(folder).plan.asked, options.include)
         with local_model(record.model or "") as model:
-            yield model
+            yield model, predictions_file(folder, record.key)
     elif any((options.trial, options.method, options.task)):
         raise ValueError(f"--trial, --method and --task choose a model of a study; {folder} has no {PLAN}")
     else:
         include_for("", None, options.include)
-        yield folder
+        yield folder, None
 
 
-def _examples(trained: TrainedModel, file: Path) -> Examples:
+def _rows(task: Task, file: Path) -> Split:
+    rows = read_texts(task, file)
+    _warn_of_another_task(task, file)
+    return rows
+
+
+def _encoded(trained: TrainedModel, rows: Split) -> Examples:
     from trainables.data.examples import encode
 
-    rows = read_texts(trained.task, file)
-    _warn_of_another_task(trained.task, file)
     return encode(rows, trained.tokenizer, max_length=trained.config.max_length)
 
 

@@ -49,6 +49,7 @@ ANALYSIS_MAY_IMPORT = (
     "trainables.data.tasks",
     "trainables.models.answer_rules",
     "trainables.models.exit_rules",
+    "trainables.models.safe_exits",
     "trainables.runs.trial",
 )
 SEARCH_SPACES_MAY_IMPORT = (

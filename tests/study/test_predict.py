@@ -17,6 +17,8 @@ from study.predict import flops_in_words, label_text, main
 from trainables.data.glue import load_split
 from trainables.data.metrics import predictions_from_logits
 from trainables.data.tasks import TASKS
+from trainables.models.exit_rules import describe_rule
+from trainables.models.safe_exits import confident, read_walk
 
 pytestmark = pytest.mark.slow
 
@@ -233,3 +235,45 @@ def test_what_is_no_exit_setting_is_refused_in_one_line(studies, tmp_path, capsy
     assert main([str(folder_of(studies["pabee/sst2"])), str(dev), "--set", setting]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("arm", "rule", "risk"), [("pabee/sst2", "patience", 0.2), ("palbert/cola", "threshold", 0.3)])
+def test_risk_answers_under_the_earliest_exit_that_dev_shows_to_be_safe(studies, tmp_path, capsys, arm, rule, risk):
+    row, task = studies[arm], arm.partition("/")[2]
+    stored, to = predictions_file(folder_of(row), row.key), tmp_path / "answers.tsv"
+    settings, labels = read_walk(stored, rule)
+    place = confident(settings.lost(labels), risk)
+    assert place is not None and settings.mean_layers[place] < 4  # or the test would prove little
+    file = write_rows(tmp_path / "dev.tsv", task, "dev")
+    assert main([str(folder_of(row)), str(file), "--to", str(to), "--risk", str(risk)]) == 0
+    layers = np.array([int(layer) for _, _, layer in answered(to)])
+    assert layers.mean() == pytest.approx(settings.mean_layers[place], abs=1e-6)
+    printed, rows = capsys.readouterr().out, len(layers)
+    assert f"by exit {describe_rule(settings.rules[place])}\n" in printed
+    assert f"is shown to lose at most {100 * risk:g} % of rows against all layers, at 95 % confidence" in printed
+    assert f"on {rows} labelled dev rows of {stored}\n" in printed
+    assert f"warning: {rows} of the rows are dev rows, of which the promise says nothing" in printed
+
+
+def test_all_layers_run_if_no_exit_is_shown_to_be_safe(studies, tmp_path, capsys):
+    file = tmp_path / "input.tsv"
+    file.write_text("sentence\na sentence that no generator writes\n")
+    arguments = [str(folder_of(studies["pabee/sst2"])), str(file), "--to", str(tmp_path / "answers.tsv")]
+    assert main([*arguments, "--risk", "0.0001"]) == 0
+    printed = capsys.readouterr().out
+    assert "layers run: 4.00 of 4 on average, by exit last\nall layers run, no exit is shown to lose at most" in printed
+    assert "\n0 of the rows are dev rows, of which the promise says nothing\n" in printed
+
+
+def test_a_risk_that_nothing_can_promise_is_refused_in_one_line(studies, tmp_path, capsys):
+    sst2, stsb = (folder_of(studies[arm]) for arm in ("pabee/sst2", "pabee/stsb"))
+    file, scores = write_rows(tmp_path / "sst2.tsv", "sst2", "dev"), write_rows(tmp_path / "stsb.tsv", "stsb", "dev")
+    export(studies["pabee/sst2"], tmp_path / "exported")
+    assert refused(capsys, stsb, scores, "--risk", 0.1) == "--risk 0.1: STS-B has scores, not classes; leave it out"
+    assert refused(capsys, tmp_path / "exported", file, "--risk", 0.1) == (
+        "--risk 0.1: an exported model has no dev predictions; allowed: the folder of a study that stored them"
+    )
+    assert "--risk" in refused(capsys, sst2, file, "--risk", 1.5)
+    assert refused(capsys, sst2, file, "--risk", 0.1, "--set", "patience=2") == (
+        "--risk chooses the exit, and --set patience=2 sets it; allowed: one of the two"
+    )

@@ -1,0 +1,73 @@
+"""Exits that are shown to be safe, for the models of a cell, from their stored predictions.
+
+The promises are those of `trainables.models.safe_exits`. The examples looked at are those of dev.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.studies.cells import Cell
+from analysis.studies.stored_predictions import Predictions, predictions_of
+from trainables.data.tasks import TASKS
+from trainables.models.safe_exits import Walk, confident, expected, stored_rules, walk
+
+RISKS = (0.01, 0.02, 0.05)  # shares of examples that may be lost
+PROMISES: dict[str, Callable[[np.ndarray, float], int | None]] = {"confident": confident, "expected": expected}
+Wanted = tuple[str, float]  # a promise, and its risk
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Layers that the models of a cell run under the boldest setting of a rule that is shown safe, by promise."""
+
+    rule: str
+    num_layers: int
+    examples: int  # of dev
+    layers: dict[Wanted, np.ndarray]  # (2, seeds): with labels, without; all layers if nothing is shown safe
+
+
+def guarantees(cell: Cell) -> Iterator[Guarantee]:
+    """One for each exit rule with settings; none for a regression, whose answers are not right or wrong.
+
+    Raises:
+        ValueError: a predictions file is broken.
+    """
+    stored = [] if TASKS[cell.task].is_regression else predictions_of(cell)
+    for rule in dict.fromkeys(name for predictions in stored for name in predictions.sweep_rule.tolist()):
+        walks = [_walk(rule, predictions) for predictions in stored]
+        known = [own for own in walks if own is not None]
+        if len(known) == len(walks):
+            yield _guarantee(rule, known, stored)
+
+
+def _walk(rule: str, predictions: Predictions) -> Walk | None:
+    """The settings of the rule; None if the outputs of layers, or rules that read them, are missing."""
+    if predictions.outputs is None or predictions.sweep_rule_fields is None:
+        return None
+    rules = stored_rules(predictions.sweep_rule, predictions.sweep_rule_fields, name=rule)
+    return walk(rules, predictions.outputs) if rules else None
+
+
+def _guarantee(rule: str, walks: list[Walk], stored: list[Predictions]) -> Guarantee:
+    num_layers = len(stored[0].layer_answers)
+
+    def layers(own: Walk, labels: np.ndarray | None, promise: str, risk: float) -> float:
+        place = PROMISES[promise](own.lost(labels), risk)
+        return num_layers if place is None else float(own.mean_layers[place])
+
+    pairs = list(zip(walks, stored, strict=True))
+    found = {
+        (promise, risk): np.array(
+            [
+                [layers(own, predictions.labels, promise, risk) for own, predictions in pairs],
+                [layers(own, None, promise, risk) for own, _ in pairs],
+            ]
+        )
+        for promise in PROMISES
+        for risk in RISKS
+    }
+    return Guarantee(rule, num_layers, len(stored[0].labels), found)

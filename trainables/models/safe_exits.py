@@ -1,0 +1,117 @@
+"""The earliest exit setting that is shown to lose little against running all layers.
+
+An example is lost if all layers answer it right and its exit does not; without labels, if its exit answers otherwise
+than the last layer. The share of lost examples is no smaller than the loss in accuracy. Two promises about examples
+drawn like those that were looked at:
+
+* `confident`: the setting loses at most `risk` of all examples, with `confidence` over the draw of those looked at. The
+  settings are walked from the safest, each tested by the exact binomial bound, up to the first that fails: whoever
+  walks like this needs no correction for their number (Angelopoulos et al., arXiv:2110.01052, fixed sequence).
+* `expected`: the loss, averaged over such draws, is at most `risk`: conformal risk control (arXiv:2208.02814). What a
+  safer setting loses counts for all behind it too, which makes losses rise along the walk, as the proof asks.
+
+RC-EENN (arXiv:2405.20915; metodj/RC-EENN@3db9a52, rc/risk_control.py:106-205) brought both to early exits. It bounds
+real-valued losses; ours are 0 or 1, of which the binomial bound is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, lgamma, log, log1p
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from trainables.models.answer_rules import read_rule
+from trainables.models.exit_rules import ExitRule, LayerOutputs, apply_exit
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The settings of one rule on classified examples, the one that runs most layers first.
+
+    An example's exit layer falls as settings grow bolder, so this order is that of the settings, whatever the examples.
+    """
+
+    rules: tuple[ExitRule, ...]  # (settings,)
+    mean_layers: np.ndarray  # (settings,), falling
+    answers: np.ndarray  # (settings, n) classes
+    whole: np.ndarray  # (n,) classes that all layers answer
+
+    def lost(self, labels: np.ndarray | None) -> np.ndarray:
+        """Whether each setting loses each example, (settings, n); `labels` (n,), or None to go without."""
+        if labels is None:
+            return np.asarray(self.answers != self.whole)
+        return np.asarray((self.answers != labels) & (self.whole == labels))
+
+
+def walk(rules: Sequence[ExitRule], outputs: LayerOutputs) -> Walk:
+    """Applies each rule to the stored outputs, arrays of NumPy, of a task with classes."""
+    results = [apply_exit(rule, outputs) for rule in rules]
+    mean_layers = np.array([result.exit_layer.mean() for result in results])
+    order = np.argsort(-mean_layers, kind="stable")
+    answers = np.stack([result.logits.argmax(axis=1) for result in results])
+    whole = outputs.logits[-1].argmax(axis=1)
+    return Walk(tuple(rules[place] for place in order), mean_layers[order], answers[order], whole)
+
+
+def stored_rules(names: np.ndarray, fields: np.ndarray, *, name: str) -> list[ExitRule]:
+    """The settings of the rule of this name in a predictions file: `sweep_rule`, `sweep_rule_fields` (settings,)."""
+    pairs = zip(names.tolist(), fields.tolist(), strict=True)
+    read = [read_rule(own, texts) for own, texts in pairs if own == name]
+    return [rule for rule in read if rule is not None]
+
+
+def read_walk(predictions: Path, name: str) -> tuple[Walk, np.ndarray]:
+    """The settings of the rule of this name in a predictions file, and the labels (n,) of its examples.
+
+    Raises:
+        ValueError: the file is broken, or lacks these settings or the outputs of layers.
+    """
+    try:
+        with np.load(predictions, allow_pickle=False) as file:
+            arrays = {own: file[own] for own in file.files}
+    except (ValueError, OSError, BadZipFile) as error:
+        raise ValueError(f"{predictions}: not a predictions file: {error}") from None
+    if not {"layer_logits", "sweep_rule_fields"} <= arrays.keys():
+        raise ValueError(f"{predictions} is of an older version, without the outputs of layers")
+    rules = stored_rules(arrays["sweep_rule"], arrays["sweep_rule_fields"], name=name)
+    if not rules:
+        raise ValueError(f"{predictions} has no settings of exit {name}")
+    outputs = LayerOutputs(arrays["layer_logits"].astype(np.float32), arrays.get("lambdas"))
+    return walk(rules, outputs), arrays["labels"]
+
+
+def confident(lost: np.ndarray, risk: float, confidence: float = CONFIDENCE) -> int | None:
+    """The place of the boldest setting that loses at most `risk` of examples with `confidence`; None if none does.
+
+    Args:
+        lost: (settings, n), the safest setting first.
+    """
+    return _before_first_failure(lost.sum(axis=1) <= most_lost(lost.shape[1], risk, confidence))
+
+
+def expected(lost: np.ndarray, risk: float) -> int | None:
+    """The place of the boldest setting that loses at most `risk` of examples on average; None if none does."""
+    rising = np.logical_or.accumulate(lost, axis=0)
+    return _before_first_failure(rising.sum(axis=1) + 1 <= risk * (lost.shape[1] + 1))
+
+
+def most_lost(n: int, risk: float, confidence: float) -> int:
+    """The most of n examples that may be lost if a true share of `risk` is to be refuted; -1 if none may."""
+    below = 0.0
+    for count in range(n + 1):
+        ways = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
+        below += exp(ways + count * log(risk) + (n - count) * log1p(-risk))
+        if below > 1 - confidence:
+            return count - 1
+    return n
+
+
+def _before_first_failure(holds: np.ndarray) -> int | None:
+    passed = len(holds) if holds.all() else int(holds.argmin())
+    return passed - 1 if passed else None
